@@ -25,8 +25,7 @@ import torch
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.live import streamed
 from phonate.audio.pitch import F0Stream
-from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.live import MelConversion
+from phonate.tasks.conversion.inference import Converter, MelConversion
 
 
 def in_real_time(converter: Converter, sound: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:

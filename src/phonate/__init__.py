@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
     from phonate.tasks.recognition.inference import Transcriber
-    from phonate.tasks.speech.english import EnglishTrainingConfig, get_default_config, get_small_config
     from phonate.tasks.speech.inference import Synthesiser
+    from phonate.tasks.speech.settings import EnglishTrainingConfig, get_default_config, get_small_config
     from phonate.tasks.vocoder.inference import NeuralVocoder
     from phonate.training.inference import Inference
     from phonate.training.loaders.config import TrainingConfig
@@ -61,7 +61,7 @@ _HOMES = {
     "Converter": "phonate.tasks.conversion.inference",
     "DiarizationCollator": "phonate.tasks.diarization.data",
     "Diarizer": "phonate.tasks.diarization.inference",
-    "EnglishTrainingConfig": "phonate.tasks.speech.english",
+    "EnglishTrainingConfig": "phonate.tasks.speech.settings",
     "Generator": "phonate.tasks.language.inference",
     "HiggsAudioInference": "phonate.tasks.cloning.inference",
     "Inference": "phonate.training.inference",
@@ -76,8 +76,8 @@ _HOMES = {
     "VoiceCloner": "phonate.tasks.cloning.inference",
     "VoiceDataDetector": "phonate.data.voices.files",
     "VoiceTrainer": "phonate.training.loaders.trainer",
-    "get_default_config": "phonate.tasks.speech.english",
-    "get_small_config": "phonate.tasks.speech.english",
+    "get_default_config": "phonate.tasks.speech.settings",
+    "get_small_config": "phonate.tasks.speech.settings",
     "load": "phonate.workflows.load",
     "train": "phonate.workflows.train",
 }

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.dataset import SHARE, ConversionDataset
+from phonate.tasks.conversion.data import SHARE, ConversionDataset
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.training.checkpoints import resolve_checkpoint

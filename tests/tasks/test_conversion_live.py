@@ -14,8 +14,7 @@ from phonate.audio.pitch import F0Stream
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features import Register, RunningTransposition
-from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.live import MelConversion
+from phonate.tasks.conversion.inference import Converter, MelConversion
 from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionModel
 from phonate.tasks.conversion.task import ConversionTask

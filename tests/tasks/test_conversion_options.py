@@ -14,9 +14,8 @@ from phonate.audio.decoding import read_audio
 from phonate.config import errors
 from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.data import Voice
 from phonate.tasks.conversion.features import Content, FeatureExtractor
-from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.inference import Converter, Voice
 from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionModel, PerturbationSettings
 

@@ -17,10 +17,9 @@ from phonate.cli import main
 from phonate.config.errors import DataError, InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.evaluation.held_out import Clip
-from phonate.tasks.conversion.data import Reference, long_term
 from phonate.tasks.conversion.evaluation import _divided, _pairs
 from phonate.tasks.conversion.features import SpeechFrames
-from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.inference import Converter, Reference, long_term
 from phonate.tasks.conversion.model import VoiceTransformer, network_of
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.workflows.train import train

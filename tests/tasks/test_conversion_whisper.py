@@ -13,8 +13,7 @@ import torch
 from phonate.audio.decoding import read_audio
 from phonate.audio.live import streamed
 from phonate.audio.pitch import F0Stream
-from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.live import MelConversion
+from phonate.tasks.conversion.inference import Converter, MelConversion
 from phonate.workflows.train import train
 
 TINY = {

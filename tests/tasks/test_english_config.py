@@ -12,7 +12,7 @@ import pytest
 import phonate
 from phonate.config.errors import InputError
 from phonate.config.tasks import task_settings
-from phonate.tasks.speech.english import (
+from phonate.tasks.speech.settings import (
     RECIPE,
     EnglishTrainingConfig,
     get_default_config,

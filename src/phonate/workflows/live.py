@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from phonate.audio.decoding import FloatArray, read_blocks, resampled
 from phonate.audio.live import PIPE, Sink, microphone, opened_sink, raw_blocks
 from phonate.config.errors import DataError, InputError
-from phonate.tasks.conversion.inference import Converter
-from phonate.tasks.conversion.live import LiveConversion
+from phonate.tasks.conversion.inference import Converter, LiveConversion
 
 logger = logging.getLogger("phonate")
 

@@ -1,106 +1,43 @@
-"""The recordings that a model is trained on, with what is derived of each, and voices given by recordings.
+"""The recordings that a model is trained on, with what is derived of each, and training samples of them: a crop of a
+recording's content, and the mel that the model is to give.
 
-Shapes: T frames, M mel bands.
+From reconstruction alone a model never sees a stranger's content beside the target's mel. A causal model, whose content
+hides the voice less well than that of a whole recording, learns to ignore more of it from what a teacher converts.
+Where voices are given by recordings, a sample also has what other speech of its speaker sounds like.
 
-Shapes: T mel frames, M mel bands.
+Shapes: B batch, T frames, F content features, P prosody features, M mel bands.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.readers import USUAL_SUFFIXES
+from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import FEATURES_PER_SECOND
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
-from phonate.data.manifests.rows import audio_files
+from phonate.data.batches.samples import CroppedRecordings, padded
 from phonate.data.manifests.validation import warn_left_out
 from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.store.prepared import Prepared, prepare_to_train
-from phonate.tasks.conversion.features import FeatureExtractor, Recording, Register, SpeechFrames, speech_frames, timbre
-from phonate.tasks.conversion.running import Expected, RunningStatistics
+from phonate.nn.pretrained.adapters import base_fingerprint
+from phonate.tasks.conversion.features import Expected, FeatureExtractor, Recording, Register, SpeechFrames, timbre
+from phonate.tasks.conversion.inference import Converter, Voice
 from phonate.tasks.conversion.settings import ConversionData
-
-# ------------- Speaker properties stored in addition to the embedding: register and long-term spectrum
-
-_MOST_CLIPS = 100
-_STRETCH = (0.8, 1.6)
-
-
-@dataclass(frozen=True)
-class Voice:
-    """A speaker's register, and the mean and deviation (M,) of the mel over the speech of an utterance."""
-
-    register: Register | None
-    mean_M: FloatArray
-    deviation_M: FloatArray
-
-    @classmethod
-    def of(cls, recordings: Iterable[Recording]) -> Voice:
-        """The voice of a speaker, averaged over utterances (at most 100 of them)."""
-        registers, spectra = [], []
-        for _, recording in zip(range(_MOST_CLIPS), recordings, strict=False):
-            registers.append(Register.of(recording.f0_T))
-            spectra.append(long_term(recording.mel_TM))
-        found = [register for register in registers if register is not None]
-        register = None
-        if found:
-            register = Register(
-                float(np.median([r.median for r in found])), float(np.mean([r.deviation for r in found]))
-            )
-        mean_M, deviation_M = (np.mean(part, axis=0) for part in zip(*spectra, strict=True))
-        return cls(register, mean_M, deviation_M)
-
-    def equalised(self, mel_TM: FloatArray, share: float) -> FloatArray:
-        """Bring the mean and deviation of each band of a converted mel (T, M) a share of the way to this voice's."""
-        return self.equalised_by(mel_TM, *long_term(mel_TM), share)
-
-    def equalised_by(self, mel_TM: FloatArray, mean: FloatArray, deviation: FloatArray, share: float) -> FloatArray:
-        """As `equalised`, for a mel whose mean and deviation are these, (M,) or (T, M)."""
-        stretch = 1.0 + share * (np.clip(self.deviation_M / np.maximum(deviation, 1e-4), *_STRETCH) - 1.0)
-        return np.asarray((mel_TM - mean) * stretch + mean + share * (self.mean_M - mean), dtype=np.float32)
-
-    def running(self) -> RunningStatistics:
-        """Mean and deviation of converted speech so far, for `equalised_by`; they start from this voice's own."""
-        return RunningStatistics(self.mean_M, self.deviation_M, 60.0, 120.0)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "register": None if self.register is None else [self.register.median, self.register.deviation],
-            "mean": [round(float(value), 4) for value in self.mean_M],
-            "deviation": [round(float(value), 4) for value in self.deviation_M],
-        }
-
-    @classmethod
-    def read(cls, document: dict[str, Any]) -> Voice:
-        """From JSON."""
-        register = document["register"]
-        return cls(
-            None if register is None else Register(*register),
-            np.array(document["mean"], dtype=np.float32),
-            np.array(document["deviation"], dtype=np.float32),
-        )
-
-
-def long_term(mel_TM: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and deviation (M,) of a mel over its speech frames."""
-    speech_TM = mel_TM[speech_frames(mel_TM)]
-    return speech_TM.mean(axis=0), speech_TM.std(axis=0)
-
+from phonate.training.task import Batch
 
 # ----------------------------- The recordings that a model is trained on, with what is derived of each
 
 _EXPECTED_OVER = 300
-_VERSION = 1  # raise it when Whisper features are computed otherwise
+_WHISPER_VERSION = 1  # raise it when Whisper features are computed otherwise
 
 
 class Corpus:
@@ -187,7 +124,7 @@ class Corpus:
     def _whisper(self) -> DerivedFeatures:
         """The features of a Whisper encoder, kept beside the prepared corpus."""
         encoder, rate = self.extractor.whisper, self.data.audio.sample_rate
-        name = re.sub(r"[^\w.-]", "_", f"whisper-{encoder.fingerprint}-v{_VERSION}")
+        name = re.sub(r"[^\w.-]", "_", f"whisper-{encoder.fingerprint}-v{_WHISPER_VERSION}")
         return open_derived(
             self.prepared.folder / name,
             len(self.prepared.index),
@@ -204,29 +141,6 @@ _TRAINING_SECONDS = 30.0
 _LEAST_TRAINING_SECONDS = 2.0
 _APART_SECONDS = 0.2
 """Between a crop and what is looked up of the same recording: Whisper's features spread over some frames."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A voice to convert to: its register and long-term spectrum, and the frames of its recordings."""
-
-    voice: Voice
-    frames: SpeechFrames
-
-    @classmethod
-    def of(cls, recordings: Sequence[Recording], frames_per_second: float) -> Reference:
-        """The voice of `recordings`; `frames_per_second`: of their mels."""
-        frames = [SpeechFrames.of(recording, frames_per_second) for recording in recordings]
-        return cls(Voice.of(recordings), SpeechFrames.joined(frames))
-
-
-def reference_files(path: str | Path) -> list[Path]:
-    """The recording at `path`, or those in the folder there and below. Raises InputError for a folder without any."""
-    if not Path(path).is_dir():
-        return [Path(path)]
-    if not (found := list(audio_files(Path(path)))):
-        raise InputError(f"{path}: holds no recordings ({', '.join(USUAL_SUFFIXES)}, ...)")
-    return found
 
 
 class OtherSpeech:
@@ -300,3 +214,158 @@ class OtherSpeech:
         for position in sorted([*self._corpus.prepared.train, *self._corpus.prepared.validation]):
             found.setdefault(int(self._index.speaker[position]), []).append(int(position))
         return found
+
+
+# ------------------------------------------------------------------------------ Knowledge distillation
+
+SHARE = 0.75
+"""Of the training samples of other speakers; from the rest their own voices are learnt."""
+_CONVERSIONS_VERSION = 1  # raise it when conversions are computed otherwise
+
+
+def load_teacher(source: str, processor: AudioProcessor) -> Converter:
+    """The run `source`, whose conversions are to be learnt from.
+
+    Raises InputError, naming `data.distil_from`, where it can't be: it is no run of this task, has other mels than
+    `processor`, or voices that recordings give.
+    """
+    try:
+        teacher = Converter.load(source, "griffin_lim")  # its mels are all that is wanted
+    except (InputError, CheckpointError) as error:
+        raise InputError(f"data.distil_from: {error}") from error
+    if teacher.extractor.processor.fingerprint != processor.fingerprint:
+        raise InputError(f"data.distil_from: {source} has other mels; train both with the same settings of data.audio")
+    if teacher.extractor.reference_dim:
+        raise InputError(
+            f"data.distil_from: {source} takes its voice from recordings; name a run that was trained on the target"
+        )
+    return teacher
+
+
+class Conversions:
+    """The recordings of `corpus` that are not the target's, in the target's voice, as `teacher` converts them.
+
+    They are computed once and kept beside the prepared corpus.
+    """
+
+    def __init__(self, corpus: Corpus, teacher: Converter) -> None:
+        """Raises InputError for a teacher that does not convert to the target."""
+        self.speaker = corpus.target
+        """Number of the speaker whose voice they are in."""
+        name = corpus.speakers[self.speaker]
+        if name not in teacher.voices:
+            known = nearest(name, teacher.speakers)
+            raise InputError(f"data.distil_from: the run does not convert to the target {name!r}; {known}")
+        self.register: Register | None = teacher.voices[name].register
+        """The register to which pitches are moved in them."""
+        self._mels = _open(corpus, teacher, name)
+
+    def __getitem__(self, position: int) -> FloatArray:
+        """The converted mel (T, M) of recording number `position`; of a recording of the target, no frame."""
+        return self._mels[position]
+
+
+def _open(corpus: Corpus, teacher: Converter, name: str) -> DerivedFeatures:
+    index, share = corpus.prepared.index, teacher.extractor.data.equalise
+    target, nothing_TM = corpus.target, np.zeros((0, teacher.extractor.envelope.bands), dtype=np.float32)
+
+    def converted(position: int) -> FloatArray:
+        if index.speaker[position] == target:
+            return nothing_TM
+        return teacher.convert_mel(_recording(corpus, teacher, position), name)
+
+    weights = base_fingerprint(teacher.model.requires_grad_(False))
+    folder = corpus.prepared.folder / f"converted-{weights}-{teacher.speaker(name)}-{share:g}-v{_CONVERSIONS_VERSION}"
+    return open_derived(folder, len(index), converted, np.float16, what="converting recordings to learn from")
+
+
+def _recording(corpus: Corpus, teacher: Converter, position: int) -> Recording:
+    """The features that the teacher reads: those of the corpus where they are the same."""
+    same_content = teacher.inference_metadata["content"] == corpus.content_fingerprint
+    if same_content and (corpus.data.prosody or not teacher.extractor.data.prosody):
+        return corpus.recording(position)
+    return teacher.extractor.recording(corpus.waveform(position))
+
+
+# ------------------------------------------------------------------------------------ Training samples
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample."""
+
+    content_TF: FloatArray
+    prosody_TP: FloatArray
+    mel_TM: FloatArray
+    speaker: int
+    teacher_TW: FloatArray | None = None
+    """Whisper features, where they are what is predicted of the content."""
+    reference_TM: FloatArray | None = None
+    """Spectra of other speech of the speaker, where voices are given by recordings."""
+
+
+class ConversionDataset(CroppedRecordings):
+    """One split: random perturbed crops for training, else the middles of recordings as they are."""
+
+    def __init__(self, corpus: Corpus, split: str, conversions: Conversions | None = None) -> None:
+        """`conversions`: what to learn from beside the recordings."""
+        data = corpus.data
+        positions, training = corpus.positions(split), split == "train"
+        self._other_speech = OtherSpeech(corpus) if corpus.extractor.reference_dim else None
+        if self._other_speech is not None:
+            positions = self._other_speech.usable(positions)
+        self._conversions = conversions
+        super().__init__(corpus.prepared, positions, data, data.crop_frames, data.crops_per_clip, training)
+        self._corpus = corpus
+
+    @property
+    def cached(self) -> bool:
+        """True unless waveforms are augmented or references looked up."""
+        return super().cached and self._other_speech is None
+
+    def get(self, index: int, rng: np.random.Generator) -> Item:
+        """Sample number `index`: a crop of the recording, perturbed in training."""
+        position, extractor = self.position(index), self._corpus.extractor
+        recording = self._corpus.recording(position)
+        if self.augmentation is not None:
+            recording = extractor.recording(self.augmentation(self._corpus.waveform(position), rng))
+        frames = len(recording.mel_TM)
+        start = self.start(frames, rng)
+        cut = slice(start, min(start + self.crop_frames, frames))
+        content_TF = extractor.content(recording, rng if self.training else None, cut)
+        if self.augmentation is not None:
+            content_TF = self.augmentation.spec(content_TF, rng)
+        speaker, mel_TM, register = int(self.prepared.index.speaker[position]), recording.mel_TM, None
+        taught = self._conversions
+        if taught is not None and speaker != taught.speaker and rng.random() < SHARE:
+            speaker, mel_TM, register = taught.speaker, taught[position], taught.register
+        teacher_TW = extractor.whisper_content(recording, cut) if extractor.teacher else None
+        reference_TM = None if self._other_speech is None else self._other_speech.timbre(position, cut, rng)
+        prosody_TP = extractor.prosody(recording, register, cut)
+        return Item(content_TF, prosody_TP, mel_TM[cut], speaker, teacher_TW, reference_TM)
+
+    def to_another(self, index: int) -> Item:
+        """Sample number `index` as it is, but to be converted to the voice of another speaker."""
+        item, position = self.get(index, np.random.default_rng(0)), self.position(index)
+        if self._other_speech is None:
+            speakers = len(self._corpus.speakers)
+            return replace(item, speaker=(item.speaker + max(1, speakers // 2)) % speakers)
+        start = self.start(int(self.prepared.index.frames[position]), np.random.default_rng(0))
+        cut = slice(start, start + len(item.mel_TM))
+        return replace(item, reference_TM=self._other_speech.timbre_of_another(position, cut))
+
+    def collate(self, items: list[Any]) -> Batch:
+        """`features` (B, T, F), `prosody` (B, T, P), `target` (B, T, M), `speaker_id` (B,), `lengths` (B,), and
+        `teacher` (B, T, W) and `reference` (B, T, M) where there are any."""
+        lengths = torch.tensor([len(item.mel_TM) for item in items])
+        taught = [item.teacher_TW for item in items if item.teacher_TW is not None]
+        heard = [item.reference_TM for item in items if item.reference_TM is not None]
+        return {
+            **({"teacher": padded(taught)} if taught else {}),
+            **({"reference": padded(heard)} if heard else {}),
+            "features": padded([item.content_TF for item in items]),
+            "prosody": padded([item.prosody_TP for item in items]),
+            "target": padded([item.mel_TM for item in items]),
+            "speaker_id": torch.tensor([item.speaker for item in items]),
+            "lengths": lengths,
+        }

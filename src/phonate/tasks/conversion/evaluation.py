@@ -35,8 +35,7 @@ from phonate.evaluation.tables import Evaluation
 from phonate.pretrained.naturalness import NaturalnessJudge, judge_of
 from phonate.pretrained.speakers import Embedding, SpeakerJudge, profiles, similarity
 from phonate.pretrained.transcription import Recogniser, character_error_rate, plain, word_error_rate
-from phonate.tasks.conversion.data import long_term
-from phonate.tasks.conversion.inference import Converter, Target
+from phonate.tasks.conversion.inference import Converter, Target, long_term
 
 # --------------------------- Models that judge converted speech, and the speakers they compare it with
 

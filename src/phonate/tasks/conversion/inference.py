@@ -1,8 +1,12 @@
-"""From a trained run to converted speech. Shapes: B batch, T frames, F features, M mel bands, N samples."""
+"""From a trained run to converted speech, of whole recordings and while somebody speaks; and the voices to convert to.
+
+Shapes: B batch, T frames, F content features, P prosody features, M mel bands, N samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias, overload
 
@@ -12,31 +16,289 @@ from torch import Tensor, nn
 
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, windows
 from phonate.audio.live import streamed
+from phonate.audio.pitch import F0Stream
 from phonate.audio.processor import PEAK, normalised_peak
+from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
 from phonate.data.batches.samples import padded
-from phonate.data.manifests.rows import one_line
+from phonate.data.manifests.rows import audio_files, one_line
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder.stream import VocoderStream
 from phonate.rendering import Renderer, TrainedVocoder, renderer, saved_beside
-from phonate.tasks.conversion.data import Reference, Voice, reference_files
-from phonate.tasks.conversion.features import FeatureExtractor, Recording, SpeechFrames, timbre
-from phonate.tasks.conversion.live import LiveConversion, MelConversion
+from phonate.tasks.conversion.features import (
+    Expected,
+    FeatureExtractor,
+    Recording,
+    Register,
+    RunningLevel,
+    RunningStatistics,
+    RunningTransposition,
+    SpeechFrames,
+    held,
+    speech_frames,
+    timbre,
+)
 from phonate.tasks.conversion.model import Network, build_model
-from phonate.tasks.conversion.running import Expected
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
+
+# ----------------------- Voices: those that a model learnt, and those that recordings give
+
+_MOST_CLIPS = 100
+_STRETCH = (0.8, 1.6)
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A speaker's register, and the mean and deviation (M,) of the mel over the speech of an utterance."""
+
+    register: Register | None
+    mean_M: FloatArray
+    deviation_M: FloatArray
+
+    @classmethod
+    def of(cls, recordings: Iterable[Recording]) -> Voice:
+        """The voice of a speaker, averaged over utterances (at most 100 of them)."""
+        registers, spectra = [], []
+        for _, recording in zip(range(_MOST_CLIPS), recordings, strict=False):
+            registers.append(Register.of(recording.f0_T))
+            spectra.append(long_term(recording.mel_TM))
+        found = [register for register in registers if register is not None]
+        register = None
+        if found:
+            register = Register(
+                float(np.median([r.median for r in found])), float(np.mean([r.deviation for r in found]))
+            )
+        mean_M, deviation_M = (np.mean(part, axis=0) for part in zip(*spectra, strict=True))
+        return cls(register, mean_M, deviation_M)
+
+    def equalised(self, mel_TM: FloatArray, share: float) -> FloatArray:
+        """Bring the mean and deviation of each band of a converted mel (T, M) a share of the way to this voice's."""
+        return self.equalised_by(mel_TM, *long_term(mel_TM), share)
+
+    def equalised_by(self, mel_TM: FloatArray, mean: FloatArray, deviation: FloatArray, share: float) -> FloatArray:
+        """As `equalised`, for a mel whose mean and deviation are these, (M,) or (T, M)."""
+        stretch = 1.0 + share * (np.clip(self.deviation_M / np.maximum(deviation, 1e-4), *_STRETCH) - 1.0)
+        return np.asarray((mel_TM - mean) * stretch + mean + share * (self.mean_M - mean), dtype=np.float32)
+
+    def running(self) -> RunningStatistics:
+        """Mean and deviation of converted speech so far, for `equalised_by`; they start from this voice's own."""
+        return RunningStatistics(self.mean_M, self.deviation_M, 60.0, 120.0)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "register": None if self.register is None else [self.register.median, self.register.deviation],
+            "mean": [round(float(value), 4) for value in self.mean_M],
+            "deviation": [round(float(value), 4) for value in self.deviation_M],
+        }
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Voice:
+        """From JSON."""
+        register = document["register"]
+        return cls(
+            None if register is None else Register(*register),
+            np.array(document["mean"], dtype=np.float32),
+            np.array(document["deviation"], dtype=np.float32),
+        )
+
+
+def long_term(mel_TM: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and deviation (M,) of a mel over its speech frames."""
+    speech_TM = mel_TM[speech_frames(mel_TM)]
+    return speech_TM.mean(axis=0), speech_TM.std(axis=0)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A voice to convert to: its register and long-term spectrum, and the frames of its recordings."""
+
+    voice: Voice
+    frames: SpeechFrames
+
+    @classmethod
+    def of(cls, recordings: Sequence[Recording], frames_per_second: float) -> Reference:
+        """The voice of `recordings`; `frames_per_second`: of their mels."""
+        frames = [SpeechFrames.of(recording, frames_per_second) for recording in recordings]
+        return cls(Voice.of(recordings), SpeechFrames.joined(frames))
+
+
+def reference_files(path: str | Path) -> list[Path]:
+    """The recording at `path`, or those in the folder there and below. Raises InputError for a folder without any."""
+    if not Path(path).is_dir():
+        return [Path(path)]
+    if not (found := list(audio_files(Path(path)))):
+        raise InputError(f"{path}: holds no recordings ({', '.join(USUAL_SUFFIXES)}, ...)")
+    return found
+
+
+# --------------------------------------- A causal model's conversion of features that arrive in blocks
+
+_SILENT = 1e-6  # rounding may lift the floor, 0, by so much
+_LOUDER = 0.1  # the loudest frames over the mean of speech
+
+
+class MelConversion:
+    """Converts the features of one recording. Blocks of any size give the same frames."""
+
+    def __init__(self, model: Network, extractor: FeatureExtractor, voice: Voice, speaker: int) -> None:
+        """`voice`: that of the speaker number `speaker`. Raises ValueError if the model is not causal."""
+        self._model, self._extractor, self._voice = model, extractor, voice
+        self._state: Any = model.initial_state()  # of the model's own kind
+        self._device = model.output.weight.device
+        self._speaker = torch.tensor([speaker], device=self._device)
+        envelope = extractor.envelope
+        self._normalisation = envelope.running() if envelope.normalise else None
+        self._transposition = RunningTransposition(voice.register)
+        self._pitch: float | None = None  # the last one heard
+        self._equaliser = voice.running() if extractor.data.equalise else None
+        self._level = RunningLevel(float(voice.mean_M.mean()) + _LOUDER)
+        bands = envelope.bands
+        self._content_TM = np.zeros((0, bands), dtype=np.float32)
+        self._prosody_TP = np.zeros((0, extractor.prosody_dim), dtype=np.float32)
+        self._heard_TM = np.zeros((0, bands), dtype=np.float32)  # of frames that are not converted yet
+        self._frames = 0
+        self._ahead = model.lookahead  # first frames of the content, which no output frame reads as its own
+
+    def push(self, mel_TM: FloatArray, f0_T: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Add the next frames of the mel and of the pitch; one may be ahead of the other.
+
+        Returns:
+            The frames (n, M) of the converted mel, from 0 to 1, that can be made now, and the pitch (T,) of the frames
+            of `f0_T` in the target's register.
+        """
+        self._add_content(mel_TM)
+        moved_T = self._transposition.push(f0_T)
+        self._add_prosody(moved_T)
+        ready = min(len(self._content_TM), len(self._prosody_TP))
+        content_TM, self._content_TM = self._content_TM[:ready], self._content_TM[ready:]
+        prosody_TP, self._prosody_TP = self._prosody_TP[:ready], self._prosody_TP[ready:]
+        return self._finished(self._converted(content_TM, prosody_TP)), moved_T
+
+    def finish(self) -> FloatArray:
+        """The last frames (n, M). As many frames of the mel and of the pitch must have come."""
+        rest = len(self._heard_TM)
+        # No content comes from behind the end, nor do frames that are seen as one with the last.
+        joined = -self._frames % self._model.stride
+        content_TM = _followed(self._content_TM, len(self._prosody_TP) + joined - len(self._content_TM))
+        prosody_TP = _followed(self._prosody_TP, joined)
+        return self._finished(self._converted(content_TM, prosody_TP)[:rest])
+
+    def _add_prosody(self, f0_T: FloatArray) -> None:
+        pitch_T = held(f0_T) if self._pitch is None else held(f0_T, self._pitch)
+        if len(pitch_T):
+            self._pitch = float(pitch_T[-1])
+        self._frames += len(f0_T)
+        prosody_TP = self._extractor.harmonics.features(np.log(pitch_T), f0_T > 0.0)
+        self._prosody_TP = np.concatenate([self._prosody_TP, prosody_TP])
+
+    def _add_content(self, mel_TM: FloatArray) -> None:
+        envelope = self._extractor.envelope
+        content_TM = envelope.smoothed(mel_TM)
+        if self._normalisation is not None:
+            content_TM = self._normalisation.push(mel_TM, content_TM)
+        skipped = min(self._ahead, len(content_TM))
+        self._ahead -= skipped
+        self._content_TM = np.concatenate([self._content_TM, content_TM[skipped:]])
+        self._heard_TM = np.concatenate([self._heard_TM, mel_TM])
+
+    @torch.inference_mode()
+    def _converted(self, content_TM: FloatArray, prosody_TP: FloatArray) -> FloatArray:
+        content_1TM, prosody_1TP = (torch.from_numpy(part)[None].to(self._device) for part in (content_TM, prosody_TP))
+        out_1TM = self._model.step(
+            content_1TM, self._state, self._speaker, prosody_1TP if self._model.prosody_dim else None
+        )
+        return np.asarray(out_1TM[0].float().cpu().numpy(), dtype=np.float32)
+
+    def _finished(self, mel_TM: FloatArray) -> FloatArray:
+        """Converted frames, equalised, and silent where the source was."""
+        heard_TM, self._heard_TM = self._heard_TM[: len(mel_TM)], self._heard_TM[len(mel_TM) :]
+        if self._equaliser is not None:
+            mean_TM, deviation_TM = self._equaliser.push(mel_TM, self._level.push(mel_TM)[1])
+            mel_TM = self._voice.equalised_by(mel_TM, mean_TM, deviation_TM, self._extractor.data.equalise)
+        return np.clip(np.where(heard_TM.max(axis=1, initial=0.0, keepdims=True) < _SILENT, 0.0, mel_TM), 0.0, 1.0)
+
+
+def _followed(values_TF: FloatArray, frames: int) -> FloatArray:
+    """`values_TF` and so many frames of zeros."""
+    return np.pad(values_TF, [(0, frames), (0, 0)])
+
+
+# ----- Conversion of a voice while it speaks: samples in, samples out, a fixed number of samples later
+
+
+class LiveConversion:
+    """Converts one recording, block by block: features, a causal model and a causal vocoder, each with its state.
+
+    All that was returned, joined, has a sample for each one that was pushed (up to the last whole frame), and is the
+    same bit for bit whatever was pushed at once, for the networks always compute with blocks of `block` samples.
+    Sample number n is returned by the `push` that brings sample n + `latency`, if not before.
+    """
+
+    def __init__(
+        self, model: Network, extractor: FeatureExtractor, vocoder: Vocoder, voice: Voice, speaker: int
+    ) -> None:
+        """`voice`: that of the speaker number `speaker`. Raises ValueError for a network that is not causal."""
+        audio = extractor.data.audio
+        self._mel = extractor.processor.mel_stream()
+        self._f0 = F0Stream(audio.sample_rate, audio.hop_length)
+        self._conversion = MelConversion(model, extractor, voice, speaker)
+        self._vocoder = VocoderStream(vocoder)
+        self._device = vocoder.level_K.device
+        self._frames = 0
+        self.sample_rate = audio.sample_rate
+        """Hz, of input and output."""
+        self.block = audio.hop_length * model.stride
+        """Samples that are best pushed at once: smaller blocks give no sound any sooner."""
+        self._held = np.zeros(0, dtype=np.float32)  # of a block that is not full yet
+        content = audio.n_fft // 2 + audio.hop_length * (model.lookahead + model.stride - 1 + (vocoder.lookahead or 0))
+        source = self._f0.samples_ahead + audio.hop_length * vocoder.source_lookahead
+        self.latency = max(content, source) + vocoder.fourier.n_fft // 2
+        """Samples after a sample that are needed to convert it, those of its block included."""
+
+    def push(self, samples: FloatArray) -> FloatArray:
+        """Add samples (N,), float32 from -1 to 1. Returns the converted samples (n,) that are ready, n may be 0."""
+        held = np.concatenate([self._held, np.asarray(samples, dtype=np.float32)])
+        full = len(held) // self.block * self.block
+        self._held = held[full:]
+        parts = [self._convert(held[start : start + self.block]) for start in range(0, full, self.block)]
+        return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+
+    def _convert(self, samples: FloatArray) -> FloatArray:
+        mel_TM = self._mel.push(samples)
+        self._frames += len(mel_TM)
+        converted_TM, f0_T = self._conversion.push(mel_TM, self._f0.push(samples))
+        return self._sound(converted_TM, f0_T)
+
+    def finish(self) -> FloatArray:
+        """The last samples (n,). The stream must not be used again."""
+        begun = self._convert(self._held)
+        mel_TM = self._mel.finish()
+        converted_TM, f0_T = self._conversion.push(mel_TM, self._f0.finish(self._frames + len(mel_TM)))
+        parts = [begun, self._sound(np.concatenate([converted_TM, self._conversion.finish()]), f0_T)]
+        parts.append(self._levelled(self._vocoder.finish()))
+        return np.concatenate(parts)
+
+    def _sound(self, mel_TM: FloatArray, f0_T: FloatArray) -> FloatArray:
+        mel_1TM, f0_1T = (torch.from_numpy(part)[None].to(self._device) for part in (mel_TM, f0_T))
+        return self._levelled(self._vocoder.push(mel_1TM, f0_1T))
+
+    def _levelled(self, samples_1N: torch.Tensor) -> FloatArray:
+        return streamed(samples_1N[0].float().cpu().numpy())
+
+
+# ------------------------------------------------ From a trained run to converted speech
 
 _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
 _BATCH = 8
 """Windows that the model reads at once."""
 _LEAST_REFERENCE_SECONDS = 3.0
-_SILENT = 1e-6  # rounding may lift the floor, 0, by so much
-
 
 Target: TypeAlias = str | Reference
 """The name of one of the model's voices, or what `Converter.reference` makes of recordings."""

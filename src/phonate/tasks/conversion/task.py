@@ -27,10 +27,9 @@ from phonate.config.tasks import Start
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.rendering import check_vocoder, start_of_vocoder
-from phonate.tasks.conversion.data import Corpus, Reference
-from phonate.tasks.conversion.dataset import ConversionDataset, Conversions, load_teacher
+from phonate.tasks.conversion.data import ConversionDataset, Conversions, Corpus, load_teacher
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
-from phonate.tasks.conversion.inference import Converter
+from phonate.tasks.conversion.inference import Converter, Reference
 from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
 from phonate.tasks.conversion.settings import METRICS, ConversionRecipe
 from phonate.training.adversarial import AdversarialTask, Pair

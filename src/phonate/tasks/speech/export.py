@@ -30,9 +30,9 @@ from phonate.config.errors import CheckpointError, InputError, MissingPackageErr
 from phonate.config.language_codes import is_english
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.rendering import TrainedVocoder
-from phonate.tasks.speech.exporting.browser.page import Runtime, find_runtime, page, require_phonemizer
 from phonate.tasks.speech.graph import SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import Synthesiser, parallel
+from phonate.tasks.speech.page import Runtime, find_runtime, page, require_phonemizer
 from phonate.text.espeak import SYMBOLS
 from phonate.text.phonemes import PAD, START, WORD, Inventory
 from phonate.training.checkpoints import best_or_latest

@@ -1,4 +1,4 @@
-"""Settings of text-to-speech."""
+"""Settings of text-to-speech, and `EnglishTrainingConfig`: the autoregressive English voice as one flat object."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import Metric, by_name
-from phonate.config.resolve import Recipe
+from phonate.config.resolve import Recipe, resolve
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.manifests.rows import Requirements
@@ -183,3 +183,218 @@ INFO = TaskInfo(
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),
     facts=facts,
 )
+
+
+# --------- The autoregressive English voice as one flat object, with restarts of the learning rate
+
+# It says the same as a recipe, and builds one: `phonate.train(RECIPE, config.overrides())`.
+
+RECIPE = "speech-autoregressive"
+"""The shipped recipe that a configuration is laid over."""
+_LOGGED_EVERY = 10
+_PROFILED = 100
+
+
+class EnglishTrainingConfig(Settings):
+    """Flat settings of the autoregressive kind of the task `speech`. `recipe()` gives the typed ones."""
+
+    data_dir: str = "LJSpeech-1.1"
+    """The corpus."""
+    validation_split: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.05
+    """Share of the recordings kept for validation."""
+    max_seq_length: PositiveInt = 2500
+    """Mel frames of the longest recording taken."""
+    sample_rate: PositiveInt = 22050
+    """Samples a second."""
+    n_mels: PositiveInt = 80
+    """Mel bands."""
+    n_fft: PositiveInt = 1024
+    """Points of the Fourier transform."""
+    win_length: PositiveInt = 1024
+    """Samples under the window."""
+    hop_length: PositiveInt = 256
+    """Samples from one frame to the next."""
+    f_min: NonNegativeFloat = 0.0
+    """Lower edge of the mel bands, in Hz."""
+    f_max: PositiveFloat = 8000.0
+    """Upper edge of the mel bands, in Hz."""
+    hidden_dim: PositiveInt = 512
+    """Width of the model."""
+    n_encoder_layers: PositiveInt = 6
+    """Blocks over phones."""
+    n_decoder_layers: PositiveInt = 6
+    """Blocks over frames."""
+    n_heads: PositiveInt = 8
+    """Attention heads."""
+    ff_dim: PositiveInt = 2048
+    """Hidden units of each block's feed-forward network."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Share of activations that are dropped while training."""
+    gradient_checkpointing: bool = True
+    """Compute activations again in the backward pass, for less memory."""
+    checkpoint_segments: PositiveInt | Literal["auto"] = 2
+    """Segments for that; auto: by the GPU's memory."""
+    batch_size: PositiveInt = 16
+    """Recordings a batch."""
+    max_batch_seconds: PositiveFloat | None = None
+    """Length-based batching: clips of similar length, at most so many seconds a batch, padding counted; replaces
+    `batch_size`. Null: `batch_size` clips drawn at random."""
+    num_epochs: PositiveInt = 100
+    """Passes over the corpus."""
+    learning_rate: NonNegativeFloat = 1e-4
+    """Learning rate at the start and at each restart."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Weight decay of AdamW."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Running averages of AdamW."""
+    max_grad_norm: PositiveFloat | None = 1.0
+    """Largest gradient norm."""
+    T_0: PositiveInt = 20
+    """Epochs of the first cosine cycle."""
+    T_mult: PositiveInt = 2
+    """Each cycle is so many times as long as the one before."""
+    eta_min: NonNegativeFloat = 1e-6
+    """Learning rate at the end of each cycle."""
+    duration_loss_weight: NonNegativeFloat = 0.1
+    """Weight of the durations."""
+    stop_token_loss_weight: NonNegativeFloat = 1.0
+    """Weight of the stop token."""
+    validate_every: PositiveInt = 1
+    """Epochs between validations."""
+    save_every: PositiveInt = 5
+    """Epochs between checkpoints."""
+    use_mixed_precision: bool = True
+    """16-bit forward pass where the device has it."""
+    amp_init_scale: PositiveFloat = 65536.0
+    """Initial loss scale for fp16."""
+    amp_growth_factor: Annotated[float, Field(gt=1.0)] = 2.0
+    """Factor by which the loss scale grows."""
+    amp_backoff_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Factor by which the loss scale shrinks after an overflow."""
+    amp_growth_interval: PositiveInt = 2000
+    """Steps without overflow after which the loss scale grows."""
+    num_workers: NonNegativeInt | Literal["auto"] = 2
+    """Loader processes."""
+    pin_memory: bool | Literal["auto"] = "auto"
+    """Page-locked batches. auto: on CUDA."""
+    device: str | None = None
+    """cpu, cuda:0 or mps. Null: a GPU where there is one."""
+    use_wandb: bool = False
+    """Report to Weights & Biases."""
+    wandb_project: str = "phonate"
+    """W&B project."""
+    wandb_entity: str | None = None
+    """W&B team or user."""
+    wandb_name: str | None = None
+    """W&B run name."""
+    wandb_tags: tuple[str, ...] = ()
+    """W&B tags."""
+    enable_profiling: bool = False
+    """Time the parts of 100 steps, and say what holds training up."""
+    seed: NonNegativeInt = 42
+    """Seed of everything random."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """From what `to_dict` gave, or a part of it. Raises InputError for unknown fields."""
+        return cls(**values)
+
+    def recipe(self) -> Recipe[Any, Any, Any]:
+        """The same as a recipe of the task `speech`. Raises RecipeError where the fields contradict each other."""
+        return resolve(RECIPE, self.overrides()).recipe
+
+    def overrides(self) -> dict[str, Any]:
+        """What is to be laid over the shipped recipe, by dotted option."""
+        return {**self._data(), **self._model(), **self._training(), **self._surroundings()}
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            "data.path": self.data_dir,
+            "data.validation": self.validation_split,
+            "data.audio.sample_rate": self.sample_rate,
+            "data.audio.n_mels": self.n_mels,
+            "data.audio.n_fft": self.n_fft,
+            "data.audio.win_length": self.win_length,
+            "data.audio.hop_length": self.hop_length,
+            "data.audio.fmin": self.f_min,
+            "data.audio.fmax": self.f_max,
+            "data.audio.max_seconds": self.max_seq_length * self.hop_length / self.sample_rate,
+        }
+
+    def _model(self) -> dict[str, Any]:
+        return {
+            "model.kind": "autoregressive",
+            "model.width": self.hidden_dim,
+            "model.encoder_layers": self.n_encoder_layers,
+            "model.decoder_layers": self.n_decoder_layers,
+            "model.heads": self.n_heads,
+            "model.feed_forward": self.ff_dim,
+            "model.dropout": self.dropout,
+            "model.checkpoint_segments": self.checkpoint_segments if self.gradient_checkpointing else None,
+        }
+
+    def _training(self) -> dict[str, Any]:
+        return {
+            "training.epochs": self.num_epochs,
+            "training.batch_size": self.batch_size,
+            "training.max_duration": self.max_batch_seconds,
+            "training.random_seed": self.seed,
+            "training.optimizer.type": "adamw",
+            "training.optimizer.lr": self.learning_rate,
+            "training.optimizer.weight_decay": self.weight_decay,
+            "training.optimizer.betas": list(self.betas),
+            "training.scheduler.type": "cosine_restarts",
+            "training.scheduler.warmup_steps": 0,
+            "training.scheduler.cycle_steps": f"{self.T_0} epochs",
+            "training.scheduler.cycle_mult": self.T_mult,
+            "training.scheduler.min_lr": self.eta_min,
+            "training.gradient_clipping": self.max_grad_norm,
+            "training.loss.weights": {"duration": self.duration_loss_weight, "stop": self.stop_token_loss_weight},
+            "training.mixed_precision": "auto" if self.use_mixed_precision else "fp32",
+            "training.amp_init_scale": self.amp_init_scale,
+            "training.amp_growth_factor": self.amp_growth_factor,
+            "training.amp_backoff_factor": self.amp_backoff_factor,
+            "training.amp_growth_interval": self.amp_growth_interval,
+        }
+
+    def _surroundings(self) -> dict[str, Any]:
+        return {
+            "training.validation.interval": f"{self.validate_every} epochs",
+            "training.checkpoint.interval": f"{self.save_every} epochs",
+            "training.performance.num_workers": self.num_workers,
+            "training.performance.pin_memory": self.pin_memory,
+            "training.device": self.device,
+            "training.logging.interval": _LOGGED_EVERY,
+            "training.logging.wandb": self.use_wandb,
+            "training.logging.wandb_project": self.wandb_project,
+            "training.logging.wandb_entity": self.wandb_entity,
+            "training.logging.wandb_name": self.wandb_name,
+            "training.logging.wandb_tags": list(self.wandb_tags),
+            "training.performance.profile_batches": _PROFILED if self.enable_profiling else None,
+        }
+
+
+def get_default_config() -> EnglishTrainingConfig:
+    """English speech with the documented defaults: 57.5 million parameters, and 4.3 more in the post-net."""
+    return EnglishTrainingConfig()
+
+
+def get_small_config() -> EnglishTrainingConfig:
+    """English speech for tests: 9.7 million parameters and the post-net, ten epochs."""
+    return EnglishTrainingConfig(
+        batch_size=8, hidden_dim=256, n_encoder_layers=4, n_decoder_layers=4, ff_dim=1024, num_epochs=10
+    )
+
+
+def get_medium_config() -> EnglishTrainingConfig:
+    """32.4 million parameters and the post-net."""
+    return EnglishTrainingConfig(hidden_dim=384, ff_dim=1536)
+
+
+def get_large_config() -> EnglishTrainingConfig:
+    """171.8 million parameters and the post-net."""
+    return EnglishTrainingConfig(hidden_dim=768, n_encoder_layers=8, n_decoder_layers=8, n_heads=12, ff_dim=3072)

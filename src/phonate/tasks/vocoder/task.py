@@ -27,18 +27,7 @@ from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.settings import require_own_loss
-from phonate.training.task import (
-    Batch,
-    Count,
-    Dataset,
-    Metric,
-    Picture,
-    Preview,
-    Sound,
-    Sums,
-    Terms,
-    losses,
-)
+from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sound, Sums, Terms, losses
 
 _FLOOR = 1e-5
 _QUIETEST = 1e-3

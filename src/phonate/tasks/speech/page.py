@@ -1,8 +1,8 @@
 """One HTML file that speaks: the voice, its phonemizer and onnxruntime-web, compressed, in the page itself.
 
-The JavaScript modules of `phonate.text.browser` and of this folder are in the page's import map, as `phonate/NAME`.
-What is large is gzip in base64, and the browser unpacks it. Nothing is loaded from anywhere, so that the file can be
-opened as it is.
+The JavaScript modules of `phonate.text.browser` and of the folder `browser` are in the page's import map, as
+`phonate/NAME`. What is large is gzip in base64, and the browser unpacks it. Nothing is loaded from anywhere, so that
+the file can be opened as it is.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
         folder = resources.files("phonate.text.english")
         packed |= {name: gzip.decompress((folder / f"{name}.json.gz").read_bytes()) for name in _LANGUAGE_FILES}
     environment = Environment(
-        loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader(__package__, "browser"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("page.html.jinja").render(
         settings=settings,
@@ -156,7 +156,7 @@ def sentence_ends(code: str) -> dict[str, Any]:
 
 def _imports() -> Iterator[tuple[str, str]]:
     """What is imported in the page, and its source as a data: address."""
-    for name, source in {**modules(), **sources(resources.files(__package__))}.items():
+    for name, source in {**modules(), **sources(resources.files(__package__) / "browser")}.items():
         yield f"phonate/{name}", f"data:text/javascript;base64,{_base64(source.encode())}"
 
 

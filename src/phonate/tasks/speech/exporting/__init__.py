@@ -1,1 +1,0 @@
-"""What exported voices are made of: the graph, the form of Piper, the model card."""

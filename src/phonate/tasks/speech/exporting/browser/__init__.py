@@ -1,1 +1,0 @@
-"""A voice as a page that speaks in the browser, without a server."""

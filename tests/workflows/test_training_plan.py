@@ -24,7 +24,7 @@ from phonate.config.resolve import Recipe, Resolved, to_yaml
 from phonate.rendering import check_vocoder
 from phonate.training.checkpoints import loading, manifest
 from phonate.training.checkpoints.loading import describe_trained, open_trained, recipe_of
-from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE, packaged
+from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE, located
 from phonate.training.plan import plan
 from phonate.workflows import train as workflow
 from phonate.workflows.session.config import read_config
@@ -120,7 +120,7 @@ def test_what_training_refuses_is_refused_by_explain_and_by_data_check(
 
 def test_a_checkpoint_is_described_without_its_weights(tmp_path: Path) -> None:
     folder = tmp_path / "voice"
-    shutil.copytree(packaged(Path(BASE_VOICE)), folder)
+    shutil.copytree(located(Path(BASE_VOICE)), folder)
     weights = next(folder.glob("weights.safetensors*"))
     weights.write_bytes(b"\0" * weights.stat().st_size)
     assert recipe_of(folder).task == "speech"

@@ -1,4 +1,4 @@
-"""The sub-commands of `phonate checkpoints`: list, verify, prune, export, merge and compare."""
+"""The sub-commands of `phonate checkpoints`: list, verify, prune, export, push, merge and compare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from phonate.config.metrics import Metric
 from phonate.config.tasks import TASKS, task_info
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.manifest import Problem, problems
-from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, packaged
+from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, located
 
 SHOWN = 20
 """Lines of changed tensors that `compare` shows; --json has all."""
@@ -24,10 +24,10 @@ SHOWN = 20
 
 def run(args: argparse.Namespace) -> int:
     """Run the sub-command; returns the exit code."""
-    args.run = packaged(args.run)
+    args.run = located(args.run)
     if not args.run.is_dir():
         raise InputError(f"{args.run}: no such run or checkpoint")
-    actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "merge": _merge}
+    actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "merge": _merge, "push": _push}
     return (actions | {"compare": _compare})[args.action](args)
 
 
@@ -113,6 +113,18 @@ def _prune(args: argparse.Namespace) -> int:
         return 0
     verb = "would be deleted" if args.dry_run else "deleted"
     print_table([(name, verb) for name in doomed] + [(name, "kept") for name in kept], ("checkpoint", ""))
+    return 0
+
+
+def _push(args: argparse.Namespace) -> int:
+    from phonate.workflows.hub import push
+
+    source = _exported(args.run, args.checkpoint)
+    address = push(source, args.name, private=args.private, licence=args.licence, base=args.base_model)
+    if args.json:
+        print_json({"source": str(source), "address": address})
+    else:
+        print(address)
     return 0
 
 

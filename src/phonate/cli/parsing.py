@@ -61,7 +61,7 @@ COMMANDS = {
     "resources": ("phonate.cli.training", "list the GPUs, cores and memory available for training"),
     "explain": ("phonate.cli.training", "print every value of a recipe and where it comes from"),
     "report": ("phonate.cli.runs", "write an HTML report of a run: curves, audio and figures"),
-    "checkpoints": ("phonate.cli.runs", "list, verify, prune, export, merge and compare a run's checkpoints"),
+    "checkpoints": ("phonate.cli.runs", "list, verify, prune, export, push, merge and compare a run's checkpoints"),
     "new": ("phonate.cli.training", "scaffold a loss, callback, corpus format or task with its test"),
 }
 """Command -> (its module, imported only when one of its commands is called; one-line help)."""

@@ -227,6 +227,12 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
     _add_export_arguments(leave)
     merge = sub_command("merge", "add a run's adapters to the weights of their base and write the model")
     _add_merge_arguments(merge)
+    push = sub_command("push", "push what inference needs to the Hugging Face Hub, with a model card")
+    push.add_argument("name", metavar="hf:OWNER/NAME", help="the model on the hub, which is created if it is not there")
+    push.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
+    push.add_argument("--private", action="store_true", help="only you may see a model that is created")
+    push.add_argument("--licence", metavar="ID", help="the licence as the hub abbreviates it, such as cc-by-4.0")
+    push.add_argument("--base-model", metavar="OWNER/NAME", help="the model on the hub that it was adapted from")
     compare = sub_command(
         "compare", "show how the metadata and the weights of two checkpoints differ, or rank several by a metric"
     )
@@ -284,10 +290,10 @@ def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def checkpoints(args: argparse.Namespace) -> int:
-    """List, verify, prune, export, merge and compare the checkpoints of a run.
+    """List, verify, prune, export, push, merge and compare the checkpoints of a run.
 
-    RUN is a run's folder, its folder of checkpoints, or (for verify, export and merge) one checkpoint. A checkpoint of
-    a run is named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
+    RUN is a run's folder, its folder of checkpoints, or (for verify, export, push and merge) one checkpoint. A
+    checkpoint of a run is named by its step (500), its folder (step-00000500), its version (v3), `latest` or `best`.
     """
     from phonate.cli.checkpoints import run
 

@@ -101,6 +101,8 @@ class TaskInfo:
     needs no look at the corpus, which may not be there yet."""
     metrics: tuple[Metric, ...] | None = None
     """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
+    hub_task: str | None = None
+    """What the Hugging Face Hub calls it: text-to-speech."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 

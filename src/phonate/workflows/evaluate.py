@@ -11,7 +11,7 @@ from phonate.config.registry import nearest
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
 from phonate.training.checkpoints.loading import recipe_of
-from phonate.training.checkpoints.resolve import is_checkpoint, packaged
+from phonate.training.checkpoints.resolve import is_checkpoint, located
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
 from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
@@ -53,7 +53,7 @@ def evaluate(
     Raises InputError for a folder that is no run, a task that has no evaluation (`TaskInfo.evaluation`), an option
     that the task has no use for, or a model of the package or a checkpoint without `output`.
     """
-    source = packaged(Path(run))
+    source = located(Path(run))
     if output is None and source != Path(run):
         raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
     if output is None and is_checkpoint(source):

@@ -137,9 +137,9 @@ def task_of(run: str | Path, wanted: str | None = None) -> str:
     Raises CheckpointError and InputError as `load`.
     """
     from phonate.training.checkpoints.loading import task_of_checkpoint
-    from phonate.training.checkpoints.resolve import packaged
+    from phonate.training.checkpoints.resolve import located
 
-    path = packaged(Path(run))
+    path = located(Path(run))
     file: Path | None = path / "config.json"
     if not path.exists():
         if wanted is not None and task_info(wanted).model_types:

@@ -220,6 +220,7 @@ METRICS = by_name(
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.cloning.inference:VoiceCloner",
     options=("dtype", "codec", "base", "voices"),

@@ -289,6 +289,7 @@ METRICS = by_name(
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    hub_task="voice-activity-detection",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",

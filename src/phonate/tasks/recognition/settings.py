@@ -99,6 +99,7 @@ SIZES = {
 METRICS = by_name(SHARED["wer"], SHARED["cer"])
 """What validation measures, besides the loss."""
 INFO = TaskInfo(
+    hub_task="automatic-speech-recognition",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.recognition.inference:Transcriber",
     evaluation="phonate.tasks.recognition.evaluation:evaluate",

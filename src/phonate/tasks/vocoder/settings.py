@@ -77,6 +77,7 @@ METRICS = by_name(
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    hub_task="audio-to-audio",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.vocoder.inference:NeuralVocoder",
 )

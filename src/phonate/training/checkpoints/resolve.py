@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, RecipeError
+from phonate.config.errors import CheckpointError, InputError, RecipeError, optional_package
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.manifest import problems
 from phonate.training.settings import CheckpointConfig
@@ -20,6 +22,11 @@ BASE_VOICE = "base/voice"
 """Name of the voice that comes with phonate."""
 BASE_VOCODER = "base/vocoder"
 """Name of its vocoder."""
+HUB = "hf:"
+"""How names on the Hugging Face Hub begin."""
+MODEL_FILES = ("*.json", "*.safetensors", "*.yaml", "*.txt", "*.md")
+"""What a model on the hub may hold: nothing that runs."""
+_HUB_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -30,10 +37,10 @@ def resolve_checkpoint(
 
     `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the
     best with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500), a name (step-00000500), a
-    version (v3); or BASE_VOICE or BASE_VOCODER, where no such folder is here. Raises InputError when there is no such
-    checkpoint, CheckpointError when none in it is intact.
+    version (v3); or what `located` takes: BASE_VOICE, BASE_VOCODER, hf:OWNER/NAME. Raises InputError when there is no
+    such checkpoint, CheckpointError when none in it is intact.
     """
-    path = packaged(Path(text))
+    path = located(Path(text))
     if path.is_dir() and is_checkpoint(path):
         return path
     if run is not None and not path.is_dir():
@@ -43,10 +50,42 @@ def resolve_checkpoint(
     return find(checkpoints_folder(path), prefer)
 
 
-def packaged(path: Path) -> Path:
-    """The folder of BASE_VOICE or BASE_VOCODER, where no such folder is here; any other path as it is."""
-    named = str(path) in (BASE_VOICE, BASE_VOCODER) and not path.exists()
-    return _PACKAGE / path if named else path
+def located(path: Path) -> Path:
+    """The folder of BASE_VOICE or BASE_VOCODER, or of a model on the Hugging Face Hub (hf:OWNER/NAME, downloaded once),
+    where no such folder is here; any other path as it is. Raises InputError where the hub has no such model."""
+    if path.exists():
+        return path
+    if str(path).startswith(HUB):
+        return _downloaded(str(path))
+    return _PACKAGE / path if str(path) in (BASE_VOICE, BASE_VOCODER) else path
+
+
+def hub_name(text: str) -> tuple[str, str | None]:
+    """OWNER/NAME and the revision of hf:OWNER/NAME or hf:OWNER/NAME@REVISION. Raises InputError for another form."""
+    name = _HUB_NAME.fullmatch(text)
+    if name is None:
+        raise InputError(f"{text}: no name of a model on the hub; write it as hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    return name[1], name[2]
+
+
+def _downloaded(text: str) -> Path:
+    name, revision = hub_name(text)
+    hub: Any = optional_package("huggingface_hub", "a model on the hub", "'phonate[hub]'")
+    errors: Any = importlib.import_module("huggingface_hub.errors")
+    try:
+        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=MODEL_FILES))
+    except errors.RevisionNotFoundError:
+        raise InputError(f"{text}: that model has no such revision") from None
+    except errors.RepositoryNotFoundError:
+        raise InputError(
+            f"{text}: the hub has no such model, or it is private; for a private one, set HF_TOKEN"
+        ) from None
+    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, errors.OfflineModeIsEnabled, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{text}: can't be downloaded ({reason})") from error
+    if not is_checkpoint(folder):
+        raise InputError(f"{text}: is no model of phonate's; those have a {files.MANIFEST}")
+    return folder
 
 
 def best_or_latest(source: str | Path) -> Path:
@@ -74,7 +113,7 @@ def checkpoints_folder(path: Path) -> Path:
     """
     if is_checkpoint(path):
         raise CheckpointError(
-            f"{path}: one checkpoint, not a run; phonate checkpoints verify, export and merge take it"
+            f"{path}: one checkpoint, not a run; phonate checkpoints verify, export, push and merge take it"
         )
     candidates = [path, path / save_dir(path)]
     if path.is_dir():

@@ -23,7 +23,7 @@ from phonate.config.tasks import TASKS, referred, task_info
 from phonate.evaluation.tables import described
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.manifest import CheckpointMetadata
-from phonate.training.checkpoints.resolve import is_checkpoint, packaged
+from phonate.training.checkpoints.resolve import is_checkpoint, located
 from phonate.training.run import Run
 from phonate.training.tracking.stream import read_events, read_metrics
 from phonate.workflows.pages import plots
@@ -268,7 +268,7 @@ def write_report(path: str | Path) -> Path:
 
     Raises InputError if there is no run, or if a file for the page can't be read.
     """
-    run = Run(packaged(Path(path)))
+    run = Run(located(Path(path)))
     if is_checkpoint(run.path):
         raise InputError(f"{path}: a checkpoint, not a run, so there is no training to report on")
     if not run.recipe.is_file():

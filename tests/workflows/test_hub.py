@@ -1,0 +1,84 @@
+"""Models on the hub: pushed by its own client with a card, loaded by name, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hub_server import Hub
+
+from phonate_process import Process
+
+if importlib.util.find_spec("huggingface_hub") is None:
+    pytest.skip("huggingface_hub is not installed", allow_module_level=True)
+
+Phonate = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with Hub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def phonate(hub: Hub, tmp_path: Path) -> Phonate:
+    """`phonate ...` in an empty folder, with the hub of this machine."""
+    own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": "secret"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        process = Process(*words, cwd=tmp_path, env=environment | own, stdout=-1, stderr=-1, text=True)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
+
+
+def test_a_pushed_voice_speaks_by_its_name(hub: Hub, phonate: Phonate, tmp_path: Path) -> None:
+    pushed = phonate("checkpoints", "push", "base/voice", "hf:anna/voice", "--private", "--licence", "apache-2.0")
+    assert pushed.returncode == 0, pushed.stderr
+    assert pushed.stdout == f"{hub.url}/anna/voice\n"
+    assert "private" in {*hub.created[-1].values()} or hub.created[-1]["private"] is True
+    assert "Bearer secret" in hub.tokens
+    files = hub.models["anna/voice"]
+    assert {"manifest.json", "model.json", "recipe.yaml", "weights.safetensors", "README.md"} <= set(files)
+    card = files["README.md"].decode()
+    for line in ('pipeline_tag: "text-to-speech"', 'license: "apache-2.0"', 'library_name: "phonate"'):
+        assert line in card.partition("\n---\n")[0].splitlines()
+    assert 'phonate.load("hf:anna/voice", "speech")' in card
+
+    spoken = phonate("speak", "hf:anna/voice", "Good morning.", "-o", "hub.wav")
+    assert spoken.returncode == 0, spoken.stderr
+    assert phonate("speak", "Good morning.", "-o", "packaged.wav").returncode == 0
+    assert (tmp_path / "hub.wav").read_bytes() == (tmp_path / "packaged.wav").read_bytes()
+    listed = phonate("checkpoints", "verify", f"hf:anna/voice@{hub.commit('anna/voice')}")
+    assert listed.returncode == 0, listed.stderr
+
+
+def test_what_is_not_there_is_one_line(hub: Hub, phonate: Phonate) -> None:
+    hub.models["ben/other"] = {"config.json": b"{}"}
+    for name, words in {
+        "hf:ben/nothing": "no such model",
+        "hf:ben": "hf:OWNER/NAME",
+        "hf:ben/other": "manifest.json",
+        "hf:ben/other@v2": "no such revision",
+    }.items():
+        refused = phonate("speak", name, "Good morning.")
+        *_, last = refused.stderr.splitlines()  # behind the progress of the download
+        assert (refused.returncode, last.partition(name)[0]) == (2, "error: "), refused.stderr
+        assert words in last
+
+
+def test_a_damaged_download_is_refused(hub: Hub, phonate: Phonate) -> None:
+    assert phonate("checkpoints", "push", "base/voice", "hf:cleo/voice").returncode == 0
+    weights = bytearray(hub.models["cleo/voice"]["weights.safetensors"])
+    weights[-1] ^= 1
+    hub.models["cleo/voice"]["weights.safetensors"] = bytes(weights)
+    refused = phonate("speak", "hf:cleo/voice", "Good morning.")
+    assert refused.returncode != 0
+    assert "weights.safetensors" in refused.stderr

@@ -18,16 +18,16 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.data.annotations import SpeakerTurn, turns_from_activity, write_rttm
-from phonate.pretrained.speakers import JUDGE_RATE, SpeakerJudge
+from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder
 
 PER_SECOND = 4
 FRAMES_PER_SECOND = 100
 OPTIONS = {"min_silence_duration_ms": 100, "speech_pad_ms": 30}
 
 
-def diarize(waveform_N: FloatArray, judge: SpeakerJudge, threshold: float, distance: float) -> list[SpeakerTurn]:
+def diarize(waveform_N: FloatArray, judge: SpeakerEncoder, threshold: float, distance: float) -> list[SpeakerTurn]:
     """Who speaks when in a recording at 16 kHz."""
-    size = JUDGE_RATE // FRAMES_PER_SECOND
+    size = SPEAKER_RATE // FRAMES_PER_SECOND
     voiced_U = np.zeros(len(waveform_N) // size, dtype=bool)
     for found in get_speech_timestamps(waveform_N, VadOptions(threshold=threshold, **OPTIONS)):
         voiced_U[found["start"] // size : found["end"] // size] = True
@@ -55,9 +55,9 @@ def main() -> None:
     parser.add_argument("--threshold", type=float, default=0.4, help="of the probability of speech")
     parser.add_argument("--distance", type=float, default=0.35, help="1 - cosine from which voices are different")
     args = parser.parse_args()
-    judge = SpeakerJudge()
+    judge = SpeakerEncoder()
     files = sorted(one for one in args.corpus.rglob("*") if one.suffix in {".flac", ".wav"})
-    waveforms = {file.stem: read_audio(file, JUDGE_RATE)[0] for file in files}
+    waveforms = {file.stem: read_audio(file, SPEAKER_RATE)[0] for file in files}
     write_rttm(
         args.output,
         {name: diarize(waveform, judge, args.threshold, args.distance) for name, waveform in waveforms.items()},

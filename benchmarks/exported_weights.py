@@ -27,9 +27,8 @@ import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from phonate.evaluation.held_out import Clip, clips_of
-from phonate.evaluation.words import count
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.transcription import Recogniser, character_error_rate
+from phonate.evaluation.words import character_error_rate, count_word_errors
+from phonate.pretrained import MosPredictor, Transcriber
 from phonate.tasks.speech.export import export
 from phonate.tasks.speech.graph import DTYPES
 from phonate.tasks.speech.inference import Synthesiser
@@ -94,7 +93,7 @@ def main() -> None:
     voice = Synthesiser.load(args.run)
     clips: list[Clip] = list(clips_of(voice.data, args.corpus))
     texts = [[np.array([voice.inventory.ids(one)]) for one in voice.sentences(clip.text)] for clip in clips]
-    recogniser, judge = Recogniser(threads=1), NaturalnessJudge()
+    recogniser, judge = Transcriber(threads=1), MosPredictor()
     lines = [
         f"`python benchmarks/exported_weights.py RUN CORPUS --rounds {args.rounds}`: {len(clips)} texts, one core "
         f"({platform.machine()}, load {os.getloadavg()[0]:.1f}), torch {torch.__version__}, onnxruntime "
@@ -118,7 +117,8 @@ def main() -> None:
             size, packed = made[name].stat().st_size, len(gzip.compress(made[name].read_bytes()))
             lines.append(
                 f"| {name} | {size / 1e6:.1f} | {packed / 1e6:.1f} | {factors[name]:.4f} "
-                f"| {count(wanted, heard).rate:.1%} | {character_error_rate(wanted, heard):.1%} | {scores.mean():.3f} "
+                f"| {count_word_errors(wanted, heard).rate:.1%} | {character_error_rate(wanted, heard):.1%} "
+                f"| {scores.mean():.3f} "
                 f"| {differ.mean():+.3f} ± {differ.std() / len(clips) ** 0.5:.3f} |"
             )
             print(lines[-1], flush=True)

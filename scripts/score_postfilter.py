@@ -23,8 +23,7 @@ import phonate
 from phonate.audio.processor import normalised_peak
 from phonate.config.resolve import Recipe
 from phonate.nn.vocoder.generator import Vocoder
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.speakers import SpeakerJudge
+from phonate.pretrained import MosPredictor, SpeakerEncoder
 from phonate.rendering import TrainedVocoder
 from phonate.training.checkpoints.loading import open_trained
 
@@ -41,7 +40,7 @@ def main() -> None:
     voice = phonate.load("base/voice", "speech")
     vocoders = [open_trained(run, "vocoder", Recipe[Any, Any, Any]) for run in args.vocoders]
     rate, processor = voice.sample_rate, voice.processor
-    naturalness, speakers = NaturalnessJudge(), SpeakerJudge()
+    naturalness, speakers = MosPredictor(), SpeakerEncoder()
 
     def embedded(sound: np.ndarray) -> np.ndarray:
         return speakers.embed(PEAK * normalised_peak(sound), rate)
@@ -66,7 +65,7 @@ def main() -> None:
         spoken = voice.speak(texts)
         cells = [f"{run}, {share:g}"]
         for sounds, wanted in (*((made[name], known[name]) for name in made), (spoken, [mean] * len(texts))):
-            rated = [naturalness.score_made(one, rate, "a copy") for one in sounds]
+            rated = [naturalness.score_synthesised(one, rate, "a copy") for one in sounds]
             alike = [float(embedded(one) @ other) for one, other in zip(sounds, wanted, strict=True)]
             cells += [f"{np.mean(rated):.2f}", f"{np.mean(alike):.3f}"]
         print(f"| {' | '.join(cells)} |", flush=True)

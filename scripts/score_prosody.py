@@ -17,9 +17,8 @@ import numpy as np
 
 import phonate
 from phonate.audio.pitch import f0
-from phonate.evaluation.words import count
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.transcription import Recogniser
+from phonate.evaluation.words import count_word_errors
+from phonate.pretrained import MosPredictor, Transcriber
 from phonate.tasks.speech.inference import Synthesiser
 
 LAST_SECONDS = 0.2
@@ -116,15 +115,15 @@ def main() -> None:
     """Print both tables."""
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    voice, recogniser, naturalness = phonate.load(sys.argv[1], "speech"), Recogniser(), NaturalnessJudge()
+    voice, recogniser, naturalness = phonate.load(sys.argv[1], "speech"), Transcriber(), MosPredictor()
     rate = voice.sample_rate
     for kind, text in QUESTIONS.items():
         for voice.prosody_rules in (False, True):
             texts = sentences(text)
             sounds = voice.speak(texts)
             ends = np.array([ending(one, rate) for one in sounds])
-            errors = count(texts, [recogniser.transcribe(one, rate) for one in sounds])
-            mos = np.mean([naturalness.score_made(one, rate, kind) for one in sounds])
+            errors = count_word_errors(texts, [recogniser.transcribe(one, rate) for one in sounds])
+            mos = np.mean([naturalness.score_synthesised(one, rate, kind) for one in sounds])
             print(
                 f"{len(texts)} {kind}, {'with' if voice.prosody_rules else 'without'} rules: end {ends.mean():+.1f} "
                 f"(sd {ends.std():.1f}), rising {(ends > 0).sum()}, WER {errors.rate:.1%}, MOS {mos:.2f}",

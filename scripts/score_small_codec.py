@@ -21,8 +21,8 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
 from phonate.data.progress import track
-from phonate.pretrained.speakers import SpeakerJudge
-from phonate.pretrained.transcription import Recogniser, word_edits
+from phonate.evaluation.words import word_edits
+from phonate.pretrained import SpeakerEncoder, Transcriber
 
 CLIPS, SENTENCES = 3, 8
 """Clips of each speaker whose voices are compared, and recordings whose words are recognised."""
@@ -40,7 +40,7 @@ def mel_distance(recording: FloatArray, copy: FloatArray) -> float:
 
 def voices(codec: HiggsCodec, folder: Path) -> None:
     """Print mel distance, and cosines of voices."""
-    judge = SpeakerJudge()
+    judge = SpeakerEncoder()
     natural, copied, distances = [], [], []
     speakers = sorted(one for one in folder.iterdir() if one.is_dir())
     files = [file for speaker in speakers for file in sorted(speaker.glob("*.flac"))[:CLIPS]]
@@ -65,7 +65,7 @@ def voices(codec: HiggsCodec, folder: Path) -> None:
 
 def words(codec: HiggsCodec, folder: Path) -> None:
     """Print word error rates."""
-    recogniser = Recogniser()
+    recogniser = Transcriber()
     lines = [line.split("|") for line in (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()][:SENTENCES]
     texts, heard = [line[-1] for line in lines], {"recordings": [], "copies": []}
     for line in track("words", lines):

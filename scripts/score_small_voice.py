@@ -20,10 +20,8 @@ import numpy as np
 
 import phonate
 from phonate.audio.decoding import read_audio
-from phonate.evaluation.words import count
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.speakers import SpeakerJudge
-from phonate.pretrained.transcription import Recogniser
+from phonate.evaluation.words import count_word_errors
+from phonate.pretrained import MosPredictor, SpeakerEncoder, Transcriber
 from phonate.tasks.speech.settings import SpeechRecipe
 from phonate.training.checkpoints.loading import open_trained
 
@@ -39,7 +37,7 @@ def sentences(recordings: Path, known: set[str], seed: int = 2) -> list[str]:
     return random.Random(seed).sample([one for one in fit if one not in known], SENTENCES)
 
 
-def profile(judge: SpeakerJudge, files: Iterable[Path]) -> np.ndarray:
+def profile(judge: SpeakerEncoder, files: Iterable[Path]) -> np.ndarray:
     """The average embedding of the first recordings, as many as come closest to `PROFILE_SECONDS`."""
     sounds = [read_audio(file, RATE)[0] for file in sorted(files)]
     lengths = np.cumsum([len(sound) / RATE for sound in sounds])
@@ -57,7 +55,7 @@ def kept(files: Iterable[Path], runs: list[str]) -> list[Path]:
     return [file for file in found if held and all(file.stem in names for names in held)] or found
 
 
-def profiles(judge: SpeakerJudge, recordings: Path, runs: list[str]) -> np.ndarray:
+def profiles(judge: SpeakerEncoder, recordings: Path, runs: list[str]) -> np.ndarray:
     """LJ first, then others."""
     others = recordings / "spk_en_librispeech"
     folders = sorted((others / "test-other").iterdir())
@@ -72,12 +70,12 @@ def main() -> None:
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     recordings, vocoder, runs = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    recogniser, naturalness, voices = Recogniser(), NaturalnessJudge(), SpeakerJudge()
+    recogniser, naturalness, voices = Transcriber(), MosPredictor(), SpeakerEncoder()
     known = profiles(voices, recordings, runs)
 
     def row(name: str, texts: list[str], sounds: list[np.ndarray]) -> None:
-        errors = count(texts, [recogniser.transcribe(one, RATE) for one in sounds])
-        mos = np.mean([naturalness.score_made(one, RATE, name) for one in sounds])
+        errors = count_word_errors(texts, [recogniser.transcribe(one, RATE) for one in sounds])
+        mos = np.mean([naturalness.score_synthesised(one, RATE, name) for one in sounds])
         likeness = np.stack([known @ voices.embed(one, RATE, name) for one in sounds])
         nearest = int((likeness.argmax(1) == 0).sum())
         print(

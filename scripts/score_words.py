@@ -20,9 +20,8 @@ from prepare_base import held_out, rows
 
 import phonate
 from phonate.audio.processor import normalised_peak
-from phonate.evaluation.words import WordErrors, count
-from phonate.pretrained.naturalness import NaturalnessJudge
-from phonate.pretrained.transcription import Recogniser
+from phonate.evaluation.words import WordErrors, count_word_errors
+from phonate.pretrained import MosPredictor, Transcriber
 from phonate.rendering import renderer
 
 TEXTS, PEAK = 220, 0.95
@@ -49,7 +48,7 @@ def main() -> None:
     args = parser.parse_args()
     voice = phonate.load(args.voice, "speech")
     rate, processor = voice.sample_rate, voice.processor
-    recogniser, naturalness = Recogniser(), NaturalnessJudge()
+    recogniser, naturalness = Transcriber(), MosPredictor()
     table = rows(args.kathleen, "kathleen")
     kept = held_out(table)
     chosen = random.Random(7).sample([row for row in table if row[0] not in kept], TEXTS)
@@ -62,13 +61,13 @@ def main() -> None:
     def row(name: str, sounds: list[np.ndarray]) -> None:
         loud = [PEAK * normalised_peak(one) for one in sounds]
         said = [recogniser.transcribe(one, rate) for one in loud]
-        errors = [wrong(count([text], [one])) for text, one in zip(texts, said, strict=True)]
+        errors = [wrong(count_word_errors([text], [one])) for text, one in zip(texts, said, strict=True)]
         recorded.extend(errors if not recorded else ())
         fewer = sum(one < of for one, of in zip(errors, recorded, strict=True))
         more = sum(one > of for one, of in zip(errors, recorded, strict=True))
         beside = f"{fewer}, {more} (p = {chance(fewer, more):.2g})" if fewer + more else ""
-        mos = np.mean([naturalness.score_made(one, rate, name) for one in loud])
-        print(f"| {name} | {count(texts, said).rate:.2%} | {beside} | {mos:.2f} |", flush=True)
+        mos = np.mean([naturalness.score_synthesised(one, rate, name) for one in loud])
+        print(f"| {name} | {count_word_errors(texts, said).rate:.2%} | {beside} | {mos:.2f} |", flush=True)
 
     row("recordings", natural)
     for run in args.vocoders:

@@ -21,7 +21,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from phonate.pretrained.naturalness import old_pkg_resources
+from phonate.pretrained import stand_in
 
 ROTATION = (3, 6, 9, -3)
 OTHERS = (-4, -3, 3, 4)
@@ -42,7 +42,7 @@ def warped(values_TF: NDArray[np.float64], factor: float) -> NDArray[np.float64]
 
 def shifted(sound: NDArray[np.float64], rate: int, semitones: int) -> NDArray[np.float64]:
     """A recording at another pitch, as long as before."""
-    with old_pkg_resources():
+    with stand_in("pkg_resources"):
         import pyworld
 
     coarse, times = pyworld.dio(sound, rate, f0_floor=LOWEST, f0_ceil=HIGHEST)

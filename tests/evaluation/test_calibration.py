@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phonate.config.errors import DataError
-from phonate.pretrained.speakers import calibrate
+from phonate.evaluation.speakers import calibrate
 
 
 def voices(spread: float, speakers: int = 6, recordings: int = 5, shared: float = 1.0) -> dict[str, list[np.ndarray]]:

@@ -13,7 +13,8 @@ import pytest
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.pretrained.naturalness import LOWEST, NaturalnessJudge, judge_of
+from phonate.pretrained import LOWEST_MOS, MosPredictor, judge_of
+from phonate.tasks.speech import evaluation
 
 RATE = 16000
 needs_judge = pytest.mark.skipif(
@@ -23,8 +24,8 @@ needs_judge = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def judge() -> NaturalnessJudge:
-    return NaturalnessJudge()
+def judge() -> MosPredictor:
+    return MosPredictor()
 
 
 def clips(recordings: Path, corpus: str, number: int) -> list[tuple[FloatArray, int]]:
@@ -39,7 +40,7 @@ def noisy(waveform: FloatArray, decibels: float) -> FloatArray:
 
 @pytest.mark.slow
 @needs_judge
-def test_natural_speech_is_rated_far_above_noisy_speech(judge: NaturalnessJudge, recordings: Path) -> None:
+def test_natural_speech_is_rated_far_above_noisy_speech(judge: MosPredictor, recordings: Path) -> None:
     speech = clips(recordings, "tts_en_lj", 4)
     natural = np.mean([judge.score(waveform, rate) for waveform, rate in speech])
     with_noise = np.mean([judge.score(noisy(waveform, 10.0), rate) for waveform, rate in speech])
@@ -48,11 +49,11 @@ def test_natural_speech_is_rated_far_above_noisy_speech(judge: NaturalnessJudge,
 
 
 @needs_judge
-def test_a_score_depends_on_the_sound_alone(judge: NaturalnessJudge, recordings: Path) -> None:
+def test_a_score_depends_on_the_sound_alone(judge: MosPredictor, recordings: Path) -> None:
     ((waveform, rate),) = clips(recordings, "tts_en_kathleen", 1)
     score = judge.score(waveform, rate)
     assert judge.score(waveform, rate) == score
-    assert NaturalnessJudge().score(waveform, rate) == score
+    assert MosPredictor().score(waveform, rate) == score
     assert judge.score(0.1 * waveform, rate) == pytest.approx(score, abs=0.01)
     assert 1.0 <= score <= 5.0
 
@@ -67,18 +68,18 @@ def test_a_score_depends_on_the_sound_alone(judge: NaturalnessJudge, recordings:
         (np.full(RATE, np.nan, dtype=np.float32), "non-finite samples"),
     ],
 )
-def test_what_is_no_speech_is_refused_by_name(judge: NaturalnessJudge, waveform: FloatArray, why: str) -> None:
+def test_what_is_no_speech_is_refused_by_name(judge: MosPredictor, waveform: FloatArray, why: str) -> None:
     with pytest.raises(DataError, match=f"clip 7.*{why}") as caught:
         judge.score(waveform, RATE, "clip 7")
     assert "\n" not in str(caught.value)
 
 
 @needs_judge
-def test_a_voice_that_says_nothing_gets_the_lowest_score_and_ends_no_training(judge: NaturalnessJudge) -> None:
+def test_a_voice_that_says_nothing_gets_the_lowest_score_and_ends_no_training(judge: MosPredictor) -> None:
     for waveform in (np.zeros(RATE, dtype=np.float32), np.ones(100, dtype=np.float32), np.zeros(0, dtype=np.float32)):
-        assert judge.score_made(waveform, RATE, "clip 7") == LOWEST
+        assert judge.score_synthesised(waveform, RATE, "clip 7") == LOWEST_MOS
     with pytest.raises(DataError, match="non-finite samples"):
-        judge.score_made(np.full(RATE, np.nan, dtype=np.float32), RATE, "clip 7")
+        judge.score_synthesised(np.full(RATE, np.nan, dtype=np.float32), RATE, "clip 7")
 
 
 @needs_judge
@@ -87,8 +88,8 @@ def test_nothing_is_printed_and_nobody_believes_that_torchaudio_is_there() -> No
         pytest.skip("torchaudio is installed")
     code = (
         "import sys, importlib.util\n"
-        "from phonate.pretrained.naturalness import LOWEST, NaturalnessJudge\n"
-        "NaturalnessJudge()\n"
+        "from phonate.pretrained import LOWEST_MOS, MosPredictor\n"
+        "MosPredictor()\n"
         "assert 'torchaudio' not in sys.modules\n"
         "assert importlib.util.find_spec('torchaudio') is None"
     )
@@ -106,7 +107,7 @@ def test_without_its_packages_the_command_is_named(absent: str, monkeypatch: pyt
     if absent == "distillmos" and find_spec("xls_r_sqa") is None:
         pytest.skip("the other one is missing first")
     with pytest.raises(MissingPackageError, match=f"{absent}.*pip install --no-deps distillmos xls-r-sqa"):
-        NaturalnessJudge()
+        MosPredictor()
     assert "torchaudio" not in sys.modules or find_spec("torchaudio")
 
 
@@ -114,7 +115,23 @@ def test_a_judge_that_is_missing_is_said_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
-    assert judge_of("mos", NaturalnessJudge) is None
+    assert judge_of("mos", MosPredictor) is None
     (line,) = caplog.messages
     assert "mos" in line
     assert "pip install --no-deps distillmos xls-r-sqa" in line
+
+
+def test_judges_of_speech_compute_on_the_device_of_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all are loaded before there is anything to judge, so that what is missing is said then."""
+    devices: dict[str, str] = {}
+    for name in ("Transcriber", "SpeakerEncoder", "MosPredictor"):
+
+        def load(*_: str, name: str = name, device: str = "cpu") -> str:
+            devices[name] = device
+            return name
+
+        monkeypatch.setattr(evaluation, name, load)
+    judges = evaluation.Judges("de", "cuda:1")
+    judges.load()
+    assert devices == dict.fromkeys(("Transcriber", "SpeakerEncoder", "MosPredictor"), "cuda:1")
+    assert judges.naturalness == "MosPredictor"

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonate.pretrained.speakers import SpeakerJudge, similarity
+from phonate.evaluation.speakers import similarity
+from phonate.pretrained import SpeakerEncoder
 
 
 def unit(*values: float) -> np.ndarray:
@@ -29,7 +30,7 @@ def test_similarity_is_the_mean_over_single_clips() -> None:
 def test_real_speakers_are_told_apart(recordings: Path) -> None:
     from phonate.audio.decoding import read_audio
 
-    judge = SpeakerJudge()
+    judge = SpeakerEncoder()
     folder = recordings / "spk_en_librispeech" / "test-other"
     voices = {
         speaker: [judge.embed(*read_audio(path)) for path in sorted((folder / speaker).glob("*.flac"))[:2]]
@@ -42,7 +43,7 @@ def test_real_speakers_are_told_apart(recordings: Path) -> None:
 def test_nothing_takes_the_stand_in_for_setuptools() -> None:
     if find_spec("resemblyzer") is None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
-    SpeakerJudge()
+    SpeakerEncoder()
     assert "pkg_resources" not in sys.modules or find_spec("pkg_resources") is not None
 
 
@@ -59,9 +60,9 @@ try:
 except ImportError:
     del sys.modules["webrtcvad"]
 import numpy as np
-from phonate.pretrained.speakers import SpeakerJudge
+from phonate.pretrained import SpeakerEncoder
 noise = np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)
-print(SpeakerJudge().embed_pieces(noise).shape)
+print(SpeakerEncoder().embed_pieces(noise).shape)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("("), ran.stderr

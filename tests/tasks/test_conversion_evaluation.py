@@ -7,8 +7,8 @@ import pytest
 
 from phonate.config.errors import DataError, InputError
 from phonate.evaluation.held_out import Clip
+from phonate.evaluation.speakers import profile, profiles
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained.speakers import profile, profiles
 from phonate.tasks.conversion import evaluation
 from phonate.tasks.conversion import evaluation as judges
 from phonate.tasks.conversion.evaluation import (
@@ -65,7 +65,7 @@ class FakeNaturalness:
             raise DataError("silent")
         return 3.0
 
-    def score_made(self, waveform: np.ndarray, sample_rate: int, name: str) -> float:
+    def score_synthesised(self, waveform: np.ndarray, sample_rate: int, name: str) -> float:
         return 3.0 if np.abs(waveform).max() > 0 else 1.0
 
 
@@ -209,7 +209,7 @@ def test_references_too_short_for_the_speech_are_refused_counted_and_named(caplo
 def test_the_judge_of_words_has_other_weights_than_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judges, "weights_fingerprint", lambda name: f"sha of {name}")
     monkeypatch.setattr(judges, "whisper_model", lambda name: name)
-    monkeypatch.setattr(judges, "Recogniser", lambda name: name)
+    monkeypatch.setattr(judges, "Transcriber", lambda name, device: name)
     assert judges.independent_recogniser("sha of base") == "tiny.en"
     assert judges.independent_recogniser("sha of tiny.en") == "base"
 

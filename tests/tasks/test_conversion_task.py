@@ -324,13 +324,13 @@ def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
         def transcribe(self, waveform: np.ndarray, rate: int) -> str:
             return "words enough for a tone of a second or two"
 
-    monkeypatch.setattr(evaluation, "independent_recogniser", lambda encoder: Recogniser())
+    monkeypatch.setattr(evaluation, "independent_recogniser", lambda encoder, device: Recogniser())
     copy = corpus / "evaluated"
     shutil.copytree(run, copy)
     own = evaluate(copy)  # what training kept out
     assert own.notes["trained_on"] == 0
     assert own.notes["clips"] + own.notes["target_clips"] == 2
-    monkeypatch.setattr(evaluation.NaturalnessJudge, "score_made", lambda *_: 3.0)  # judged are those above
+    monkeypatch.setattr(evaluation.MosPredictor, "score_synthesised", lambda *_: 3.0)  # judged are those above
     found = evaluate(copy, str(corpus / "voices"))
     assert found.notes["trained_on"] == 10
     assert list(found.systems)[:4] == ["natural", "vocoder copy", "no model", "converted"]

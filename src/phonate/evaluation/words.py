@@ -1,7 +1,8 @@
-"""Scores of words: errors of transcripts, and answers compared with references.
+"""Scores of words: error rates of transcripts, and answers compared with references.
 
-English only. Both texts are first normalised as in the Whisper paper (Radford et al. 2022, appendix C), so that
-"21" and "twenty-one", "colour" and "color", "it's" and "it is" are equal.
+Word and character error rates are of any language. What counts skipped and repeated words is for English: both texts
+are first normalised as in the Whisper paper (Radford et al. 2022, appendix C), so that "21" and "twenty-one", "colour"
+and "color", "it's" and "it is" are equal.
 
 BLEU (Papineni et al. 2002, https://aclanthology.org/P02-1040) measures how much of the answers occurs in the
 responses. ROUGE (Lin 2004, https://aclanthology.org/W04-1013) also measures how much of the responses occurs in the
@@ -13,12 +14,68 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from phonate.config.errors import optional_package
+from phonate.pretrained import Extra
+
+# ------------------------------------------------------------ Word and character error rates, in any language
+
+
+def plain(text: str) -> str:
+    """Lower-case words and digits without accents and punctuation, separated by single spaces."""
+    letters = unicodedata.normalize("NFKD", text.lower().replace("-", " "))
+    kept = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return " ".join(re.sub(r"[^\w\s]|_", "", kept).split())
+
+
+def character_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    """Character error rate over all pairs, after `plain`. References must not be empty."""
+    edits, length = character_edits(references, hypotheses)
+    return edits / length
+
+
+def word_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    """Word error rate over all pairs, after `plain`. References must not be empty."""
+    edits, length = word_edits(references, hypotheses)
+    return edits / length
+
+
+def word_edits(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
+    """Word edits (substitutions, insertions, deletions) and reference words of all pairs, after `plain`."""
+    return _edits(str.split, references, hypotheses)
+
+
+def character_edits(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
+    """Character edits and reference characters of all pairs, after `plain`."""
+    return _edits(list, references, hypotheses)
+
+
+def _edits(units: Callable[[str], list[str]], references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
+    normal = [plain(text) for text in references]
+    if not normal or not all(normal):
+        raise ValueError("an error rate needs reference texts with at least one word each")
+    pairs = [(units(text), units(plain(heard))) for text, heard in zip(normal, hypotheses, strict=True)]
+    return sum(edit_distance(text, heard) for text, heard in pairs), sum(len(text) for text, _ in pairs)
+
+
+def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
+    """The fewest substitutions, insertions and deletions that make `other` of `one` (Levenshtein)."""
+    numbers = {unit: number for number, unit in enumerate({*one, *other})}
+    other_N = np.array([numbers[unit] for unit in other], dtype=np.int64)
+    place_N = np.arange(len(other) + 1)
+    cost_N = place_N  # of making the first N units of `other` of nothing
+    for row, unit in enumerate(one, start=1):
+        replaced_N = np.minimum(cost_N[:-1] + (other_N != numbers[unit]), cost_N[1:] + 1)
+        # An insertion costs one more than the place before: a running minimum, counted from the first place.
+        cost_N = np.minimum.accumulate(np.concatenate([[row], replaced_N]) - place_N) + place_N
+    return int(cost_N[-1])
+
 
 # -------------------------------- Word errors of a transcript: substituted, skipped and repeated words
 
@@ -34,6 +91,8 @@ _SPOKEN = {
 }
 
 Words = list[str]
+
+WORD_ERRORS = Extra(("jiwer", "rapidfuzz", "whisper_normalizer"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +131,7 @@ def spoken_form(text: str) -> str:
     return str(_normaliser()(spoken)).strip()
 
 
-def count(texts: Sequence[str], heard: Sequence[str]) -> WordErrors:
+def count_word_errors(texts: Sequence[str], heard: Sequence[str]) -> WordErrors:
     """Errors summed over all pairs of a text and its transcript, both in English.
 
     Differences in word boundaries only ("every one", "everyone") are not errors.

@@ -22,10 +22,10 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.dialogues.dialogue import Audio
 from phonate.data.progress import track
+from phonate.evaluation.speakers import Calibration, calibrate
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained.naturalness import judge_of
-from phonate.pretrained.speakers import Calibration, Embedding, SpeakerJudge, calibrate
-from phonate.pretrained.transcription import Recogniser, character_edits, plain, word_edits
+from phonate.evaluation.words import character_edits, plain, word_edits
+from phonate.pretrained import Embedding, SpeakerEncoder, Transcriber, judge_of
 from phonate.tasks.cloning.data import CloningSample, Corpus
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.settings import METRICS, CloningData
@@ -55,7 +55,7 @@ class _Language:
     """As Whisper names it; None: unknown, so that words are not judged."""
     calibration: Calibration | None
     """None: voices are not judged."""
-    recogniser: Recogniser | None = field(repr=False)
+    recogniser: Transcriber | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def evaluate(
     """
     cloner = VoiceCloner.load(run, device=device, dtype=dtype, codec=codec, base=base)
     pairs = _pairs(cloner, _samples(run, data, cloner))
-    judge = judge_of("similarity, likeness, accepted", SpeakerJudge)
+    judge = judge_of("similarity, likeness, accepted", lambda: SpeakerEncoder(cloner.device))
     voices = None if judge is None else _Voices(judge, cloner.sample_rate)
     languages = {
-        script: _language(script, [pair for pair in pairs if pair.script == script], voices, cloner.sample_rate)
+        script: _language(script, [pair for pair in pairs if pair.script == script], voices, cloner)
         for script in sorted({pair.script for pair in pairs})
     }
     systems: dict[str, Callable[[_Pair], FloatArray]] = {
@@ -172,7 +172,7 @@ def script_of(text: str) -> str:
 class _Voices:
     """Embeddings of recordings, each computed once."""
 
-    def __init__(self, judge: SpeakerJudge, rate: int) -> None:
+    def __init__(self, judge: SpeakerEncoder, rate: int) -> None:
         self._judge, self._rate = judge, rate
         self._known: dict[Audio, Embedding] = {}
 
@@ -190,8 +190,8 @@ class _Voices:
             return None
 
 
-def _language(script: str, pairs: Sequence[_Pair], voices: _Voices | None, rate: int) -> _Language:
-    recogniser = _recogniser(script, pairs, rate)
+def _language(script: str, pairs: Sequence[_Pair], voices: _Voices | None, cloner: VoiceCloner) -> _Language:
+    recogniser = _recogniser(script, pairs, cloner)
     calibration = None if voices is None else _calibration(pairs, voices)
     return _Language(recogniser.language if recogniser else None, calibration, recogniser)
 
@@ -206,18 +206,18 @@ def _calibration(pairs: Sequence[_Pair], voices: _Voices) -> Calibration:
     return calibrate({name: list(own.values()) for name, own in by_speaker.items()})
 
 
-def _recogniser(script: str, pairs: Sequence[_Pair], rate: int) -> Recogniser | None:
+def _recogniser(script: str, pairs: Sequence[_Pair], cloner: VoiceCloner) -> Transcriber | None:
     """Whisper for the language that most of the recordings are in; for Latin letters without the multilingual model,
     the English one. None: there is no model for the language."""
     try:
-        multilingual = Recogniser(MULTILINGUAL)
+        multilingual = Transcriber(MULTILINGUAL, device=cloner.device)
     except MissingPackageError as error:
         logger.warning("not judged: cer, wer: %s", error)
         return None
     except InputError:
         logger.warning("words are judged in English only; %s", _advice())
-        return Recogniser(ENGLISH) if script == "LATIN" else None
-    heard = Counter(multilingual.detect(pair.target, rate) for pair in pairs[:5])
+        return Transcriber(ENGLISH, device=cloner.device) if script == "LATIN" else None
+    heard = Counter(multilingual.detect(pair.target, cloner.sample_rate) for pair in pairs[:5])
     multilingual.language = heard.most_common(1)[0][0]
     return multilingual
 

@@ -22,9 +22,8 @@ from torch.nn import functional as F
 from phonate.audio.augmentation import sinc_resample
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
-from phonate.config.errors import optional_package
 from phonate.nn.losses import ContrastiveLoss, SumCount
-from phonate.pretrained.naturalness import old_pkg_resources
+from phonate.pretrained import load_voice_encoder
 from phonate.tasks.cloning.sequences import IGNORED, undelayed
 
 # ------------------------------------------- A curriculum: terms that are hard at first come in slowly
@@ -185,9 +184,7 @@ class SpeakerEncoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        with old_pkg_resources():
-            package = optional_package("resemblyzer", "training.loss.weights.similarity")
-        self.network = package.VoiceEncoder("cpu", verbose=False)
+        _, self.network = load_voice_encoder("training.loss.weights.similarity")
         self.register_buffer("window", torch.hann_window(_WINDOW), persistent=False)
         filters = torch.from_numpy(mel_filters(RATE, _WINDOW, _BANDS, 0.0, RATE / 2))
         self.register_buffer("filters", filters, persistent=False)

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,11 +31,14 @@ from phonate.config.metrics import Metric, by_name
 from phonate.data.manifests.validation import warn_left_out
 from phonate.data.progress import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
+from phonate.evaluation.speakers import profiles, similarity
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained.naturalness import NaturalnessJudge, judge_of
-from phonate.pretrained.speakers import Embedding, SpeakerJudge, profiles, similarity
-from phonate.pretrained.transcription import Recogniser, character_error_rate, plain, word_error_rate
+from phonate.evaluation.words import character_error_rate, plain, word_error_rate
+from phonate.pretrained import Embedding, MosPredictor, SpeakerEncoder, Transcriber, judge_of
 from phonate.tasks.conversion.inference import Converter, Target, long_term
+
+if TYPE_CHECKING:
+    import torch
 
 # --------------------------- Models that judge converted speech, and the speakers they compare it with
 
@@ -92,11 +95,11 @@ class Judges:
 
     def __init__(self, converter: Converter) -> None:
         self.rate = converter.sample_rate
-        self.speakers = judge_of("similarity, closer, first", SpeakerJudge)
+        self.speakers = judge_of("similarity, closer, first", lambda: SpeakerEncoder(device=converter.device))
         content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
         # Must not be the recogniser whose features are the content.
-        self.recogniser = judge_of("wer, cer", lambda: independent_recogniser(content))
-        self.naturalness = judge_of("mos", NaturalnessJudge)
+        self.recogniser = judge_of("wer, cer", lambda: independent_recogniser(content, converter.device))
+        self.naturalness = judge_of("mos", lambda: MosPredictor(device=converter.device))
         self.profiles: dict[str, Embedding] = {}
         """Profile of every speaker but a single target."""
 
@@ -119,18 +122,18 @@ class Judges:
         """Predicted mean opinion score (1 to 5) of a converted waveform (N,); the lowest if it is silent."""
         if self.naturalness is None:
             return None
-        return self.naturalness.score_made(waveform, self.rate, "the sound")
+        return self.naturalness.score_synthesised(waveform, self.rate, "the sound")
 
     def transcribe(self, waveform: FloatArray) -> str | None:
         """Transcript of a waveform (N,)."""
         return None if self.recogniser is None else self.recogniser.transcribe(waveform, self.rate)
 
 
-def independent_recogniser(encoder: str) -> Recogniser:
+def independent_recogniser(encoder: str, device: str | torch.device = "cpu") -> Transcriber:
     """A recogniser with other weights than `encoder`, which gave the content features; preferably an available one."""
     candidates = [name for name in _CANDIDATES if weights_fingerprint(name) != encoder]
     here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
-    return Recogniser([*here, *candidates][0])
+    return Transcriber([*here, *candidates][0], device=device)
 
 
 def reference(judges: Judges, clip: Clip) -> str:

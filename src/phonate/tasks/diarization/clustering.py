@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.sparse import csr_array
@@ -33,7 +34,7 @@ from scipy.spatial.distance import squareform
 
 from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError
-from phonate.pretrained.speakers import EMBEDDING_WIDTH, JUDGE_RATE, SpeakerJudge
+from phonate.pretrained import EMBEDDING_WIDTH, SPEAKER_RATE, SpeakerEncoder
 from phonate.tasks.diarization.segmentation import SILENT, Assignment, Exchange, Segmentation, active, tracks
 from phonate.tasks.diarization.settings import DecodingSettings
 
@@ -273,9 +274,11 @@ _SHORTEST_SECONDS = 0.5
 class Voices:
     """Collects an embedding of each active speaker of each window, and of each segment of a single speaker."""
 
-    def __init__(self, sample_rate: int, segments: bool) -> None:
-        """`sample_rate`: that of the waveforms, in Hz; `segments`: whether segments are wanted."""
+    def __init__(self, sample_rate: int, segments: bool, device: torch.device) -> None:
+        """`sample_rate`: that of the waveforms, in Hz; `segments`: whether segments are wanted; `device`: to compute
+        on."""
         self._rate = sample_rate
+        self._device = device
         self._wants_segments = segments
         self._windows: list[int] = []
         self._columns: list[int] = []
@@ -285,8 +288,8 @@ class Voices:
         self._segment_embeddings: list[FloatArray] = []
 
     @cached_property
-    def _judge(self) -> SpeakerJudge:
-        return SpeakerJudge()
+    def _judge(self) -> SpeakerEncoder:
+        return SpeakerEncoder(device=self._device)
 
     def add(self, window: int, start: int, active_UK: NDArray[np.uint8], waveform_N: FloatArray, frame: int) -> None:
         """Embed the speakers of a window.
@@ -322,8 +325,8 @@ class Voices:
 
     def _embedding(self, speech_N: FloatArray) -> FloatArray:
         """(D,) mean of the embeddings of segments of the speech; zeros for silence."""
-        if self._rate != JUDGE_RATE:
-            speech_N = resample(speech_N, self._rate, JUDGE_RATE)
+        if self._rate != SPEAKER_RATE:
+            speech_N = resample(speech_N, self._rate, SPEAKER_RATE)
         pieces_PD = self._judge.embed_pieces(speech_N)
         return pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
 

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, resample
-from phonate.config.errors import InputError, PhonateError, optional_package
+from phonate.config.errors import InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
 from phonate.data.conversations.simulator import ConversationSimulator, turns_of
@@ -37,8 +38,7 @@ from phonate.data.progress import track
 from phonate.data.store.prepared import Prepared
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained.naturalness import old_pkg_resources
-from phonate.pretrained.speakers import JUDGE_RATE, SpeakerJudge
+from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.clustering import LocalSpeakers, SpeakerLimits, cluster
 from phonate.tasks.diarization.data import Corpus, samples_of
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
@@ -60,26 +60,26 @@ _MOST_CLUSTERED = 3000
 class Baseline:
     """Detects speech and clusters its segments by speaker."""
 
-    def __init__(self, distance: float) -> None:
-        """`distance`: cosine distance above which clusters are not merged, if the number of speakers is not given.
+    def __init__(self, distance: float, device: str | torch.device = "cpu") -> None:
+        """`distance`: cosine distance above which clusters are not merged, if the number of speakers is not given;
+        `device`: to compute on.
 
         Raises MissingPackageError if resemblyzer is not installed.
         """
         self._distance = distance
-        self._judge = SpeakerJudge()
+        self._judge = SpeakerEncoder(device)
 
     @cached_property
     def _detector(self) -> Any:
-        with old_pkg_resources():
-            return optional_package("webrtcvad", "voice activity").Vad(_AGGRESSIVENESS)
+        return webrtc_detector(_AGGRESSIVENESS)
 
     def diarize(
         self, blocks: Iterable[FloatArray], sample_rate: int, limits: SpeakerLimits | None = None
     ) -> list[SpeakerTurn]:
         """The turns of a recording, given in blocks (N,) at `sample_rate` Hz."""
         waveform = np.concatenate(list(blocks))
-        if sample_rate != JUDGE_RATE:
-            waveform = resample(waveform, sample_rate, JUDGE_RATE)
+        if sample_rate != SPEAKER_RATE:
+            waveform = resample(waveform, sample_rate, SPEAKER_RATE)
         voiced_U = self._voiced(waveform)
         pieces_PD, middle_P = self._judge.embed_continuously(waveform, _PIECES_PER_SECOND)
         if not voiced_U.any():
@@ -102,10 +102,10 @@ class Baseline:
         """(U,) speech activity of each frame, smoothed by a median filter."""
         from scipy.ndimage import median_filter
 
-        size = round(_FRAME_SECONDS * JUDGE_RATE)
+        size = round(_FRAME_SECONDS * SPEAKER_RATE)
         frames_UN = waveform[: len(waveform) // size * size].reshape(-1, size)
         pcm_UN = (frames_UN.clip(-1.0, 1.0) * 32767).astype("<i2")
-        voiced_U = np.array([self._detector.is_speech(one.tobytes(), JUDGE_RATE) for one in pcm_UN], dtype=bool)
+        voiced_U = np.array([self._detector.is_speech(one.tobytes(), SPEAKER_RATE) for one in pcm_UN], dtype=bool)
         width = round(_SMOOTHED_SECONDS / _FRAME_SECONDS) | 1
         return np.asarray(median_filter(voiced_U.astype(np.uint8), width)) > 0 if len(voiced_U) else voiced_U
 
@@ -269,7 +269,7 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
     """The systems to evaluate, by name, and the name of the one that the recipe configures."""
     if diarizer.label_type in SAME_SPEAKERS:
         return {"always speech": _one_speaker, "the model": lambda one: _decoded(diarizer, one)}, "the model"
-    baseline = Baseline(_BASELINE_DISTANCE)
+    baseline = Baseline(_BASELINE_DISTANCE, diarizer.device)
     rate = diarizer.sample_rate
     alone, clustered = "the model, windows by overlap", "the model, voices clustered"
     systems: dict[str, System] = {

@@ -250,7 +250,7 @@ class Diarizer(Inference):
         found, hop, seconds = Segmentation([], []), self.recipe.data.audio.hop_length, 0.0
         voices = None
         if compared and (len(two) > 1 or limited):
-            voices = Voices(self.sample_rate, segments=settings.reassignment_margin is not None)
+            voices = Voices(self.sample_rate, segments=settings.reassignment_margin is not None, device=self.device)
         rest = itertools.chain(two, windows)
         while batch := list(itertools.islice(rest, _BATCH)):
             probabilities = self._probabilities([one.features_TF for one in batch], settings.smoothing)

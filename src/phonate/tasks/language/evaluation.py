@@ -26,7 +26,7 @@ from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import read_dialogues, warn_refused
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
-from phonate.pretrained.naturalness import judge_of
+from phonate.pretrained import judge_of
 from phonate.tasks.language import model as models
 from phonate.tasks.language.data import Corpus, LanguageDataset, TokenSequence, encode_all
 from phonate.tasks.language.inference import Generator

@@ -19,7 +19,7 @@ from phonate.config.errors import InputError
 from phonate.data.progress import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained.transcription import character_error_rate, word_error_rate
+from phonate.evaluation.words import character_error_rate, word_error_rate
 from phonate.tasks.recognition.data import Wording
 from phonate.tasks.recognition.inference import Transcriber
 from phonate.tasks.recognition.model import build_model

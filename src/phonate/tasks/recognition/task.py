@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from phonate.pretrained.transcription import character_edits, word_edits
+from phonate.evaluation.words import character_edits, word_edits
 from phonate.tasks.recognition.data import BLANK, Corpus, RecognitionDataset
 from phonate.tasks.recognition.decoding import SymbolModel, greedy
 from phonate.tasks.recognition.model import CtcModel, build_model

@@ -23,7 +23,7 @@ from phonate.data.dialogues.dialogue import Dialogue
 from phonate.data.dialogues.reading import warn_refused
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
-from phonate.pretrained.naturalness import judge_of
+from phonate.pretrained import judge_of
 from phonate.tasks.sequence.data import IGNORED, Corpus, Item, ItemMaker, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model

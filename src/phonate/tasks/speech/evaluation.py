@@ -6,15 +6,14 @@ the vocoder if the copies are bad, the acoustic model if only the synthesised sp
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,17 +27,35 @@ from phonate.data.progress import track
 from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation
-from phonate.evaluation.words import WordErrors, count
-from phonate.pretrained.naturalness import NaturalnessJudge, judge_of
-from phonate.pretrained.speakers import SpeakerJudge
-from phonate.pretrained.transcription import Recogniser, character_error_rate, word_edits, word_error_rate
+from phonate.evaluation.words import (
+    WORD_ERRORS,
+    WordErrors,
+    character_error_rate,
+    count_word_errors,
+    word_edits,
+    word_error_rate,
+)
+from phonate.pretrained import (
+    MOS,
+    TRANSCRIPTION,
+    MosPredictor,
+    SpeakerEncoder,
+    Transcriber,
+    install_command,
+    judge_of,
+    missing,
+    require,
+)
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.settings import SpeechRecipe
 
+if TYPE_CHECKING:
+    import torch
+
 # ------------------- Judges of synthesised speech: a recogniser, a MOS predictor and a speaker encoder
 
-INSTALL_JUDGES = "pip install 'phonate[eval]' && pip install --no-deps distillmos xls-r-sqa"
-_WORD_PACKAGES = ("jiwer", "rapidfuzz", "whisper_normalizer")
+JUDGES = (TRANSCRIPTION, WORD_ERRORS, MOS)
+"""What judging English needs."""
 WORD_WEIGHT = 5.0
 """MOS points subtracted in `quality` per unit of WER: 20 % of wrong words cost one point."""
 
@@ -46,27 +63,30 @@ WORD_WEIGHT = 5.0
 class Judges:
     """The judges, None where they are not installed."""
 
-    def __init__(self, language: str) -> None:
+    def __init__(self, language: str, device: str | torch.device = "cpu") -> None:
         self.english = is_english(language)
-        self.recogniser = judge_of("wer, cer", self._recogniser(language))
+        self._device = device
+        self.recogniser = judge_of("wer, cer", partial(self._transcriber, language))
 
-    def _recogniser(self, language: str) -> Callable[[], Recogniser]:
-        def make() -> Recogniser:
-            for package in _WORD_PACKAGES if self.english else ():
-                optional_package(package, "word errors")
-            return Recogniser("tiny.en", "en") if self.english else Recogniser("base", primary(language))
+    def load(self) -> None:
+        """Load all of them, so that what is missing is said before there is anything to judge."""
+        _ = self.naturalness, self.speakers, self.distances
 
-        return make
+    def _transcriber(self, language: str) -> Transcriber:
+        if not self.english:
+            return Transcriber("base", primary(language), device=self._device)
+        require("word errors", WORD_ERRORS)
+        return Transcriber("tiny.en", "en", device=self._device)
 
     @cached_property
-    def naturalness(self) -> NaturalnessJudge | None:
+    def naturalness(self) -> MosPredictor | None:
         """Predicts listeners' scores."""
-        return judge_of("mos", NaturalnessJudge)
+        return judge_of("mos", lambda: MosPredictor(device=self._device))
 
     @cached_property
-    def speakers(self) -> SpeakerJudge | None:
+    def speakers(self) -> SpeakerEncoder | None:
         """Compares voices."""
-        return judge_of("speaker", SpeakerJudge)
+        return judge_of("speaker", lambda: SpeakerEncoder(device=self._device))
 
     @cached_property
     def distances(self) -> Callable[..., Distances] | None:
@@ -77,7 +97,7 @@ class Judges:
     def word_edits(self, texts: Sequence[str], heard: Sequence[str]) -> tuple[int, int]:
         """Word edits, and words of the texts."""
         if self.english:
-            errors = count(texts, heard)
+            errors = count_word_errors(texts, heard)
             return errors.substituted + errors.inserted + errors.deleted, errors.words
         return word_edits(texts, heard)
 
@@ -85,15 +105,9 @@ class Judges:
         """wer and cer; for English also skipped and repeated words."""
         rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
         if self.english:
-            errors: WordErrors = count(texts, heard)
+            errors: WordErrors = count_word_errors(texts, heard)
             rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
         return rates
-
-
-def missing_judges() -> list[str]:
-    """Packages that judging English needs and that are not installed."""
-    packages = ("faster_whisper", *_WORD_PACKAGES, "distillmos", "xls_r_sqa")
-    return [name for name in packages if importlib.util.find_spec(name) is None]
 
 
 def check_judges(recipe: SpeechRecipe) -> None:
@@ -102,10 +116,10 @@ def check_judges(recipe: SpeechRecipe) -> None:
     without = "data.judged=0 training.validation.metric_for_best_model=step"
     best = plain(recipe.training.best_metric)
     if recipe.data.judged:
-        if missing := missing_judges():
+        if lacking := missing(*JUDGES):
             raise MissingPackageError(
-                f"data.judged={recipe.data.judged}: judging needs {', '.join(missing)}, not installed; "
-                f"{INSTALL_JUDGES}, or take the newest checkpoint: {without}"
+                f"data.judged={recipe.data.judged}: judging needs {', '.join(lacking)}, not installed; "
+                f"{install_command(*JUDGES)}, or take the newest checkpoint: {without}"
             )
     elif best in ("wer", "mos", "quality"):
         raise InputError(
@@ -128,7 +142,9 @@ def judged(
     assert recogniser is not None, "check_judges"
     assert naturalness is not None, "check_judges"
     heard = [recogniser.transcribe(waveform, rate) for waveform in waveforms]
-    scores = [naturalness.score_made(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)]
+    scores = [
+        naturalness.score_synthesised(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
+    ]
     return {
         "wer": judges.word_edits([clip.text for clip in clips], heard),
         "mos": (float(np.sum(scores)), len(scores)),
@@ -175,7 +191,8 @@ def evaluate(
     clips = found[:: math.ceil(len(found) / MOST)]
     if len(clips) < len(found):
         logger.info("of %d texts, %d are synthesised, spread over all of them", len(found), len(clips))
-    judges = Judges(synthesiser.data.language)
+    judges = Judges(synthesiser.data.language, synthesiser.device)
+    judges.load()
     systems: dict[str, Callable[[Any], FloatArray]] = {}
     if isinstance(clips[0], Clip):
         systems["natural"] = lambda clip: clip.waveform
@@ -258,7 +275,7 @@ def _judge(
             heard = judges.recogniser.transcribe(waveform, rate)
             items[clip.id] |= {"heard": heard, **judges.word_errors([clip.text], [heard])}
         if judges.naturalness is not None:
-            score = judges.naturalness.score if natural else judges.naturalness.score_made
+            score = judges.naturalness.score if natural else judges.naturalness.score_synthesised
             items[clip.id]["mos"] = score(waveform, rate, clip.id)
         if isinstance(clip, Clip):
             items[clip.id]["seconds"] = len(waveform) / len(clip.waveform)

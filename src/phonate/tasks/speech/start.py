@@ -29,8 +29,9 @@ from phonate.config.metrics import NEWEST
 from phonate.config.tasks import Start
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Row
+from phonate.pretrained import install_command, missing
 from phonate.rendering import start_of_vocoder
-from phonate.tasks.speech.evaluation import INSTALL_JUDGES, missing_judges
+from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
 from phonate.training.checkpoints.loading import describe_trained
 from phonate.training.checkpoints.resolve import BASE_VOICE
@@ -95,8 +96,8 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         by_judges = recipe.training.validation.metric_for_best_model == _JUDGED
         reason = "the newest checkpoint is the best (data.judged=0)"
         return Start(_NEWEST, reason, "data.judged: 0") if by_judges else Start({}, "")
-    if missing_judges():
-        wanted = INSTALL_JUDGES
+    if missing(*JUDGES):
+        wanted = install_command(*JUDGES)
     elif not is_english(data.language) and not is_included(RECOGNISER):
         wanted = f"pip install {PACKAGES[RECOGNISER]}"
     else:

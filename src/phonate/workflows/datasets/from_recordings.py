@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +27,12 @@ from phonate.audio.decoding import (
 )
 from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.audio.whisper import model_for
-from phonate.config.errors import DataError, InputError, optional_package
+from phonate.config.errors import DataError, InputError
 from phonate.config.language_codes import primary
 from phonate.data.manifests.rows import audio_files, printable
 from phonate.data.manifests.validation import has_words
 from phonate.data.parallel import Progress
-
-if TYPE_CHECKING:
-    from phonate.pretrained.transcription import Recogniser
-
+from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
 
 SHORTEST, LONGEST = 2.0, 14.0
 """Length of a piece in seconds."""
@@ -46,7 +43,6 @@ MARGIN = 0.15
 WINDOW = 600.0
 """Seconds of a recording that are segmented at a time, so that memory does not grow with its length."""
 
-_VAD_RATE = 16000
 _MIN_PAUSE_MS = 100
 _MAX_PAUSE = 2.0  # seconds, within a piece; a longer pause always ends it
 _COMMON_PAUSE = 0.8
@@ -93,11 +89,7 @@ def speech_in(waveform: FloatArray, rate: int) -> list[Piece]:
 
     Raises MissingPackageError without faster-whisper, which includes the detector.
     """
-    vad = optional_package("faster_whisper.vad", "finding speech")
-    samples = waveform if rate == _VAD_RATE else resample(waveform, rate, _VAD_RATE)
-    options = vad.VadOptions(min_silence_duration_ms=_MIN_PAUSE_MS, speech_pad_ms=0)
-    found = vad.get_speech_timestamps(samples, options)
-    return [Piece(one["start"] / _VAD_RATE, min(one["end"], len(samples)) / _VAD_RATE) for one in found]
+    return [Piece(start, end) for start, end in speech_spans(waveform, rate, _MIN_PAUSE_MS)]
 
 
 def pieces_of(waveform: FloatArray, rate: int) -> tuple[list[Piece], list[Piece]]:
@@ -229,17 +221,15 @@ class _Result:
         )
 
 
-def recogniser(model: str | None, language: str) -> Recogniser:
+def recogniser(model: str | None, language: str) -> Transcriber:
     """Whisper for a language: `model`, or by default tiny.en for English and base for other languages.
 
     Raises InputError for an English model and another language, and for a language that the model does not know.
     """
-    from phonate.pretrained.transcription import Recogniser
-
     name, code = model or model_for(language), primary(language)
     if name.endswith(".en") and code != "en":
         raise InputError(f"--model {name}: an English-only model; use base or small, for example, for {language!r}")
-    found = Recogniser(name, code)
+    found = Transcriber(name, code)
     if code not in found.languages:
         raise InputError(f"language {language!r}: Whisper {name} does not know it; give a code such as en or de")
     return found
@@ -250,7 +240,7 @@ def make_dataset(
     output: str | Path,
     *,
     split: bool,
-    transcribe: Recogniser | None,
+    transcribe: Transcriber | None,
     sample_rate: int | None = SAMPLE_RATE,
     progress: Progress | None = None,
     speaker: str | None = None,
@@ -269,7 +259,7 @@ def make_dataset(
     What is left out is in the report, with times and reasons. Raises DataError if nothing remains.
     """
     if split:
-        optional_package("faster_whisper", "splitting")  # before anything is written
+        require("splitting", TRANSCRIPTION)  # before anything is written
     files = _recordings(Path(source))
     folder = _new_folder(Path(output))
     result = _Result()
@@ -389,7 +379,7 @@ def _file(folder: Path, id: str) -> Path:
 
 
 def _transcribe(
-    folder: Path, result: _Result, transcribe: Recogniser, speakers: dict[Path, str], progress: Progress | None
+    folder: Path, result: _Result, transcribe: Transcriber, speakers: dict[Path, str], progress: Progress | None
 ) -> None:
     """Transcribe all pieces and leave out those without words. Lines are written one by one, so that an interruption
     loses none of them."""
@@ -422,7 +412,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.replace("|", " ").split())
 
 
-def _report(folder: Path, result: _Result, files: list[Path], transcribe: Recogniser | None) -> dict[str, Any]:
+def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transcriber | None) -> dict[str, Any]:
     kept = sum(piece.seconds for _, _, piece in result.pieces)
     dropped = sum(one.get("seconds", 0.0) for one in result.dropped)
     counts: dict[str, int] = {}

@@ -25,7 +25,7 @@ from phonate.data.settings import SpokenData
 from phonate.workflows.datasets.from_recordings import Piece, speech_in, windows_of
 
 if TYPE_CHECKING:
-    from phonate.pretrained.transcription import Recogniser
+    from phonate.pretrained import Transcriber
 
 logger = logging.getLogger("phonate")
 
@@ -81,11 +81,11 @@ class _Transcribing:
 
     def __init__(self, folder: Path, data: SpokenData) -> None:
         """Loads the recogniser."""
-        from phonate.pretrained.transcription import Recogniser
+        from phonate.pretrained import Transcriber
 
         self._folder = folder
         self._language = data.spoken_language
-        self._recogniser: Recogniser = Recogniser(data.whisper_model, self._language)
+        self._recogniser: Transcriber = Transcriber(data.whisper_model, self._language)
         known = self._recogniser.languages
         if self._language not in known:
             raise InputError(
@@ -144,7 +144,7 @@ class _Transcribing:
 
     def _hear(self, waveform: FloatArray, rate: int) -> dict[str, Any]:
         """The text of a waveform (samples,), or why it has none."""
-        heard = self._recogniser.hear(waveform, rate)
+        heard = self._recogniser.transcript(waveform, rate)
         text = " ".join(heard.text.split())
         if not has_words(text):
             return {"why": "no words", "detail": "the recogniser found no words in it"}

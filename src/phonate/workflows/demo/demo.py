@@ -28,9 +28,11 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.metrics import Metric, by_name
 from phonate.data.manifests.manifest import list_corpus
 from phonate.data.manifests.rows import Problem, Row
+from phonate.evaluation.speakers import similarity
 from phonate.evaluation.tables import Evaluation
+from phonate.pretrained import SPEAKERS, SpeakerEncoder, install_command, missing
 from phonate.tasks.conversion.evaluation import Baseline
-from phonate.tasks.speech.evaluation import INSTALL_JUDGES, missing_judges
+from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData
 from phonate.training.checkpoints.resolve import BASE_VOICE
 from phonate.training.plan import plan
@@ -64,11 +66,11 @@ def figures(
         systems["pitch shift and equaliser, no learning"] = [baseline(waveform) for waveform in own]
     systems |= {_MODEL: [processor.load(path) for path in converted], _TARGET: natural}
     rate = processor.config.sample_rate
-    judged = importlib.util.find_spec("resemblyzer") is not None
+    judged = not missing(SPEAKERS)
     voices = _likeness(systems, own, natural, rate) if judged else {}
     legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
     if not judged:
-        legend += " For speaker similarity: pip install 'phonate[eval]'."
+        legend += f" For speaker similarity: {install_command(SPEAKERS)}."
     results = {
         name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
         for name, sounds in systems.items()
@@ -81,9 +83,7 @@ def _likeness(
     systems: Mapping[str, Sequence[FloatArray]], sources: Sequence[FloatArray], target: Sequence[FloatArray], rate: int
 ) -> dict[str, dict[str, float]]:
     """For each system the likeness to the target and to its own source, and how many end closer to the target."""
-    from phonate.pretrained.speakers import SpeakerJudge, similarity
-
-    judge = SpeakerJudge()
+    judge = SpeakerEncoder()
     natural = [judge.embed(sound, rate) for sound in target]
     own = [judge.embed(sound, rate) for sound in sources]
     found = {}
@@ -284,11 +284,9 @@ def train_speech(
 
 def _to_score(language: str | None) -> str | None:
     """What to install for scores; None where all is there."""
-    missing = missing_judges()
-    if importlib.util.find_spec("resemblyzer") is None:  # for the similarity of voices
-        missing.append("resemblyzer")
-    if missing:
-        return f"{INSTALL_JUDGES}; missing: {', '.join(missing)}"
+    judges = (*JUDGES, SPEAKERS)
+    if lacking := missing(*judges):
+        return f"{install_command(*judges)}; missing: {', '.join(lacking)}"
     model = model_for(language or "en")
     return None if is_included(model) else f"pip install {PACKAGES[model]}"
 

@@ -32,7 +32,7 @@ from phonate.workflows.pages.plots import render, sound_url, write_page
 from phonate.workflows.pages.report import duration
 
 if TYPE_CHECKING:
-    from phonate.pretrained.transcription import Recogniser
+    from phonate.pretrained import Transcriber
     from phonate.tasks.diarization.inference import Diarization
 
 
@@ -303,7 +303,7 @@ class Suspect:
 
 
 def write_worst_page(
-    settings: RecordingData, page: str | Path, transcribe: Recogniser | None = None, progress: Progress | None = None
+    settings: RecordingData, page: str | Path, transcribe: Transcriber | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Write the page of the worst clips. Returns its path and the number of clips with findings.
 
@@ -333,7 +333,7 @@ def write_worst_page(
 
 
 def _misheard(clip: Checked, heard: str | None) -> list[Finding]:
-    from phonate.pretrained.transcription import word_error_rate
+    from phonate.evaluation.words import word_error_rate
 
     if heard is None:
         return []

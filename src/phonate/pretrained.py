@@ -1,0 +1,313 @@
+"""Models that come trained: a transcriber (Whisper), a voice activity detector (Silero), a speaker encoder
+(resemblyzer) and a predictor of listeners' scores (distillmos).
+
+Each has packages that phonate does not require, named in one table, and computes on the device that it is given. They
+take one recording at a time, whose windows are one batch: on a CPU batches of recordings give the same values in no
+less time (Whisper tiny.en: 16 clips in 30.0 s, in batches of 8 in 33.0 s; distillmos: 6 clips in 2.2 s and 2.5 s).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+import logging
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from phonate.audio.decoding import FloatArray
+from phonate.audio.whisper import SAMPLE_RATE, load_whisper
+from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("phonate")
+
+T = TypeVar("T")
+
+# --------------------------------------------------------------------- Packages that may be missing
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Packages that a helper needs and phonate does not require."""
+
+    packages: tuple[str, ...]
+    """As they are imported."""
+    install: str = "'phonate[eval]'"
+    """What pip installs for them."""
+
+
+TRANSCRIPTION = Extra(("faster_whisper",))
+SPEAKERS = Extra(("resemblyzer",))
+MOS = Extra(("distillmos", "xls_r_sqa"), "--no-deps distillmos xls-r-sqa")
+
+
+def missing(*extras: Extra) -> list[str]:
+    """The packages of `extras` that are not installed."""
+    return [name for extra in extras for name in extra.packages if importlib.util.find_spec(name) is None]
+
+
+def install_command(*extras: Extra) -> str:
+    """The command that installs all of `extras`."""
+    return " && ".join(dict.fromkeys(f"pip install {extra.install}" for extra in extras))
+
+
+def require(purpose: str, *extras: Extra) -> None:
+    """Raise MissingPackageError, naming all that is missing of `extras`, before any work for `purpose` is done."""
+    if names := missing(*extras):
+        lacking = [extra for extra in extras if missing(extra)]
+        raise MissingPackageError(f"{purpose} needs {', '.join(names)}, not installed; {install_command(*lacking)}")
+
+
+def judge_of(columns: str, make: Callable[[], T]) -> T | None:
+    """What `make` returns; None where its package or model is not installed: a warning says which columns are left out,
+    and what to install for them."""
+    try:
+        return make()
+    except InputError as error:
+        logger.warning("not judged: %s: %s", columns, error)
+        return None
+
+
+@contextmanager
+def stand_in(name: str) -> Iterator[None]:
+    """Context in which packages can be imported that import the module `name`, where it is absent, without needing more
+    of it than we do.
+
+    webrtcvad, which resemblyzer uses, and pyworld only ask pkg_resources (removed from setuptools) for
+    `get_distribution(name).version`, on import. distillmos only uses torchaudio, of which there is none for every torch
+    version, to read files in its command line tool.
+    """
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        yield
+        return
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].get_distribution = importlib.metadata.distribution  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+# ------------------------------------------------------------- Words: Whisper (faster-whisper) and Silero
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The words recognised in a waveform, with the two measures by which Whisper tells failed transcripts (Radford et
+    al. 2022, section 4.5)."""
+
+    text: str
+    log_probability: float
+    """Mean of the log probabilities of the tokens, of the least certain stretch of up to 30 s."""
+    compression: float
+    """How many times smaller gzip makes the text, at most; above 2.4 the same words are repeated over and over."""
+
+
+class Transcriber:
+    """Whisper (faster-whisper) with greedy decoding, so that results are reproducible."""
+
+    def __init__(
+        self, model: str = "tiny.en", language: str = "en", threads: int = 0, device: str | torch.device = "cpu"
+    ) -> None:
+        """`model`: see `phonate.audio.whisper.whisper_model`. `threads`: on the CPU; 0 for all cores.
+
+        Raises the errors of `load_whisper`.
+        """
+        self.name, self.language = model, language
+        self._model = load_whisper(model, "transcription", threads, str(device))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that the model knows, such as "de"."""
+        return tuple(self._model.supported_languages)
+
+    def transcribe(self, waveform: FloatArray, sample_rate: int) -> str:
+        """The words recognised in a waveform (samples,) at `sample_rate` Hz."""
+        return self.transcript(waveform, sample_rate).text
+
+    def transcript(self, waveform: FloatArray, sample_rate: int) -> Transcript:
+        """The words recognised in a waveform (samples,) at `sample_rate` Hz, and how sure the model is of them."""
+        segments = list(
+            self._model.transcribe(
+                _resampled(waveform, sample_rate),
+                language=self.language,
+                beam_size=1,
+                temperature=0.0,
+                condition_on_previous_text=False,
+                without_timestamps=True,
+            )[0]
+        )
+        return Transcript(
+            " ".join(segment.text.strip() for segment in segments),
+            min((float(segment.avg_logprob) for segment in segments), default=0.0),
+            max((float(segment.compression_ratio) for segment in segments), default=0.0),
+        )
+
+    def detect(self, waveform: FloatArray, sample_rate: int) -> str:
+        """The language spoken in a waveform (samples,) at `sample_rate` Hz, such as "ar"; a multilingual model's
+        guess."""
+        return str(self._model.detect_language(_resampled(waveform, sample_rate))[0])
+
+
+def speech_spans(waveform: FloatArray, sample_rate: int, shortest_pause_ms: int) -> list[tuple[float, float]]:
+    """Start and end, in seconds, of each stretch of speech in a waveform (samples,), by Silero's voice activity
+    detector.
+
+    Raises MissingPackageError without faster-whisper, which includes the detector.
+    """
+    vad = optional_package("faster_whisper.vad", "finding speech")
+    samples = _resampled(waveform, sample_rate)
+    options = vad.VadOptions(min_silence_duration_ms=shortest_pause_ms, speech_pad_ms=0)
+    return [
+        (span["start"] / SAMPLE_RATE, min(span["end"], len(samples)) / SAMPLE_RATE)
+        for span in vad.get_speech_timestamps(samples, options)
+    ]
+
+
+def webrtc_detector(aggressiveness: int) -> Any:
+    """WebRTC's voice activity detector, which resemblyzer requires. `aggressiveness`: 0 to 3; 3 rejects most
+    non-speech.
+
+    Raises MissingPackageError without webrtcvad.
+    """
+    with stand_in("pkg_resources"):
+        return optional_package("webrtcvad", "voice activity").Vad(aggressiveness)
+
+
+def _resampled(waveform: FloatArray, sample_rate: int) -> FloatArray:
+    import soxr
+
+    samples = np.asarray(waveform, dtype=np.float32)
+    return samples if sample_rate == SAMPLE_RATE else np.asarray(soxr.resample(samples, sample_rate, SAMPLE_RATE))
+
+
+# --------------- Voices: resemblyzer's d-vectors (Wan et al. 2018, "Generalized end-to-end loss"; Apache 2.0)
+
+Embedding = npt.NDArray[np.float32]
+EMBEDDING_WIDTH = 256
+SPEAKER_RATE = 16000
+"""Hz."""
+
+
+def load_voice_encoder(purpose: str = "speaker similarity", device: str | torch.device = "cpu") -> tuple[Any, Any]:
+    """resemblyzer, and its encoder with pretrained weights, a torch module. Raises MissingPackageError."""
+    with stand_in("pkg_resources"):
+        package = optional_package("resemblyzer", purpose)
+    return package, package.VoiceEncoder(str(device), verbose=False)
+
+
+class SpeakerEncoder:
+    """Embeds voices with resemblyzer's pretrained encoder."""
+
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        """Raises MissingPackageError if resemblyzer is not installed."""
+        self._package, self._encoder = load_voice_encoder(device=device)
+        # not an attribute of the package if an import of it has failed before in this process
+        self._settings = importlib.import_module("resemblyzer.hparams")
+
+    def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
+        """(256,) unit-length embedding of a recording, after removing silence.
+
+        Raises DataError with the recording's `name` if it has no speech.
+        """
+        speech = self._package.preprocess_wav(np.asarray(waveform, dtype=np.float32), source_sr=sample_rate)
+        if len(speech) == 0:
+            raise DataError(f"{name}: the speaker judge finds no speech in it")
+        return np.asarray(self._encoder.embed_utterance(speech), dtype=np.float32)
+
+    def embed_pieces(self, speech: FloatArray) -> Embedding:
+        """(P, 256) unit-length embeddings of pieces of 1.6 s, one each 0.77 s, of speech (N,) at 16 kHz; none (P = 0)
+        where all samples are zero.
+
+        The mean of their cosines to the pieces of other speech does not depend on how long the two are, which cosines
+        of whole recordings do. Speech that is shorter than a piece is repeated: of 0.8 s of speakers of LibriSpeech
+        98 % are told apart then, 92 % where it is filled up with silence.
+        """
+        settings = self._settings
+        piece = settings.sampling_rate * settings.partials_n_frames * settings.mel_window_step // 1000
+        if 0 < len(speech) < piece:
+            speech = np.tile(speech, -(-piece // len(speech)))[:piece]
+        return self.embed_continuously(speech, 1.3)[0]
+
+    def embed_continuously(self, waveform: FloatArray, per_second: float) -> tuple[Embedding, FloatArray]:
+        """(P, 256) unit-length embeddings of pieces of 1.6 s of a recording (N,) at 16 kHz, so many in a second, and
+        (P,) the seconds of their middles; none where all samples are zero."""
+        if not np.any(waveform):
+            return np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32), np.zeros(0, dtype=np.float32)
+        level = self._settings.audio_norm_target_dBFS
+        louder = self._package.audio.normalize_volume(waveform, level, increase_only=True)
+        _, pieces_PD, places = self._encoder.embed_utterance(louder, return_partials=True, rate=per_second)
+        middles = [(place.start + place.stop) / 2 / SPEAKER_RATE for place in places]
+        return np.asarray(pieces_PD, dtype=np.float32), np.asarray(middles, dtype=np.float32)
+
+
+# --------------------------------------------------- Naturalness: predicted mean opinion scores (MOS)
+
+LOWEST_MOS = 1.0
+_LEAST_SECONDS = 0.25
+_SILENCE = 1e-4  # a peak 80 dB below full scale
+
+
+class MosPredictor:
+    """Predicts mean opinion scores, independent of level; on the CPU deterministically.
+
+    distillmos (Stahl and Gamper 2025, "Distillation and pruning for scalable self-supervised representation-based
+    speech quality assessment"; MIT, weights in its wheel) rates the sound alone, without a reference. It is sensitive
+    to noise, distortion and bandwidth, but was not designed to detect wrong words or flat prosody.
+    """
+
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        """Raises MissingPackageError if distillmos or xls-r-sqa is not installed."""
+        require("predicted MOS", MOS)
+        with stand_in("torchaudio"):
+            package = importlib.import_module("distillmos")
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints the path of its weights
+            self._model = package.ConvTransformerSQAModel()
+        self._model.eval().to(device)
+        self._device = device
+
+    def score(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> float:
+        """Predicted mean opinion score of a waveform (samples,), from 1 (bad) to 5 (excellent).
+
+        Waveforms longer than 7.68 s are scored in windows of that length, and the scores are averaged. Raises DataError
+        with the recording's `name` for silence, for less than a quarter of a second, and for non-finite samples.
+        """
+        import torch
+
+        samples = np.asarray(waveform, dtype=np.float32)
+        if not np.isfinite(samples).all():
+            raise DataError(f"{name}: has non-finite samples, so its naturalness can't be judged")
+        if reason := _not_audible(samples, sample_rate):
+            raise DataError(f"{name}: {reason}")
+        waveform_BN = torch.from_numpy(_resampled(samples, sample_rate))[None].to(self._device)
+        with torch.no_grad():
+            return float(self._model(waveform_BN))
+
+    def score_synthesised(self, waveform: FloatArray, sample_rate: int, name: str) -> float:
+        """Like `score`, but returns the lowest score for a synthesised waveform that is silent or too short."""
+        samples = np.asarray(waveform, dtype=np.float32)
+        if np.isfinite(samples).all() and _not_audible(samples, sample_rate):
+            return LOWEST_MOS
+        return self.score(samples, sample_rate, name)
+
+
+def _not_audible(samples: FloatArray, sample_rate: int) -> str:
+    """The reason why a waveform can't be judged; "" if there is none."""
+    if len(samples) < _LEAST_SECONDS * sample_rate:
+        return (
+            f"{len(samples) / sample_rate:.2f} s is too short to be judged; the naturalness judge needs "
+            f"{_LEAST_SECONDS} s or more"
+        )
+    return "is silent, so its naturalness can't be judged" if np.abs(samples).max() < _SILENCE else ""

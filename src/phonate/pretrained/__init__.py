@@ -1,1 +1,0 @@
-"""Models that come trained: a transcriber, a speaker encoder, a judge of naturalness."""

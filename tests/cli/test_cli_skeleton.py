@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -134,7 +135,21 @@ def test_plugins_stand_before_or_behind_the_command() -> None:
     assert args.plugin == ["a.py", "b.py"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands_and_options(tmp_path: Path) -> None:
+    script = tmp_path / "phonate.fish"
+    script.write_text(fresh(["--print-completion", "fish"], "").stdout)
+    for line, offered in {
+        "phonate trai": "train",
+        "phonate train --resu": "--resume",
+        "phonate data che": "check",
+    }.items():
+        words = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert [one.split("\t")[0] for one in done.stdout.splitlines()] == [offered]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "tcsh"])
 def test_completion(shell: str) -> None:
     done = fresh(["--print-completion", shell], none_of("torch", "numpy", "lhotse"))
     assert done.returncode == 0, done.stderr

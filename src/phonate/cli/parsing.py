@@ -131,9 +131,9 @@ def top_parser() -> Parser:
     parser.add_argument(
         "--print-completion",
         action=_Completion,
-        choices=("bash", "zsh", "tcsh"),
+        choices=("bash", "zsh", "fish", "powershell", "tcsh"),
         metavar="SHELL",
-        help="print the completion script for bash, zsh or tcsh (there is none for fish)",
+        help="print the completion script for bash, zsh, fish, powershell or tcsh",
     )
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

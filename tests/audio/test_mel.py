@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.audio.decoding import read_audio
-from phonate.audio.mel_filters import mel_filters
-from phonate.audio.mel_scale import band_edges, empty_bands
+from phonate.audio.mel_filters import band_edges, empty_bands, mel_filters
 from phonate.audio.processor import AudioProcessor, deemphasised, preemphasised
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError

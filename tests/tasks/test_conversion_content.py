@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phonate.audio.mel_scale import band_edges
+from phonate.audio.mel_filters import band_edges
 from phonate.audio.settings import AudioConfig
 from phonate.tasks.conversion.features import Content, Prosody, Register, cosine_basis, transposed
 from phonate.tasks.conversion.settings import PerturbationSettings

@@ -1,18 +1,50 @@
-"""Mel filter bank. No torch, so that processes that only inspect recordings start fast."""
+"""Mel filters, on Slaney's mel scale (Auditory Toolbox, 1998): linear up to 1 kHz, logarithmic above.
+
+No torch, and numpy only where filters are computed, so that settings can be checked without importing either.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import math
+from typing import TYPE_CHECKING
 
-from phonate.audio.mel_scale import band_edges
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LINEAR_STEP = 200.0 / 3  # Hz per mel below the break
+_BREAK_HZ = 1000.0
+_LOG_STEP = math.log(6.4) / 27.0
+_BREAK_MEL = _BREAK_HZ / _LINEAR_STEP
 
 
-def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> npt.NDArray[np.float32]:
+def band_edges(n_mels: int, fmin: float, fmax: float) -> list[float]:
+    """n_mels + 2 frequencies in Hz, evenly spaced in mel; band i rises from [i], peaks at [i + 1], ends at [i + 2]."""
+    low, high = _mel(fmin), _mel(fmax)
+    return [_hertz(low + (high - low) * edge / (n_mels + 1)) for edge in range(n_mels + 2)]
+
+
+def empty_bands(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> int:
+    """Number of bands so narrow that they contain no frequency bin of the transform."""
+    edges, step = band_edges(n_mels, fmin, fmax), sample_rate / n_fft
+    return sum((math.floor(low / step) + 1) * step >= high for low, high in zip(edges, edges[2:], strict=False))
+
+
+def _mel(hertz: float) -> float:
+    return hertz / _LINEAR_STEP if hertz < _BREAK_HZ else _BREAK_MEL + math.log(hertz / _BREAK_HZ) / _LOG_STEP
+
+
+def _hertz(mel: float) -> float:
+    return mel * _LINEAR_STEP if mel < _BREAK_MEL else _BREAK_HZ * math.exp(_LOG_STEP * (mel - _BREAK_MEL))
+
+
+def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:
     """Triangular filters (n_mels, n_fft // 2 + 1) of equal area, as librosa.filters.mel makes them.
 
     Raises ValueError where a band is so narrow that no frequency of the transform falls into it.
     """
+    import numpy as np
+
     frequencies = np.fft.rfftfreq(n_fft, 1.0 / sample_rate)
     edges = np.array(band_edges(n_mels, fmin, fmax))
     rising = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from phonate.audio.mel_scale import empty_bands
+from phonate.audio.mel_filters import empty_bands
 from phonate.config.settings import Settings
 
 # ------------------------------------------------------------ Settings of features and of augmentation

@@ -20,14 +20,26 @@ from phonate.config.settings import Settings
 from phonate.data.datasets.settings import DatasetSettings
 from phonate.data.manifests.rows import ConversationRequirements, Requirements
 
-_FORMATS = "audiofolder csv cutset folder huggingface json kaldi lhotse librispeech ljspeech rttm stm"
 if TYPE_CHECKING:
     from phonate.data.manifests.rows import Problem
     from phonate.data.manifests.validation import Checked
 
 CORPORA: Registry[object] = Registry(
     "corpus format",
-    {name: f"phonate.data.corpora.{name}:{name}_rows" for name in _FORMATS.split()},
+    {
+        "audiofolder": "phonate.data.corpora.audiofolder:audiofolder_rows",
+        "csv": "phonate.data.corpora.csv:csv_rows",
+        "cutset": "phonate.data.corpora.cutset:cutset_rows",
+        "folder": "phonate.data.corpora.folder:folder_rows",
+        "huggingface": "phonate.data.corpora.huggingface:huggingface_rows",
+        "json": "phonate.data.corpora.json:json_rows",
+        "kaldi": "phonate.data.corpora.kaldi:kaldi_rows",
+        "lhotse": "phonate.data.corpora.lhotse:lhotse_rows",
+        "librispeech": "phonate.data.corpora.librispeech:librispeech_rows",
+        "ljspeech": "phonate.data.corpora.ljspeech:ljspeech_rows",
+        "rttm": "phonate.data.corpora.rttm:rttm_rows",
+        "stm": "phonate.data.corpora.stm:stm_rows",
+    },
     suffix="rows",
     group="phonate.corpora",
 )

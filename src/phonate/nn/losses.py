@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from phonate.audio.mel_scale import band_edges
+from phonate.audio.mel_filters import band_edges
 from phonate.config.errors import InputError
 
 # -------------------------------------------- The base of losses: sums and counts, masks and precision

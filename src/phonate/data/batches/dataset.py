@@ -6,7 +6,6 @@ plug-in file that says `COLLATORS.register("mine", MyCollator)`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.registry import Registry
+from phonate.data.store.cache import digest_of
 
 # ------------------------------ The `Dataset` protocol: one split of a data set, addressed by position
 
@@ -71,16 +71,6 @@ def digests_of(dataset: Dataset) -> Mapping[str, int]:
     if known is not None:
         return known
     return {name: digest_of(int(length)) for name, length in zip(dataset.ids, dataset.lengths, strict=True)}
-
-
-def digest_of(*parts: object) -> int:
-    """A digest of arrays, and of anything else by its `repr`."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode("utf-8", "surrogateescape")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return int.from_bytes(digest.digest(), "little", signed=True)
 
 
 # ------------------------------------------------------------------------- Collators of other packages

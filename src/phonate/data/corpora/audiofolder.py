@@ -11,20 +11,18 @@ from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines, speaker_of
 from phonate.data.corpora.csv import csv_rows, header_of
 from phonate.data.corpora.json import json_rows
-from phonate.data.manifests.rows import Problem, Row, official_split, printable
+from phonate.data.manifests.rows import Problem, Row, corpus_format, official_split, printable
 
 _NAMES = ("metadata.csv", "metadata.jsonl")
 _DEPTH = 2
 
 
-PRIORITY = 50
-
-
-def recognises(path: Path) -> bool:
+def is_audiofolder(path: Path) -> bool:
     """A folder with metadata files that have a column or key `file_name`."""
     return path.is_dir() and bool(metadata_files(path))
 
 
+@corpus_format(is_audiofolder, priority=50)
 def audiofolder_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of every metadata file; ids begin with the folder that the file is in."""
     root = path if path.is_dir() else path.parent

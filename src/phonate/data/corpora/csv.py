@@ -26,11 +26,10 @@ from phonate.data.corpora._lists import (
     speaker_of,
     spelled,
 )
-from phonate.data.manifests.rows import Problem, Row, checked_row, listed_file, malformed, printable
+from phonate.data.manifests.rows import Problem, Row, checked_row, corpus_format, listed_file, malformed, printable
 
 logger = logging.getLogger("phonate")
 
-PRIORITY = 40
 _LOOKED_AT = 1000
 """Lines by which separator and columns are decided, from all over the list."""
 _FILES_LOOKED_FOR = 40
@@ -47,11 +46,12 @@ _FEWEST_LETTERS = 2.5
 _NUMBERS = re.compile(r"-?\d+([ .,]-?\d+)*")
 
 
-def recognises(path: Path) -> bool:
+def is_table(path: Path) -> bool:
     """Tables, or a folder whose recordings one lists."""
     return listed_in(path, TABLES) is not None
 
 
+@corpus_format(is_table, priority=40)
 def csv_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a table: columns by their names in any order (comma, tab, semicolon or bar between them), or, without a
     header, by their values: `id|speaker|text`, `path|text|speaker`, `path|speaker|language|text`. Paths are relative to

@@ -9,7 +9,7 @@ from typing import Any
 from phonate.config.errors import DataError, optional_package
 from phonate.data.corpora._lists import first_object, json_lines
 from phonate.data.datasets.settings import LHOTSE
-from phonate.data.manifests.rows import Problem, Row, Segment, as_text, checked_row, malformed
+from phonate.data.manifests.rows import Problem, Row, Segment, as_text, checked_row, corpus_format, malformed
 
 NOT_LHOTSE = (
     ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError, RuntimeError, ImportError
@@ -18,10 +18,7 @@ NOT_LHOTSE = (
 _SLACK_SECONDS = 0.05
 
 
-PRIORITY = 80
-
-
-def recognises(path: Path) -> bool:
+def is_cutset(path: Path) -> bool:
     """JSON lines of cuts; compressed ones are nothing else."""
     name = path.name.lower()
     return path.is_file() and (name.endswith(".jsonl.gz") or (name.endswith(".jsonl") and _is_cut(path)))
@@ -31,6 +28,7 @@ def _is_cut(path: Path) -> bool:
     return "recording" in first_object(path)
 
 
+@corpus_format(is_cutset, priority=80)
 def cutset_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a manifest of cuts, each with its supervisions as segments. Audio that comes from a command or an
     address is refused: a manifest is data, and may neither run a shell nor use the network."""

@@ -12,6 +12,7 @@ from phonate.data.manifests.rows import (
     Row,
     audio_files,
     composed,
+    corpus_format,
     in_any_form,
     official_split,
     printable,
@@ -22,14 +23,12 @@ _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 
 
-PRIORITY = 10
-
-
-def recognises(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
     """A folder with recordings."""
     return path.is_dir() and next(audio_files(path, unreadable=lambda *_: None), None) is not None
 
 
+@corpus_format(is_folder, priority=10)
 def folder_rows(path: Path) -> Iterator[Row | Problem]:
     """Every audio file under `path`; the folder it lies in names its speaker, and a `.txt` or `.lab` beside it holds
     its text. Texts without a recording are problems in folders where recordings have texts."""

@@ -17,6 +17,7 @@ from phonate.data.manifests.rows import (
     Problem,
     Row,
     as_text,
+    corpus_format,
     listed_file,
     malformed,
     official_split,
@@ -31,16 +32,14 @@ _MOST_EXPANSION = 50
 _MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
 
 
-PRIORITY = 30
-
-
-def recognises(path: Path) -> bool:
+def is_huggingface(path: Path) -> bool:
     """Arrow or Parquet, or a folder of these."""
     if path.is_dir():
         return bool(shards(path))
     return path.name.lower().endswith((".parquet", ".arrow"))
 
 
+@corpus_format(is_huggingface, priority=30)
 def huggingface_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     """Rows of every shard under `path`, of all splits. Recordings that are inside the shards are written to `cache` as
     files, once. Without a column of speakers there is one, who is called after the folder."""

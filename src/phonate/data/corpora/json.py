@@ -20,19 +20,17 @@ from phonate.data.corpora._lists import (
     speaker_of,
     spelled,
 )
-from phonate.data.manifests.rows import Problem, Row, as_text, listed_file, malformed
+from phonate.data.manifests.rows import Problem, Row, as_text, corpus_format, listed_file, malformed
 
 NAMES = ("metadata.json", "samples.json", "dataset.json")
 
 
-PRIORITY = 40
-
-
-def recognises(path: Path) -> bool:
+def is_json(path: Path) -> bool:
     """JSON and JSON lines, or a folder whose recordings these list."""
     return listed_in(path, OBJECTS) is not None
 
 
+@corpus_format(is_json, priority=40)
 def json_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
     are relative to the file. Where no sample has a speaker there is one, who is called after the folder."""

@@ -16,6 +16,7 @@ from phonate.data.manifests.rows import (
     Row,
     Segment,
     checked_row,
+    corpus_format,
     in_any_form,
     is_file,
     malformed,
@@ -23,18 +24,16 @@ from phonate.data.manifests.rows import (
     printable,
 )
 
-PRIORITY = 70
-UNIT = "segment"
-"""A line of `segments` is an utterance."""
 _CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
 _PARENTS = 4
 
 
-def recognises(path: Path) -> bool:
+def is_kaldi(path: Path) -> bool:
     """A folder with wav.scp, or with folders (train, dev, test) that have one."""
     return path.is_dir() and bool(_folders(path))
 
 
+@corpus_format(is_kaldi, priority=70, unit="segment")
 def kaldi_rows(path: Path) -> Iterator[Row | Problem]:
     """A row for each recording of wav.scp, with its utterances as segments; without `segments` the recording is one
     utterance. `reco2file_and_channel` chooses channels. Recordings that a command makes are refused: a list is data,

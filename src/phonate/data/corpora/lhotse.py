@@ -10,21 +10,19 @@ from typing import Any
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import first_object, json_lines, speaker_of
 from phonate.data.corpora.cutset import NOT_LHOTSE, require_lhotse, row_of_cut
-from phonate.data.manifests.rows import Problem, Row, malformed, official_split
+from phonate.data.manifests.rows import Problem, Row, corpus_format, malformed, official_split
 
 _ENDS = (".jsonl", ".jsonl.gz")
 
 
-PRIORITY = 90
-
-
-def recognises(path: Path) -> bool:
+def is_lhotse(path: Path) -> bool:
     """A folder with a pair of manifests, or one of the two."""
     if path.is_dir():
         return bool(manifest_pairs(path))
     return path.name.endswith(_ENDS) and bool(first_object(path).keys() & {"sources", "recording_id"})
 
 
+@corpus_format(is_lhotse, priority=90)
 def lhotse_rows(path: Path) -> Iterator[Row | Problem]:
     """A row for each recording, with its supervisions as segments; where these are of single channels of several, a
     row for each channel. `path` is a folder with `*recordings*.jsonl[.gz]` and `*supervisions*.jsonl[.gz]`, or one of

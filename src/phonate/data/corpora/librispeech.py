@@ -11,7 +11,16 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import read_lines
 from phonate.data.corpora.folder import text_beside
-from phonate.data.manifests.rows import Problem, Row, audio_files, checked_row, malformed, official_split, printable
+from phonate.data.manifests.rows import (
+    Problem,
+    Row,
+    audio_files,
+    checked_row,
+    corpus_format,
+    malformed,
+    official_split,
+    printable,
+)
 
 logger = logging.getLogger("phonate")
 
@@ -22,10 +31,7 @@ _DATE = re.compile(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _PART = re.compile(r"(train|dev|test)-(clean|other)(-\d+)?")
 
 
-PRIORITY = 20
-
-
-def recognises(path: Path) -> bool:
+def is_librispeech(path: Path) -> bool:
     """A folder whose recordings all have such names, where transcripts or folders say that they are no dates or takes:
     `SPEAKER-CHAPTER.trans.txt` beside one, or, for all, a folder of the speaker or a part such as train-clean-100."""
     if not path.is_dir():
@@ -66,6 +72,7 @@ def _transcript(file: Path, name: re.Match[str]) -> Path:
     return file.with_name(f"{name[1]}-{name[2]}.trans.txt")
 
 
+@corpus_format(is_librispeech, priority=20)
 def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Every audio file under `path`: its name begins with its speaker and chapter, and `SPEAKER-CHAPTER.trans.txt`, or
     a `.txt` of its own, beside it may hold its text."""

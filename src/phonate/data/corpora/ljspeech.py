@@ -8,12 +8,10 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.corpora._lists import TABLES, list_in, listed_in, speaker_of
 from phonate.data.corpora.csv import Table, report_note
-from phonate.data.manifests.rows import Problem, Row, checked_row, listed_file, malformed
-
-PRIORITY = 45
+from phonate.data.manifests.rows import Problem, Row, checked_row, corpus_format, listed_file, malformed
 
 
-def recognises(path: Path) -> bool:
+def is_ljspeech(path: Path) -> bool:
     """Tables without a header or a column of speakers: `id|text`, `id|text|normalised text` (the same twice),
     `path|text|phones`."""
     file = listed_in(path, TABLES)
@@ -23,6 +21,7 @@ def recognises(path: Path) -> bool:
         return False
 
 
+@corpus_format(is_ljspeech, priority=45)
 def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a corpus of one speaker, who is called after the folder: `id|text`, where an id may as well be the path
     of its recording (as in Piper's tables), or `id|text|normalised text`, of which the normalised one is taken. A third

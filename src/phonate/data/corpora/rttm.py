@@ -11,15 +11,14 @@ from phonate.config.errors import DataError
 from phonate.data.annotations import FIELDS, Region, SpeakerTurn, speaker_line, uem_region
 from phonate.data.corpora._annotations import Recordings, annotation_files, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, malformed
+from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, corpus_format, malformed
 
-PRIORITY = 60
 _TYPE = re.compile(r"[A-Z][A-Z/_-]*")
 """The type of a line: SPEAKER, SPKR-INFO, NON-LEX, A/P ..."""
 _LINE = "SPEAKER recording 1 start duration <NA> <NA> speaker <NA> <NA>"
 
 
-def recognises(path: Path) -> bool:
+def is_rttm(path: Path) -> bool:
     """RTTM files, or a folder with some."""
     return bool(annotation_files(path, ".rttm"))
 
@@ -36,6 +35,7 @@ class _Recording:
     bad: list[Problem] = field(default_factory=list)
 
 
+@corpus_format(is_rttm, priority=60)
 def rttm_rows(path: Path) -> Iterator[Row | Problem]:
     """A row for each recording that an RTTM file under `path` names, with its SPEAKER lines as segments; with UEM files
     beside them a row for each region that they list. A recording of which a line can't be read is refused, for it would

@@ -12,13 +12,10 @@ from phonate.config.errors import DataError
 from phonate.data.annotations import seconds
 from phonate.data.corpora._annotations import Recordings, annotation_files, is_stereo, ordered, root_of, split_of
 from phonate.data.corpora._lists import read_lines
-from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, printable
+from phonate.data.manifests.rows import Problem, Row, Segment, checked_row, corpus_format, printable
 
 logger = logging.getLogger("phonate")
 
-PRIORITY = 60
-UNIT = "segment"
-"""A line is an utterance."""
 _CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
 _SIDES = (("a", "b"), ("1", "2"))
 _ALTERNATIVES = re.compile(r"\{\s([^{}]*)\}")
@@ -27,11 +24,12 @@ _MARKS = re.compile(r"\([^()]*\)|(?<!\S)(@|%\w+)(?!\S)")
 _IGNORED = "ignore_time_segment_in_scoring"
 
 
-def recognises(path: Path) -> bool:
+def is_stm(path: Path) -> bool:
     """STM files, or a folder with some."""
     return bool(annotation_files(path, ".stm"))
 
 
+@corpus_format(is_stm, priority=60, unit="segment")
 def stm_rows(path: Path) -> Iterator[Row | Problem]:
     """A row for each recording, or channel of one, that an STM file under `path` names, with its lines as segments.
     Lines that are to be ignored in scoring are no segments; a recording of which a line can't be read is refused."""

@@ -1,8 +1,7 @@
 """From a corpus of any format to validated rows, a manifest and a report.
 
-Every file of `phonate.data.corpora` says itself what it recognises: `recognises(path)`, and PRIORITY, for several may
-recognise the same folder (a list beside recordings, say); the highest counts. Plug-ins do the same in the module of
-their function, and come first unless they say otherwise.
+Every format declares how its corpora are recognised (`corpus_format`). Plug-ins may do so as well, or have a function
+`recognises(path)` in the module of their function, and come first unless a PRIORITY there says otherwise.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from phonate.config.errors import DataError, optional_package
 from phonate.data.datasets.recipes import manifests_of
 from phonate.data.datasets.settings import LHOTSE, LOCAL_SPEAKERS, DatasetSettings
-from phonate.data.manifests.rows import Problem, Requirements, Row, Segment, by_segment
+from phonate.data.manifests.rows import FORMATS, CorpusFormat, Problem, Requirements, Row, Rows, Segment, by_segment
 from phonate.data.manifests.transcripts import with_transcripts
 from phonate.data.manifests.validation import Checked, Report, leave_out, limited, validate
 from phonate.data.parallel import Progress
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 # --------------------------------------------- Which format a corpus has, when the recipe does not say
 
-_PLUGGED_IN = 100
-
 
 def detect_format(path: Path) -> str:
     """The name of a format: folder, json, csv, ... Raises DataError saying what was found instead."""
@@ -40,10 +36,9 @@ def detect_format(path: Path) -> str:
         raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
     if not path.is_dir() and not path.is_file():
         raise DataError(f"{path}: is a pipe or a device; a corpus is a folder or a file")
-    found = [(_priority(module), name, module) for name in CORPORA.names() if (module := module_of(name)) is not None]
-    for _, name, module in sorted(found, key=lambda one: (-one[0], one[1])):
-        recognises: Callable[[Path], bool] = module.recognises
-        if recognises(path):
+    formats = [(name, one) for name in CORPORA.names() if (one := format_of(name)) is not None]
+    for name, one in sorted(formats, key=lambda entry: (-entry[1].priority, entry[0])):
+        if one.recognises(path):
             return name
     if not path.is_dir():
         raise DataError(f"{path}: not a list of recordings in a known format; name the format by data.format")
@@ -54,23 +49,20 @@ def detect_format(path: Path) -> str:
     raise DataError(f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed})")
 
 
-def module_of(name: str) -> ModuleType | None:
-    """The module of a format, if it recognises corpora by itself."""
+def format_of(name: str) -> CorpusFormat | None:
+    """How corpora of a format are recognised; None where they are not, but by `data.format`."""
     entry = CORPORA.find(name)
-    if isinstance(entry, str):
-        module: ModuleType | None = importlib.import_module(entry.partition(":")[0])
-    else:
-        module = sys.modules.get(getattr(entry, "__module__", ""))
-    return module if hasattr(module, "recognises") else None
-
-
-def _priority(module: ModuleType) -> int:
-    return int(getattr(module, "PRIORITY", _PLUGGED_IN))
+    rows = CORPORA.get(name) if isinstance(entry, str) and ":" in entry else entry
+    if rows in FORMATS:
+        return FORMATS[rows]
+    in_module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    module: Any = importlib.import_module(in_module) if isinstance(entry, str) else sys.modules.get(in_module)
+    if not hasattr(module, "recognises"):
+        return None
+    return CorpusFormat(module.recognises, getattr(module, "PRIORITY", 100), getattr(module, "UNIT", "recording"))
 
 
 # ------------------------- From a corpus of any format to validated rows, a Lhotse CutSet and a report
-
-Rows = Callable[..., Iterable[Row | Problem]]
 
 
 def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
@@ -112,8 +104,8 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     if settings.speaker is not None:
         listed = [_of_one_speaker(row, settings.speaker) for row in listed]
     unit = settings.unit if corpus.unit == "auto" else corpus.unit
-    unit = getattr(module_of(name), "UNIT", "recording") if unit == "auto" else unit
-    if unit == "segment":
+    declared = format_of(name) if unit == "auto" else None
+    if unit == "segment" or (declared is not None and declared.unit == "segment"):
         listed = list(by_segment(listed, settings.requirements.one_speaker))
     listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
     return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeVar
 
 from phonate.audio.decoding import (
     BLOCK_SECONDS,
@@ -185,6 +185,38 @@ class Problem:
     reason: str
     """A short category, by which problems are counted."""
     detail: str
+
+
+Rows = Callable[..., Iterable[Row | Problem]]
+"""Lists the recordings of the corpus at a path; see `CORPORA`."""
+RowsFunction = TypeVar("RowsFunction", bound=Rows)
+
+
+@dataclass(frozen=True)
+class CorpusFormat:
+    """How the corpora of a format are told from others, and what a row of them is."""
+
+    recognises: Callable[[Path], bool]
+    priority: int = 100
+    """Several formats may recognise the same folder (a list beside recordings, say); the highest counts."""
+    unit: Literal["recording", "segment"] = "recording"
+    """What `data.unit: auto` means: segment for formats whose lines are utterances."""
+
+
+FORMATS: dict[Rows, CorpusFormat] = {}
+"""Of the formats that `corpus_format` declares."""
+
+
+def corpus_format(
+    recognises: Callable[[Path], bool], priority: int, unit: Literal["recording", "segment"] = "recording"
+) -> Callable[[RowsFunction], RowsFunction]:
+    """Declares the `CorpusFormat` of the decorated function, which yields its rows."""
+
+    def declared(rows: RowsFunction) -> RowsFunction:
+        FORMATS[rows] = CorpusFormat(recognises, priority, unit)
+        return rows
+
+    return declared
 
 
 def malformed(place: str, detail: str) -> Problem:

@@ -92,6 +92,16 @@ def damaged(folder: Path, error: Exception) -> DataError:
     return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
 
 
+def digest_of(*parts: object) -> int:
+    """A digest of arrays, and of anything else by its `repr`."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        data = part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode("utf-8", "surrogateescape")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
 def _digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, _hash).hexdigest()

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError
-from phonate.data.batches.dataset import digest_of
 from phonate.data.features import FEATURES, Features
 from phonate.data.manifests.manifest import cut_document, list_corpus
 from phonate.data.manifests.rows import LONG_SECONDS, Problem, Row, at_rate, official_split, part_blocks, read_part
@@ -46,6 +45,7 @@ from phonate.data.store.cache import (
     FeatureCache,
     Unstored,
     damaged,
+    digest_of,
     new_folder,
     verify,
 )

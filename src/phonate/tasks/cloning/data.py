@@ -30,7 +30,6 @@ from torch import Tensor
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError, InputError
-from phonate.data.batches.dataset import digest_of
 from phonate.data.batches.samples import pack
 from phonate.data.codes import Codes, CodeStore, Found, measure
 from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn, split_by_contents
@@ -38,6 +37,7 @@ from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
 from phonate.data.manifests.rows import Problem, printable
 from phonate.data.manifests.validation import Finding, Inspection, Report, Unusable, has_words, require_length
 from phonate.data.settings import cache_folder
+from phonate.data.store.cache import digest_of
 from phonate.tasks.cloning.model import Load
 from phonate.tasks.cloning.network import Hearing, sequence_layout
 from phonate.tasks.cloning.sequences import (

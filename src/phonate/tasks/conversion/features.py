@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.mel_filters import mel_filters
-from phonate.audio.mel_scale import band_edges
+from phonate.audio.mel_filters import band_edges, mel_filters
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phonate.config.errors import DataError
-from phonate.data.batches.dataset import digest_of
 from phonate.data.dialogues.dialogue import Dialogue, split_dialogues
 from phonate.data.dialogues.reading import Columns, Refused, read_dialogues, warn_refused
 from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
+from phonate.data.store.cache import digest_of
 from phonate.tasks.sequence.model import longest
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch

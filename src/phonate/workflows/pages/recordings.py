@@ -16,7 +16,7 @@ import soundfile
 from markupsafe import Markup
 
 from phonate.audio.decoding import read_blocks, read_start, resample
-from phonate.audio.mel_scale import band_edges
+from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.config.errors import DataError, InputError, plain_file
 from phonate.data.annotations import SpeakerTurn

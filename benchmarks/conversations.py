@@ -25,8 +25,8 @@ import torch
 from phonate.audio.kaldi import KaldiFeatures
 from phonate.audio.settings import KaldiSettings
 from phonate.config.randomness import generator
-from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.simulator import ConversationSimulator
+from phonate.data.conversations import ConversationSimulator
+from phonate.data.settings import AcousticSettings, SimulationSettings
 from phonate.tasks.diarization.data import simulator_of
 from phonate.tasks.diarization.settings import DiarizationData
 

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 from phonate.config.randomness import generator
-from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.simulator import write_conversations
+from phonate.data.conversations import write_conversations
+from phonate.data.settings import AcousticSettings, SimulationSettings
 from phonate.tasks.diarization.data import simulator_of
 from phonate.tasks.diarization.settings import DiarizationData
 from phonate.workflows.demo.embedded import Speaker, say, sentences

@@ -34,10 +34,10 @@ import torch
 
 from phonate.audio.decoding import FloatArray, write_audio
 from phonate.audio.processor import AudioProcessor
-from phonate.data.batches.dataset import Batch
-from phonate.data.batches.loading import BatchSource
+from phonate.data.batches import Batch
+from phonate.data.loading import BatchSource
+from phonate.data.prepared import Prepared, prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import Prepared, prepare
 
 BATCH = 16
 SLOW = 32

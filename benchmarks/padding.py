@@ -35,7 +35,7 @@ from lhotse.dataset.sampling.base import CutSampler
 from lhotse.testing.dummies import dummy_cut
 from numpy.typing import NDArray
 
-from phonate.data.batches.plan import epoch_plan
+from phonate.data.batches import epoch_plan
 
 FRAMES_PER_SECOND = 80
 Lengths = NDArray[np.int64]

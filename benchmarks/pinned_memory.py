@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from phonate.data.batches.loading import BatchSource
+from phonate.data.loading import BatchSource
 from phonate.training.task import move
 
 BATCH, BATCHES, WARM_UP = 16, 40, 5

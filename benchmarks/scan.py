@@ -30,8 +30,8 @@ import soundfile
 
 from phonate.audio.quality import VoiceLevels, voice_score
 from phonate.compute.resources import cores
-from phonate.data.voices.files import VoiceDataDetector, validate_voice_files
-from phonate.data.voices.settings import VoiceRules
+from phonate.data.settings import VoiceRules
+from phonate.data.voices import VoiceDataDetector, validate_voice_files
 
 KINDS = {"WAV, 22.05 kHz": (".wav", 22_050, 6), "WAV, 16 kHz": (".wav", 16_000, 2)}
 KINDS |= {"FLAC, 22.05 kHz": (".flac", 22_050, 1), "Ogg Vorbis, 22.05 kHz": (".ogg", 22_050, 1)}

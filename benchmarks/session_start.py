@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 from phonate.compute.resources import cores
-from phonate.data.voices.files import VoiceDataDetector
+from phonate.data.voices import VoiceDataDetector
 
 SESSION = """
 import json, os, sys, time

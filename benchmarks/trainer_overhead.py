@@ -108,7 +108,7 @@ def phonate(steps: int):
     """Everything on."""
     import torch
 
-    from phonate.data.batches.loading import MicroBatch
+    from phonate.data.loading import MicroBatch
     from phonate.training.callbacks import Callback
     from phonate.training.run import Run
     from phonate.training.settings import TrainingSettings

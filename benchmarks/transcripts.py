@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from phonate.audio.decoding import read_audio, write_audio
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Row
-from phonate.data.manifests.transcripts import LEFT_OUT, TEXTS, read_entries
+from phonate.data.corpora.manifest import LEFT_OUT, TEXTS, list_corpus, read_entries
+from phonate.data.corpora.rows import Row
 from phonate.data.settings import SpokenData
 from phonate.evaluation.words import count_word_errors, word_edits
 from phonate.workflows.datasets.transcripts import transcribe

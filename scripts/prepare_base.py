@@ -29,8 +29,8 @@ import soundfile
 import soxr
 
 from phonate.audio.decoding import read_audio
-from phonate.data.manifests.rows import audio_files
-from phonate.data.store.splits import split
+from phonate.data.corpora.rows import audio_files
+from phonate.data.prepared import split
 
 Row = tuple[str, str, str]
 HELD_OUT = 0.1

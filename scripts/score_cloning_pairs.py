@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from phonate.config.resolve import resolve
-from phonate.data.progress import track
+from phonate.data.parallel import track
 from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.network import CloningNetwork

@@ -20,7 +20,7 @@ from train_small_codec import MEL_SIZES, RATE, log_mel
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
-from phonate.data.progress import track
+from phonate.data.parallel import track
 from phonate.evaluation.words import word_edits
 from phonate.pretrained import SpeakerEncoder, Transcriber
 

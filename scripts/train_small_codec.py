@@ -25,8 +25,8 @@ from torch.nn import functional as F
 from phonate.audio.decoding import read_audio
 from phonate.audio.higgs_codec import HiggsCodec, codec_class
 from phonate.audio.mel_filters import mel_filters
-from phonate.data.manifests.rows import audio_files
-from phonate.data.progress import track
+from phonate.data.corpora.rows import audio_files
+from phonate.data.parallel import track
 
 RATE, CODEBOOKS, CODES = 24000, 8, 1024
 CROP = 16 * 960

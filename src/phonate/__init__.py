@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from phonate.compute.resources import ResourceDetector
     from phonate.config.errors import PhonateError
-    from phonate.data.voices.files import VoiceDataDetector
+    from phonate.data.voices import VoiceDataDetector
     from phonate.tasks.cloning.inference import HiggsAudioInference, VoiceCloner
     from phonate.tasks.conversion.inference import Converter
     from phonate.tasks.diarization.data import DiarizationCollator
@@ -74,7 +74,7 @@ _HOMES = {
     "TrainingSession": "phonate.workflows.session.session",
     "Transcriber": "phonate.tasks.recognition.inference",
     "VoiceCloner": "phonate.tasks.cloning.inference",
-    "VoiceDataDetector": "phonate.data.voices.files",
+    "VoiceDataDetector": "phonate.data.voices",
     "VoiceTrainer": "phonate.training.loaders.trainer",
     "get_default_config": "phonate.tasks.speech.settings",
     "get_small_config": "phonate.tasks.speech.settings",

@@ -245,7 +245,7 @@ def test_all_recordings_of_one_speaker_in_every_action(tone_corpus, tmp_path, ca
 
 
 def test_a_data_set_names_the_speaker_that_is_given(tone_corpus, tmp_path, caplog):
-    from phonate.data.manifests.manifest import list_corpus
+    from phonate.data.corpora.manifest import list_corpus
     from phonate.data.settings import VoiceData
     from phonate.workflows.datasets.from_recordings import make_dataset
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from phonate.data.conversations.clips import ClipBank, Source
-from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.simulator import Acoustics, ColouredNoise, Conversation, ConversationSimulator
-from phonate.data.settings import KaldiData
-from phonate.data.store.prepared import Prepared, prepare
+from phonate.data.clips import ClipBank, Source
+from phonate.data.conversations import Acoustics, ColouredNoise, Conversation, ConversationSimulator
+from phonate.data.prepared import Prepared, prepare
+from phonate.data.settings import AcousticSettings, KaldiData, SimulationSettings
 
 RATE = 16_000
 DRY = AcousticSettings(reverberation=0.0, noise=0.0, level_db=None)

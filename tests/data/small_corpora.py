@@ -6,7 +6,7 @@ import numpy as np
 
 from phonate.audio.decoding import write_audio
 from phonate.audio.settings import AudioConfig
-from phonate.data.manifests.manifest import read_corpus
+from phonate.data.corpora.manifest import read_corpus
 from phonate.data.settings import VoiceData
 
 RATE = 16000

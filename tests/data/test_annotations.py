@@ -10,10 +10,10 @@ import soundfile
 from small_corpora import RATE, corpus, tone, wav
 
 from phonate.config.errors import DataError
-from phonate.data.manifests.manifest import check_corpus, detect_format, list_corpus
-from phonate.data.manifests.rows import Requirements
+from phonate.data.corpora.manifest import check_corpus, detect_format, list_corpus
+from phonate.data.corpora.rows import Requirements
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 
 ANY = Requirements()
 
@@ -387,7 +387,7 @@ def test_a_format_of_a_plug_in_recognises_its_corpora(tmp_path):
     (tmp_path / "odd/corpus.odd").write_text("a.wav ann\n")
     plugin = tmp_path / "odd_format.py"
     plugin.write_text(
-        "from phonate.data.manifests.rows import Row\n"
+        "from phonate.data.corpora.rows import Row\n"
         "from phonate.data.settings import CORPORA\n"
         "def recognises(path):\n"
         "    return (path / 'corpus.odd').is_file()\n"

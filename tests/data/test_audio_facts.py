@@ -13,8 +13,8 @@ import soundfile
 
 from phonate.data import codes as facts_module
 from phonate.data.codes import measure
-from phonate.data.dialogues.dialogue import Audio
-from phonate.data.manifests.validation import Inspection, Unusable
+from phonate.data.corpora.validation import Inspection, Unusable
+from phonate.data.dialogues import Audio
 from sounds import voiced_tone
 
 RATE = 16000

@@ -18,7 +18,7 @@ import pytest
 import soundfile
 
 from phonate.config.errors import DataError, PhonateError
-from phonate.data.dialogues.reading import dialogue_of
+from phonate.data.dialogues import dialogue_of
 from phonate.tasks.cloning.data import Corpus
 from phonate.tasks.cloning.settings import CloningData
 from sounds import voiced_tone

@@ -16,7 +16,7 @@ import pytest
 from phonate.config.errors import DataError
 from phonate.data import codes as store_module
 from phonate.data.codes import Codes, CodeStore
-from phonate.data.progress import progress_listener
+from phonate.data.parallel import progress_listener
 
 DIGESTS = [hashlib.blake2b(str(i).encode(), digest_size=16).hexdigest() for i in range(600)]
 

@@ -12,10 +12,10 @@ from small_corpora import RATE, tone
 import phonate_process
 from phonate.audio.decoding import write_audio
 from phonate.config.errors import InputError
-from phonate.data.batches.dataset import COLLATORS, Collator, with_collator
+from phonate.data.batches import COLLATORS, Collator, with_collator
 
 PLUGIN = """
-from phonate.data.batches.dataset import COLLATORS, Collator
+from phonate.data.batches import COLLATORS, Collator
 
 
 class Louder(Collator):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phonate.config.errors import DataError
-from phonate.data.dialogues.reading import Columns, read_dialogues
+from phonate.data.dialogues import Columns, read_dialogues
 
 
 def read(path: Path, text: str, columns: Columns | None = None) -> list[tuple[str, str, str]]:

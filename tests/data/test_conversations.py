@@ -13,22 +13,21 @@ from simulated import DRY, RATE, clip, prepared_folder, simulator, source, speak
 from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
-from phonate.data.conversations.clips import ClipBank, Source, Utterance, alone
-from phonate.data.conversations.labels import arrival_activity, mixed_activity, speech_segments
-from phonate.data.conversations.settings import AcousticSettings, SimulationSettings
-from phonate.data.conversations.simulator import (
+from phonate.data.cache import IndexedSegment
+from phonate.data.clips import ClipBank, Source, Utterance, alone, arrival_activity, mixed_activity, speech_segments
+from phonate.data.conversations import (
     Acoustics,
     ColouredNoise,
+    PartTurn,
     RecordedNoise,
+    arrange_as,
     convolved,
     room_response,
     write_conversations,
 )
-from phonate.data.conversations.turns import PartTurn, arrange_as
-from phonate.data.manifests.manifest import check_corpus
-from phonate.data.settings import KaldiData
-from phonate.data.store.index import IndexedSegment
-from phonate.data.store.prepared import prepare
+from phonate.data.corpora.manifest import check_corpus
+from phonate.data.prepared import prepare
+from phonate.data.settings import AcousticSettings, KaldiData, SimulationSettings
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from small_corpora import RATE, corpus, rows_of, tone, wav
 
 from phonate.audio.decoding import write_audio
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.manifest import check_corpus
+from phonate.data.corpora.manifest import check_corpus
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 
 
 def test_folder_with_a_sub_folder_a_speaker(folder):

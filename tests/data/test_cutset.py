@@ -11,10 +11,10 @@ from small_corpora import RATE, corpus, rows_of, tone
 
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError
-from phonate.data.manifests.manifest import check_corpus, read_corpus
-from phonate.data.manifests.rows import Requirements
+from phonate.data.corpora.manifest import check_corpus, read_corpus
+from phonate.data.corpora.rows import Requirements
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 
 
 def test_lhotse_manifest_comes_back_as_it_was(folder, tmp_path):

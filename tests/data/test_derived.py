@@ -13,9 +13,9 @@ import pytest
 from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
+from phonate.data.derived import open_derived, open_pitch
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.derived import open_derived, open_pitch
-from phonate.data.store.prepared import prepare
 
 
 def values(index, width=3):

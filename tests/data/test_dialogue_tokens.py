@@ -9,9 +9,8 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 import numpy as np
 
 from phonate.config.errors import DataError, InputError
-from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn
-from phonate.data.dialogues.reading import dialogue_of
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.data.dialogues import Audio, Dialogue, Text, Turn, dialogue_of
 
 PLAIN = [Dialogue.plain(str(i), f"The {colour} hen saw {i} more.") for i, colour in enumerate(["red", "blue", "green"])]
 PAIR = Dialogue.pair("x", "What is it?", "It is red.")

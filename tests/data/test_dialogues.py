@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from phonate.config.errors import DataError
-from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn, split_dialogues
-from phonate.data.dialogues.reading import dialogue_of, read_dialogues, row_of
+from phonate.data.dialogues import Audio, Dialogue, Text, Turn, dialogue_of, read_dialogues, row_of, split_dialogues
 
 
 def texts(dialogue: Dialogue) -> tuple[str, ...]:

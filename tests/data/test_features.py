@@ -13,8 +13,8 @@ from phonate.audio.decoding import write_audio
 from phonate.config.errors import InputError
 from phonate.config.registry import load_plugin
 from phonate.data.features import FEATURES
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 
 PLUGIN = '''
 import numpy as np
@@ -22,10 +22,11 @@ import torch
 
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskEntry
-from phonate.data.batches.samples import WholeRecordings, padded
+from phonate.data.prepared import WholeRecordings
+from phonate.data.batches import padded
 from phonate.data.features import FEATURES, Features
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
+from phonate.data.prepared import prepare
 from phonate.training.task import Task
 
 

@@ -10,7 +10,7 @@ import pytest
 from small_corpora import corpus, wav
 
 from phonate.config.errors import DataError
-from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.corpora.manifest import check_corpus, list_corpus
 
 GOOD = [
     {"audio_path": f"{speaker}/{i}.wav", "speaker_id": speaker, "text": str(i)}
@@ -86,7 +86,7 @@ def test_a_text_in_another_encoding_is_refused(folder):
 
 
 def test_a_tag_that_is_not_utf8_refuses_its_file_only(folder, monkeypatch):
-    from phonate.data.manifests import validation
+    from phonate.data.corpora import validation
 
     probe = validation.probe
 
@@ -133,7 +133,7 @@ def mutated(content: bytes, seed: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["list.json", "list.jsonl", "list.csv", "piped.csv", "cuts.jsonl"])
 def test_mutated_lists_end_in_rows_or_one_clear_error(folder, tmp_path, kind):
-    from phonate.data.manifests.manifest import read_corpus
+    from phonate.data.corpora.manifest import read_corpus
 
     contents = {
         "list.json": json.dumps(GOOD).encode(),
@@ -209,7 +209,7 @@ def test_a_damaged_arrow_file_is_an_error_and_never_a_crash(folder, tmp_path):
 import random
 from pathlib import Path
 from phonate.config.errors import DataError
-from phonate.data.manifests.manifest import list_corpus
+from phonate.data.corpora.manifest import list_corpus
 from phonate.data.settings import VoiceData
 whole, file = Path({str(tmp_path / "whole.arrow")!r}).read_bytes(), Path({str(tmp_path / "bad.arrow")!r})
 refused = 0
@@ -237,7 +237,7 @@ def test_two_processes_extract_at_the_same_time(folder, tmp_path):
     good = {"audio": [{"bytes": sounds(folder)[i % 3] + bytes(i), "path": None} for i in range(300)]}
     parquet(tmp_path / "set/a.parquet", good)
     code = (
-        "from phonate.data.manifests.manifest import list_corpus; from phonate.data.settings import VoiceData;"
+        "from phonate.data.corpora.manifest import list_corpus; from phonate.data.settings import VoiceData;"
         f"print(len(list_corpus(VoiceData(path={str(tmp_path / 'set')!r}, cache_dir={str(tmp_path / 'c')!r}))[0]))"
     )
     ranks = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]

@@ -13,12 +13,11 @@ import pytest
 from small_corpora import wav
 
 from phonate.config.errors import DataError, InputError, Interrupted
-from phonate.data.datasets import recipes
-from phonate.data.datasets.settings import PARTS, DatasetSettings, recipe_names
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.settings import KaldiData
-from phonate.data.store.index import SPLITS
-from phonate.data.store.prepared import prepare
+from phonate.data.cache import SPLITS
+from phonate.data.corpora import lhotse as recipes
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.prepared import prepare
+from phonate.data.settings import PARTS, DatasetSettings, KaldiData, recipe_names
 from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 
 
@@ -289,7 +288,7 @@ def test_storage_path_is_the_folder_of_features(tmp_path, data):
 
 @pytest.mark.usefixtures("no_download")
 def test_progress_is_shown_unless_progress_bar_is_false(tmp_path, data):
-    from phonate.data.progress import progress_listener
+    from phonate.data.parallel import progress_listener
 
     ami(tmp_path / "data" / "ami")
     for shown in (True, False):
@@ -305,8 +304,8 @@ def test_processes_that_start_together_prepare_once(tmp_path):
     script = """if True:
         import sys, time
         import lhotse.recipes
-        from phonate.data.datasets.recipes import manifests_of
-        from phonate.data.datasets.settings import DatasetSettings
+        from phonate.data.corpora.lhotse import manifests_of
+        from phonate.data.settings import DatasetSettings
         own = lhotse.recipes.prepare_ami
         def prepare_ami(data_dir, annotations_dir=None, output_dir=None, mic="ihm"):
             with open(sys.argv[1] + "/calls", "a") as file:

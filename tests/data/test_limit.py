@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from small_corpora import corpus, wav
 
-from phonate.data.manifests.manifest import check_corpus
-from phonate.data.store.prepared import prepare
+from phonate.data.corpora.manifest import check_corpus
+from phonate.data.prepared import prepare
 
 
 def voices(folder, speakers=4, clips=30):

@@ -14,7 +14,7 @@ import soundfile
 from small_corpora import corpus, rows_of, wav
 
 from phonate.config.errors import DataError
-from phonate.data.manifests.manifest import check_corpus, list_corpus
+from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.settings import VoiceData
 
 TEXTS = (

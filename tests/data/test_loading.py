@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from phonate.config.errors import DataError, PhonateError, TrainingError
-from phonate.data.batches.dataset import Dataset
-from phonate.data.batches.loading import BatchSource
+from phonate.data.batches import Dataset
+from phonate.data.loading import BatchSource
 
 
 class Noise:

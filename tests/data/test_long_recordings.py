@@ -12,11 +12,11 @@ from small_corpora import RATE, corpus
 
 from phonate.audio.kaldi import KaldiFeatures
 from phonate.audio.processor import AudioProcessor
-from phonate.data.manifests import rows, validation
-from phonate.data.manifests.rows import Requirements
+from phonate.data import prepared
+from phonate.data.corpora import rows, validation
+from phonate.data.corpora.rows import Requirements
+from phonate.data.prepared import prepare
 from phonate.data.settings import KaldiData, VoiceData
-from phonate.data.store import prepared
-from phonate.data.store.prepared import prepare
 
 
 class AnyLength(VoiceData):
@@ -73,9 +73,9 @@ def test_an_hour_takes_a_bounded_memory(tmp_path):
     code = f"""
 import resource
 from phonate.audio.processor import AudioProcessor
-from phonate.data.manifests.rows import Requirements
+from phonate.data.corpora.rows import Requirements
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
+from phonate.data.prepared import prepare
 class AnyLength(VoiceData):
     @property
     def requirements(self):

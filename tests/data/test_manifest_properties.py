@@ -12,14 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import DataError
-from phonate.data.corpora._lists import COLUMNS
-from phonate.data.corpora.csv import csv_rows
-from phonate.data.corpora.json import json_rows
-from phonate.data.corpora.ljspeech import ljspeech_rows
-from phonate.data.manifests.manifest import check_corpus, detect_format
-from phonate.data.manifests.rows import Row
+from phonate.data.cache import Strings
+from phonate.data.corpora.lists import COLUMNS, json_rows
+from phonate.data.corpora.manifest import check_corpus, detect_format
+from phonate.data.corpora.rows import Row
+from phonate.data.corpora.tables import csv_rows, ljspeech_rows
 from phonate.data.settings import VoiceData
-from phonate.data.store.index import Strings
 
 SHARED = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -165,7 +163,7 @@ def test_a_folder_that_can_not_be_read_is_named(tmp_path):
 
 
 def test_one_recording_a_speaker_leaves_none_for_validation_and_says_so(tone_corpus, tmp_path, caplog):
-    from phonate.data.store.prepared import prepare
+    from phonate.data.prepared import prepare
 
     for speaker in ("anna", "ben"):
         (tmp_path / "corpus" / speaker).mkdir(parents=True)

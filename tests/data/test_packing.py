@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phonate.data.batches.samples import pack
+from phonate.data.batches import pack
 
 
 @given(st.integers(1, 100).flatmap(lambda c: st.tuples(st.just(c), st.lists(st.integers(1, c), max_size=80))))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.data.batches.plan import PART_COST, epoch_plan, parts_by_length, slice_for
+from phonate.data.batches import PART_COST, epoch_plan, parts_by_length, slice_for
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=300).map(lambda values: np.array(values, dtype=np.int64))
 
@@ -140,7 +140,7 @@ def test_plans_that_are_not_pure_are_caught(faulty, complaint):
 
 def test_same_plan_in_another_process_without_torch():
     code = (
-        "import sys, numpy as np; from phonate.data.batches.plan import epoch_plan;"
+        "import sys, numpy as np; from phonate.data.batches import epoch_plan;"
         "plan = epoch_plan(7, 3, np.arange(1, 60), max_frames=300);"
         "assert 'torch' not in sys.modules; print([batch.tolist() for batch in plan])"
     )

@@ -16,9 +16,8 @@ from phonate.audio.decoding import Recording
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
+from phonate.data.prepared import prepare, split
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
-from phonate.data.store.splits import split
 
 
 def test_prepared_once_reused_and_made_anew_when_something_changed(folder):
@@ -134,7 +133,7 @@ def test_the_disk_has_all_files_before_the_folder_has_its_name(folder, monkeypat
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
     import errno
 
-    from phonate.data.store.cache import CacheWriter
+    from phonate.data.cache import CacheWriter
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -147,7 +146,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
 
 
 def test_a_killed_preparation_leaves_nothing_that_counts(folder, monkeypatch):
-    from phonate.data.store import prepared as module
+    from phonate.data import prepared as module
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -182,7 +181,7 @@ def test_speaker_numbers_do_not_depend_on_the_process(folder):
     import sys
 
     code = (
-        "from phonate.data.store.prepared import prepare; from phonate.data.settings import VoiceData;"
+        "from phonate.data.prepared import prepare; from phonate.data.settings import VoiceData;"
         f"p = prepare(VoiceData(path={str(folder)!r}, cache_dir={str(folder.parent / 'elsewhere')!r}));"
         "print(p.speakers, p.index.speaker.tolist(), hash('ann'))"
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from phonate.data.progress import progress_listener, report_progress, track
+from phonate.data.derived import open_pitch
+from phonate.data.parallel import progress_listener, report_progress, track
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.derived import open_pitch
-from phonate.data.store.prepared import prepare
 
 
 def test_work_on_a_corpus_is_heard_by_whoever_listens(tone_corpus, tmp_path):

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from small_corpora import corpus, rows_of, wav
 
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.data.corpora.csv import csv_rows
-from phonate.data.corpora.ljspeech import ljspeech_rows
-from phonate.data.manifests.manifest import check_corpus, detect_format
+from phonate.data.corpora.manifest import check_corpus, detect_format
+from phonate.data.corpora.tables import csv_rows, ljspeech_rows
 from phonate.data.settings import VoiceData
 
 

@@ -9,9 +9,8 @@ import pytest
 from small_corpora import corpus, wav
 
 from phonate.config.errors import DataError
-from phonate.data.manifests.rows import official_split
-from phonate.data.store.prepared import prepare, prepare_to_train
-from phonate.data.store.splits import split
+from phonate.data.corpora.rows import official_split
+from phonate.data.prepared import prepare, prepare_to_train, split
 from phonate.evaluation.held_out import Clip, Overlap, trained_on
 
 

@@ -11,9 +11,9 @@ from small_corpora import RATE, corpus
 
 from phonate.audio.decoding import write_audio
 from phonate.config.errors import DataError
-from phonate.data.manifests.manifest import check_corpus
+from phonate.data.corpora.manifest import check_corpus
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 from phonate.tasks.recognition.settings import RecognitionData
 from phonate.tasks.speech.settings import SpeechData
 

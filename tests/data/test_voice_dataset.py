@@ -9,7 +9,7 @@ import torch
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.errors import InputError
-from phonate.data.voices.dataset import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
+from phonate.data.voice_dataset import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 
 
 @pytest.fixture

@@ -18,15 +18,20 @@ import soundfile
 import phonate
 from phonate.config.errors import DataError, InputError
 from phonate.data.codes import measure
-from phonate.data.dialogues.dialogue import Audio
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Requirements, audio_files
-from phonate.data.manifests.validation import Inspection, Report, validate
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Requirements, audio_files
+from phonate.data.corpora.validation import Inspection, Report, validate
+from phonate.data.dialogues import Audio
 from phonate.data.parallel import map_files
-from phonate.data.settings import VoiceData
-from phonate.data.voices.features import extract_features, voice_profile, write_profile
-from phonate.data.voices.files import VoiceDataDetector, problem_lines, validate_voice_files
-from phonate.data.voices.settings import VoiceRules
+from phonate.data.settings import VoiceData, VoiceRules
+from phonate.data.voices import (
+    VoiceDataDetector,
+    extract_features,
+    problem_lines,
+    validate_voice_files,
+    voice_profile,
+    write_profile,
+)
 from phonate.tasks.cloning.data import check_pairs
 from phonate.tasks.cloning.settings import CloningData
 from sounds import voiced_tone

@@ -17,10 +17,10 @@ from phonate.audio.settings import KaldiSettings
 from phonate.audio.whisper import WhisperEncoder, whisper_model
 from phonate.config import errors
 from phonate.config.errors import InputError, MissingPackageError
-from phonate.data.features import FEATURES, kinds
-from phonate.data.features.kinds import WINDOW
+from phonate.data import features as kinds
+from phonate.data.features import FEATURES, WINDOW
+from phonate.data.prepared import prepare
 from phonate.data.settings import KaldiData
-from phonate.data.store.prepared import prepare
 
 RATE, HOP = 16000, 320
 SECONDS_30 = 30 * RATE

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from higgs import small_model, small_tokenizer
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.tasks.cloning.decoding import Decoder, Job, Piece, Sampling
 from phonate.tasks.cloning.sequences import CloningTokenizer, Prompt
 

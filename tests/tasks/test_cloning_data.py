@@ -18,8 +18,7 @@ from phonate.audio.decoding import read_audio
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.cli import main
 from phonate.config.errors import DataError
-from phonate.data.dialogues.dialogue import Audio
-from phonate.data.dialogues.reading import dialogue_of
+from phonate.data.dialogues import Audio, dialogue_of
 from phonate.tasks.cloning.data import INSTRUCTION, CloningSample, Corpus, check_pairs, cloning_sample, examples_of
 from phonate.tasks.cloning.settings import CloningData
 from phonate.text.arabic import ArabicText

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
 from higgs import small_model, small_tokenizer
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.tasks.cloning.data import CloningDataset
 from phonate.tasks.cloning.losses import code_losses, text_loss
 from phonate.tasks.cloning.network import CloningNetwork, NetworkOutput

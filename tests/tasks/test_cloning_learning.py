@@ -18,7 +18,7 @@ from cloning_runs import settings, write_corpus
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 from phonate.config.resolve import resolve
-from phonate.data.dialogues.dialogue import Audio
+from phonate.data.dialogues import Audio
 from phonate.tasks.cloning.data import CloningSample
 from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.inference import VoiceCloner

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 
 from higgs import small_model, small_tokenizer
 from phonate.config.errors import InputError
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.tasks.cloning.sequences import (
     BOS,
     EOS,
@@ -176,7 +176,7 @@ def test_texts_that_are_no_text_are_refused(tokenizer: CloningTokenizer, text: s
 
 
 def test_another_models_tokenizer_is_refused() -> None:
-    from phonate.data.dialogues.dialogue import Dialogue
+    from phonate.data.dialogues import Dialogue
 
     other = TextTokenizer.train([Dialogue.plain("one", "some text")], 300)
     with pytest.raises(InputError, match=r"no token <\|begin_of_text\|>; a model of Higgs Audio v2 is expected"):

@@ -16,10 +16,10 @@ from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.config.resolve import resolve
 from phonate.data.annotations import SpeakerTurn, write_rttm, write_uem
-from phonate.data.batches.dataset import COLLATORS, with_collator
-from phonate.data.batches.loading import BatchSource
+from phonate.data.batches import COLLATORS, with_collator
+from phonate.data.corpora.manifest import read_corpus
 from phonate.data.features import FEATURES
-from phonate.data.manifests.manifest import read_corpus
+from phonate.data.loading import BatchSource
 from phonate.tasks.diarization.data import Corpus, DiarizationCollator, DiarizationDataset
 from phonate.tasks.diarization.evaluation import kept_for_validation
 from phonate.tasks.diarization.settings import DiarizationData, MixingSettings

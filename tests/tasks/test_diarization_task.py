@@ -17,7 +17,7 @@ from meetings import write_meetings
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.data.batches.dataset import COLLATORS
+from phonate.data.batches import COLLATORS
 from phonate.tasks.diarization.data import DiarizationCollator
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel
 from phonate.tasks.diarization.settings import LabelTypeName

@@ -16,8 +16,8 @@ from language_texts import sentences, settings, task_of, write_texts
 
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
-from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.data.dialogues import Dialogue
 from phonate.tasks.language import model as models
 from phonate.tasks.language.data import IGNORED, encode_all
 from phonate.tasks.language.task import negative_log_likelihood

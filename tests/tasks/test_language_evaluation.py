@@ -20,8 +20,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from phonate.cli import main
 from phonate.config import errors
 from phonate.config.resolve import resolve
-from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.data.dialogues import Dialogue
 from phonate.tasks.language import evaluation
 from phonate.tasks.language.inference import Generator
 from phonate.workflows.train import train

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.data.dialogues.tokenizer import Tokens
+from phonate.data.dialogue_tokens import Tokens
 from phonate.tasks.sequence.data import IGNORED, Item, SequenceDataset, spans, windows
 from phonate.tasks.sequence.inference import beam_search
 from phonate.tasks.sequence.model import SequenceModel, build_model

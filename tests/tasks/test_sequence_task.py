@@ -26,7 +26,7 @@ import phonate
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError, MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.data.batches.loading import padded_to
+from phonate.data.loading import padded_to
 from phonate.tasks.sequence import inference
 from phonate.tasks.sequence.data import IGNORED
 from phonate.tasks.sequence.inference import SequenceGenerator, beam_search
@@ -305,7 +305,7 @@ def test_long_sources_are_scored_whole_with_windows(tmp_path: Path) -> None:
 
 
 def phonate_plain(text: str) -> Any:
-    from phonate.data.dialogues.dialogue import Dialogue
+    from phonate.data.dialogues import Dialogue
 
     return Dialogue.plain("row", text)
 

@@ -13,7 +13,7 @@ from test_trainer import lines, same, settings, train, weights
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
-from phonate.data.batches.loading import BatchSource, MicroBatch, halves_of
+from phonate.data.loading import BatchSource, MicroBatch, halves_of
 from phonate.training.callbacks import Callback
 from phonate.training.loaders.config import TrainingConfig
 from phonate.training.loaders.trainer import VoiceTrainer

@@ -17,7 +17,7 @@ from phonate import training
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.settings import AudioConfig, AugmentationSettings
 from phonate.config.errors import InputError
-from phonate.data.voices.dataset import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
+from phonate.data.voice_dataset import VoiceCollator, VoiceDataset, create_train_val_datasets, create_voice_dataloader
 from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
 from phonate.training.callbacks import Callback
@@ -28,7 +28,7 @@ from phonate.training.run import system_info
 SNIPPET = """
 from phonate.training import VoiceTrainer, TrainingConfig
 from phonate.models import VoiceTransformer
-from phonate.data.voices.dataset import create_train_val_datasets, create_voice_dataloader
+from phonate.data.voice_dataset import create_train_val_datasets, create_voice_dataloader
 
 train_set, val_set = create_train_val_datasets({corpus!r}, val_split=0.25, cache_dir={cache!r})
 train_dataloader = create_voice_dataloader(train_set, batch_size=4, num_workers=0)

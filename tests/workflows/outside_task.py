@@ -16,9 +16,8 @@ from phonate.audio.processor import AudioProcessor
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, SessionInfo, TaskEntry, TaskInfo
-from phonate.data.batches.samples import WholeRecordings
+from phonate.data.prepared import WholeRecordings, prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 from phonate.evaluation.held_out import clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation
 from phonate.training.checkpoints.loading import open_trained

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from phonate import pretrained
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.manifest import read_corpus
+from phonate.data.corpora.manifest import read_corpus
 from phonate.data.settings import VoiceData
 from phonate.workflows.datasets import from_recordings
 from phonate.workflows.datasets import from_recordings as pauses

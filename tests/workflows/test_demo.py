@@ -20,8 +20,8 @@ import soundfile
 
 import phonate_process
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Row
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Row
 from phonate.data.settings import VoiceData
 from phonate.training.plan import plan
 from phonate.workflows.demo import embedded, training

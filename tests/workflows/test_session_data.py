@@ -17,11 +17,10 @@ from phonate import TrainingSession
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
-from phonate.data.dialogues.reading import text_files
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.settings import VoiceData
-from phonate.data.voices.files import VoiceDataDetector, validate_voice_files
-from phonate.data.voices.settings import VoiceRules
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.dialogues import text_files
+from phonate.data.settings import VoiceData, VoiceRules
+from phonate.data.voices import VoiceDataDetector, validate_voice_files
 from phonate.workflows.session import recordings
 from phonate.workflows.session.config import SessionSettings, read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config

@@ -9,7 +9,7 @@ import pytest
 
 from phonate.cli import main
 from phonate.config.errors import InputError
-from phonate.data.dialogues.reading import read_dialogues
+from phonate.data.dialogues import read_dialogues
 from phonate.workflows.datasets.from_texts import build_pairs
 
 

@@ -18,10 +18,10 @@ import soundfile
 import phonate_process
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError, MissingPackageError
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Problem, Row
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Problem, Row
+from phonate.data.prepared import prepare
 from phonate.data.settings import SpokenData
-from phonate.data.store.prepared import prepare
 from phonate.evaluation.words import word_error_rate
 from phonate.tasks.speech.settings import SpeechData
 from phonate.workflows.datasets import transcripts

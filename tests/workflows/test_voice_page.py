@@ -17,11 +17,10 @@ from pages import Page, assert_self_contained
 from phonate.audio.decoding import read_start
 from phonate.audio.quality import VoiceFeatures
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.rows import Problem
-from phonate.data.manifests.validation import Report
-from phonate.data.voices.features import extract_features, voice_profile
-from phonate.data.voices.files import VoiceDataDetector, VoiceFile, validate_voice_files
-from phonate.data.voices.settings import VoiceRules
+from phonate.data.corpora.rows import Problem
+from phonate.data.corpora.validation import Report
+from phonate.data.settings import VoiceRules
+from phonate.data.voices import VoiceDataDetector, VoiceFile, extract_features, validate_voice_files, voice_profile
 from phonate.workflows.pages.plots import bar_chart, bins
 from phonate.workflows.pages.recordings import write_voice_page
 from sounds import SAMPLE_RATE, voiced_tone

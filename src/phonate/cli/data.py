@@ -64,7 +64,7 @@ def data(args: argparse.Namespace) -> int:
 
 def _outcome(args: argparse.Namespace) -> dict[str, Any]:
     from phonate.config.errors import InputError
-    from phonate.data.progress import report_progress as progress
+    from phonate.data.parallel import report_progress as progress
     from phonate.workflows import prepare
 
     outcome: dict[str, Any]

@@ -126,7 +126,7 @@ def session(args: argparse.Namespace) -> int:
         print(ResourceDetector().text())
     if args.check_voice_data:
         from phonate.config.errors import InputError
-        from phonate.data.voices.files import VoiceDataDetector
+        from phonate.data.voices import VoiceDataDetector
 
         if args.voice_data_dir == "":
             raise InputError("--voice-data-dir: the name is empty; name a folder, or leave the option out")

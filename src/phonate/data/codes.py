@@ -25,9 +25,9 @@ from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
-from phonate.data.dialogues.dialogue import Audio
-from phonate.data.manifests.rows import Row
-from phonate.data.manifests.validation import (
+from phonate.data.cache import damaged, new_folder, verify
+from phonate.data.corpora.rows import Row
+from phonate.data.corpora.validation import (
     Inspection,
     Unusable,
     file_info,
@@ -36,8 +36,8 @@ from phonate.data.manifests.validation import (
     require_length,
     require_part,
 )
-from phonate.data.progress import Stage, report_progress
-from phonate.data.store.cache import damaged, new_folder, verify
+from phonate.data.dialogues import Audio
+from phonate.data.parallel import Stage, report_progress
 
 # ------------ What is known of recordings and their parts: length, quality and a digest of the samples
 

@@ -1,4 +1,8 @@
-"""Processing many files in several processes; a file that crashes its process does not end the others."""
+"""Work on many files: progress reports, several processes.
+
+The command line draws a bar of the progress, a session logs lines; without a listener nothing is reported. A file that
+crashes its process does not end the others.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,65 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from phonate.compute.resources import cores
 from phonate.compute.system import STOPPING, blocked_signals, ignore_console, unblock_signals
-from phonate.data.progress import Progress as Progress
-from phonate.data.progress import report_progress
 
 Item = TypeVar("Item")
+
+
+# ------------------------------------------------------- Progress: what work reports, and who listens
+
+
+class Stage(StrEnum):
+    """Stages of the work on recordings, by the words that progress bars show."""
+
+    READING = "reading recordings"
+    CHECKING = "checking recordings"
+    PREPARING = "preparing recordings"
+    FORMATS = "checking formats"
+    EXTRACTING = "extracting features"
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what, done, total), where `what` is a `Stage` or another short description of the work."""
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Drops the report, as happens without a listener."""
+
+
+_listener: ContextVar[Progress] = ContextVar("progress", default=ignore_progress)
+
+
+@contextmanager
+def progress_listener(progress: Progress) -> Iterator[None]:
+    """Within the block `progress` receives the reports of all work that has no listener of its own."""
+    token = _listener.set(progress)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def report_progress(what: str, done: int, total: int) -> None:
+    """Report that `done` of `total` items of `what` are done."""
+    _listener.get()(what, done, total)
+
+
+def track(what: str, items: Sequence[Item]) -> Iterator[Item]:
+    """The items one after the other; each is reported as done when the next is asked for."""
+    for done, item in enumerate(items):
+        yield item
+        report_progress(what, done + 1, len(items))
+
+
 Result = TypeVar("Result")
+
+# ---------------------------------------------------------------------------------- Several processes
 
 FEW = 32
 """Fewer files are processed in this process, since starting others takes longer."""

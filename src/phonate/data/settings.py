@@ -1,44 +1,233 @@
-"""Settings of a corpus: the recipe's `data` part."""
+"""Settings of corpora: the recipe's `data` part, its data sets and simulated conversations, and rules for voices."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.util
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from phonate.audio.settings import AudioConfig, AugmentationSettings, KaldiSettings
 from phonate.config.errors import InputError
 from phonate.config.language_codes import primary
-from phonate.config.registry import Named, Registry
+from phonate.config.registry import Named, Registry, nearest
 from phonate.config.settings import Settings
-from phonate.data.datasets.settings import DatasetSettings
-from phonate.data.manifests.rows import ConversationRequirements, Requirements
+from phonate.data.corpora.rows import ConversationRequirements, Requirements
 
 if TYPE_CHECKING:
-    from phonate.data.manifests.rows import Problem
-    from phonate.data.manifests.validation import Checked
+    from phonate.data.corpora.rows import Problem
+    from phonate.data.corpora.validation import Checked
+
+
+# ---------------------------- Names of Lhotse's recipes, without importing Lhotse, which takes seconds
+
+LHOTSE = "'phonate[lhotse]'"
+"""What to install for Lhotse's recipes and manifests."""
+
+PARTS: dict[str, tuple[str, dict[str, object]]] = {
+    "mini_librispeech": ("librispeech", {"dataset_parts": "mini_librispeech"}),
+}
+"""Corpora that are subsets of others: name -> the recipe, and the arguments that select the subset."""
+
+LOCAL_SPEAKERS = frozenset({"voxconverse"})
+"""Recipes whose speaker names (spk00, spk01, ...) are valid only within a recording."""
+
+_FUNCTION = re.compile(r"\bprepare_(\w+)")
+
+
+@functools.cache
+def recipe_names() -> list[str]:
+    """The valid names in `datasets`: each X with a function `lhotse.recipes.prepare_X`, and the names in PARTS; none
+    without Lhotse."""
+    spec = importlib.util.find_spec("lhotse")
+    if spec is None or spec.origin is None:
+        return []
+    exported = (Path(spec.origin).parent / "recipes" / "__init__.py").read_text(encoding="utf-8")
+    return sorted({*_FUNCTION.findall(exported), *PARTS})
+
+
+# ----------------------------------------- Settings of one corpus: an entry of the recipe's `datasets`
+
+_ONE_MODEL = "features must be the same for all corpora; set it in global_config (data.audio)"
+_ONE_STORE = "all corpora are prepared together; set it in global_config (data)"
+
+
+class DatasetSettings(Settings):
+    """A corpus: a folder in any format, or one that is downloaded and prepared by a Lhotse recipe."""
+
+    refused_keys: ClassVar = {
+        **dict.fromkeys(KaldiSettings.model_fields, _ONE_MODEL),
+        **dict.fromkeys(("storage_path", "storage_type", "num_jobs", "progress_bar"), _ONE_STORE),
+    }
+
+    name: str
+    """A Lhotse recipe (ami, voxconverse, librispeech, mini_librispeech, timit, yesno, ...); any name if `path` is set.
+    If there are several corpora, it becomes a prefix of recording ids and speaker names."""
+    path: str | None = None
+    """A folder or metadata file on disk, in any format. Null: the Lhotse recipe `name` prepares the corpus."""
+    format: str = "auto"
+    """Its format, as in `data.format`."""
+    unit: Literal["auto", "recording", "segment"] = "auto"
+    """What a sample is if segments have times, as in `data.unit`. auto: as `data.unit`."""
+    drop: str | None = None
+    """A file of recording ids to leave out, one per line."""
+    limit: PositiveInt | None = None
+    """Use only this many of its recordings. Null: all."""
+    corpus_dir: str | None = None
+    """Folder of this corpus. Null: the subfolder `name` of the common corpus_dir."""
+    output_dir: str | None = None
+    """Folder of its manifests. Null: the subfolder `name` of the common output_dir."""
+    force_download: bool | None = None
+    """Download again even if the corpus exists. Null: the common force_download."""
+    download_params: dict[str, Any] = Field(default={})
+    """Arguments of Lhotse's download function."""
+    process_params: dict[str, Any] = Field(default={})
+    """Arguments of Lhotse's prepare function, such as `{mic: sdm}` for ami. They are also passed to the download
+    function if it accepts them."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if not self.name or "/" in self.name:
+            raise ValueError(f"name {self.name!r}: must not be empty or contain /")
+        if self.path is None and not recipe_names():
+            raise ValueError(f"{self.name}: no path, and its recipe needs Lhotse; pip install {LHOTSE}")
+        if self.path is None and self.name not in recipe_names():
+            raise ValueError(f"no path, and Lhotse has no recipe {self.name!r}; {nearest(self.name, recipe_names())}")
+        given = [key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None]
+        given += [key for key in ("download_params", "process_params") if getattr(self, key)]
+        if self.path is not None and given:
+            raise ValueError(f"{given[0]} is only for corpora prepared by a recipe; this one is read from {self.path}")
+        return self
+
+
+# ---------------------------------------------------------------- Rules for the recordings of a voice
+
+
+class VoiceRules(Settings):
+    """Which recordings are used."""
+
+    sample_rate: Annotated[int, Field(ge=8000)] = 16_000
+    """Rate in Hz at which recordings are judged, mixed to mono."""
+    min_seconds: NonNegativeFloat = 2.0
+    """Shorter recordings are refused."""
+    max_seconds: PositiveFloat = 30.0
+    """Only the beginning of longer recordings is used."""
+    min_quality: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7
+    """Recordings with a lower score (0 to 1) are refused."""
+
+
+# ------------------------------- Simulated conversations and acoustic augmentation: `data.simulation`
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _ordered(settings: Settings, *names: str) -> None:
+    for name in names:
+        limits = getattr(settings, name)
+        if limits is not None and limits[0] > limits[1]:
+            raise ValueError(f"{name} must be [minimum, maximum], in this order; got {list(limits)}")
+
+
+class AcousticSettings(Settings):
+    """Room, noise and level, drawn at random for each sample."""
+
+    reverberation: Fraction = 0.5
+    """Probability of reverberation."""
+    rt60: tuple[PositiveFloat, PositiveFloat] = (0.15, 0.6)
+    """Minimum and maximum reverberation time (decay by 60 dB), in seconds."""
+    direct_to_reverberant_db: tuple[float, float] = (-2.0, 12.0)
+    """Minimum and maximum direct-to-reverberant ratio, in dB; drawn for each speaker."""
+    noise: Fraction = 0.8
+    """Probability of noise."""
+    noise_path: str | None = None
+    """A folder of noise recordings, including subfolders. Null: synthetic noise, from white to brown."""
+    snr_db: tuple[float, float] = (5.0, 30.0)
+    """Minimum and maximum signal-to-noise ratio, in dB."""
+    level_db: tuple[float, float] | None = (-46.0, -16.0)
+    """Minimum and maximum level (RMS) of the speech, in dB relative to full scale. Null: the level is not changed."""
+
+    @model_validator(mode="after")
+    def _limits(self) -> Self:
+        _ordered(self, "rt60", "direct_to_reverberant_db", "snr_db", "level_db")
+        return self
+
+
+class SimulationSettings(Settings):
+    """Conversations simulated during training from single-speaker clips.
+
+    Clips are the parts of a corpus with a single active speaker, or whole single-speaker recordings. Every conversation
+    is a function of the seed, the epoch and its number.
+    """
+
+    path: str | tuple[str, ...] | None = None
+    """One or several clip corpora, in any format; equal speaker names in different corpora are different people. Null:
+    `data.path`."""
+    share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Fraction of the training samples that is simulated. Null: 1 if `path` is null and every recording of `data.path`
+    has a single speaker, otherwise 0.5."""
+    validation_samples: PositiveInt = 100
+    """Number of simulated validation conversations, of speakers not used in training. Used only if all training samples
+    are simulated from `data.path`; otherwise validation uses real recordings."""
+    speakers: tuple[PositiveInt, PositiveInt] = (2, 4)
+    """Minimum and maximum number of speakers in a conversation, uniformly distributed."""
+    turns_from: str | None = None
+    """An RTTM file of real conversations, whose recordings are not needed. Each simulated conversation has the turns of
+    a random part of one of them, with other speakers; `overlap`, `pause_seconds` and `turn_seconds` don't apply. Null:
+    random turns."""
+    overlap: Annotated[float, Field(ge=0.0, le=0.8)] = 0.15
+    """Mean fraction of the speech in which several speakers are active."""
+    pause_seconds: NonNegativeFloat = 0.5
+    """Mean pause between non-overlapping turns, in seconds (gamma distribution)."""
+    turn_seconds: PositiveFloat = 3.0
+    """Mean length of a turn, in seconds (gamma distribution)."""
+    label_pauses_from: Annotated[float, Field(ge=0.2)] = 0.2
+    """Minimum length in seconds of a pause within a turn to be labelled as silence; shorter pauses are labelled as
+    speech. Annotations of meetings often ignore pauses of up to half a second."""
+    gain_db: NonNegativeFloat = 5.0
+    """Standard deviation of the speakers' levels, in dB."""
+    speed: tuple[PositiveFloat, PositiveFloat] | None = (0.9, 1.1)
+    """Minimum and maximum speed factor of a speaker, drawn for each conversation. Speed also changes pitch and
+    formants, which increases the number of different voices. Null: no change."""
+    min_clip_seconds: PositiveFloat = 0.5
+    """Minimum length of a clip without silence at its ends; shorter ones are not used."""
+    acoustics: AcousticSettings = AcousticSettings()
+    """Room, noise and level."""
+
+    @model_validator(mode="after")
+    def _limits(self) -> Self:
+        _ordered(self, "speakers", "speed")
+        return self
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The clip corpora; empty if clips are taken from `data.path`."""
+        return () if self.path is None else (self.path,) if isinstance(self.path, str) else self.path
+
+
+# ----------------------------------------------------------------------- Corpora: the recipe's `data`
 
 CORPORA: Registry[object] = Registry(
     "corpus format",
     {
-        "audiofolder": "phonate.data.corpora.audiofolder:audiofolder_rows",
-        "csv": "phonate.data.corpora.csv:csv_rows",
-        "cutset": "phonate.data.corpora.cutset:cutset_rows",
-        "folder": "phonate.data.corpora.folder:folder_rows",
+        "audiofolder": "phonate.data.corpora.tables:audiofolder_rows",
+        "csv": "phonate.data.corpora.tables:csv_rows",
+        "cutset": "phonate.data.corpora.lhotse:cutset_rows",
+        "folder": "phonate.data.corpora.folders:folder_rows",
         "huggingface": "phonate.data.corpora.huggingface:huggingface_rows",
-        "json": "phonate.data.corpora.json:json_rows",
-        "kaldi": "phonate.data.corpora.kaldi:kaldi_rows",
+        "json": "phonate.data.corpora.lists:json_rows",
+        "kaldi": "phonate.data.corpora.annotation_files:kaldi_rows",
         "lhotse": "phonate.data.corpora.lhotse:lhotse_rows",
-        "librispeech": "phonate.data.corpora.librispeech:librispeech_rows",
-        "ljspeech": "phonate.data.corpora.ljspeech:ljspeech_rows",
-        "rttm": "phonate.data.corpora.rttm:rttm_rows",
-        "stm": "phonate.data.corpora.stm:stm_rows",
+        "librispeech": "phonate.data.corpora.folders:librispeech_rows",
+        "ljspeech": "phonate.data.corpora.tables:ljspeech_rows",
+        "rttm": "phonate.data.corpora.annotation_files:rttm_rows",
+        "stm": "phonate.data.corpora.annotation_files:stm_rows",
     },
     suffix="rows",
     group="phonate.corpora",
@@ -95,7 +284,7 @@ class RecordingData(Settings):
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of the recordings held out for validation, selected by a hash of their ids; each speaker keeps at least one
     for training."""
-    collator: Annotated[str | None, Named("phonate.data.batches.dataset:COLLATORS")] = None
+    collator: Annotated[str | None, Named("phonate.data.batches:COLLATORS")] = None
     """What makes batches of samples, by the name that a plug-in registers. Null: the task's own."""
     cache_dir: str | None = None
     """Folder for cached waveforms and features. Null: ~/.cache/phonate."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import PhonateError
-from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.rows import Row, load_row, official_split
+from phonate.data.corpora.manifest import check_corpus, list_corpus
+from phonate.data.corpora.rows import Row, load_row, official_split
+from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
-from phonate.data.store.prepared import prepare
 
 logger = logging.getLogger("phonate")
 

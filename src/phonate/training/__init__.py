@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from phonate.audio.processor import AudioProcessor as AudioProcessor
     from phonate.audio.settings import AudioConfig as AudioConfig
     from phonate.compute.resources import DeviceType as DeviceType
-    from phonate.data.voices.dataset import VoiceCollator as VoiceCollator
-    from phonate.data.voices.dataset import VoiceDataset as VoiceDataset
-    from phonate.data.voices.dataset import create_train_val_datasets as create_train_val_datasets
-    from phonate.data.voices.dataset import create_voice_dataloader as create_voice_dataloader
+    from phonate.data.voice_dataset import VoiceCollator as VoiceCollator
+    from phonate.data.voice_dataset import VoiceDataset as VoiceDataset
+    from phonate.data.voice_dataset import create_train_val_datasets as create_train_val_datasets
+    from phonate.data.voice_dataset import create_voice_dataloader as create_voice_dataloader
     from phonate.nn.losses import MultiResolutionSTFTLoss as MultiResolutionSTFTLoss
     from phonate.nn.losses import SpectralLoss as SpectralLoss
     from phonate.training.callbacks import Callback as Callback
@@ -60,10 +60,10 @@ _HOMES = {
     "AudioConfig": "phonate.audio.settings",
     "AudioProcessor": "phonate.audio.processor",
     "DataAugmentation": "phonate.audio.augmentation",
-    "VoiceDataset": "phonate.data.voices.dataset",
-    "VoiceCollator": "phonate.data.voices.dataset",
-    "create_voice_dataloader": "phonate.data.voices.dataset",
-    "create_train_val_datasets": "phonate.data.voices.dataset",
+    "VoiceDataset": "phonate.data.voice_dataset",
+    "VoiceCollator": "phonate.data.voice_dataset",
+    "create_voice_dataloader": "phonate.data.voice_dataset",
+    "create_train_val_datasets": "phonate.data.voice_dataset",
 }
 
 __all__ = sorted(_HOMES)

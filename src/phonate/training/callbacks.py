@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from phonate.data.batches.dataset import Batch
+    from phonate.data.batches import Batch
     from phonate.training.schedules import Schedule
 
 

@@ -27,7 +27,7 @@ import torch
 from phonate.compute.device import Usage, limit_heap, out_of_memory, release, return_freed_pages, usage_of
 from phonate.compute.resources import DeviceType
 from phonate.config.errors import TrainingError
-from phonate.data.batches.loading import MicroBatch
+from phonate.data.loading import MicroBatch
 from phonate.training.task import Batch, move
 
 logger = logging.getLogger(__name__)

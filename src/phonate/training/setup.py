@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError
-from phonate.data.batches.dataset import with_collator
-from phonate.data.batches.loading import BatchSource, MicroBatch
-from phonate.data.batches.plan import Consumed
+from phonate.data.batches import Consumed, with_collator
+from phonate.data.loading import BatchSource, MicroBatch
 from phonate.training.callbacks import (
     NOTHING_TO_REDRAW,
     Callback,

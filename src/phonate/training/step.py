@@ -27,7 +27,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
-from phonate.data.batches.loading import MicroBatch
+from phonate.data.loading import MicroBatch
 from phonate.training.memory import AdaptiveMemoryManager, MicroBatchState, Recovery, Split
 from phonate.training.optimizers import build_optimizer
 from phonate.training.precision import Precision

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from phonate.config.metrics import Metric, losses
-from phonate.data.batches.dataset import Batch, Dataset
+from phonate.data.batches import Batch, Dataset
 from phonate.training.settings import OptimizerSettings
 
 __all__ = [

@@ -30,8 +30,7 @@ from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
 from phonate.config.metrics import Better, plain
 from phonate.config.resolve import Resolved
-from phonate.data.batches.plan import Consumed
-from phonate.data.store.cache import digest_of
+from phonate.data.batches import Consumed, digest_of
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, misfits

@@ -11,7 +11,7 @@ import torch
 
 from phonate.compute.device import out_of_memory
 from phonate.config.metrics import LOSS, NEWEST, plain
-from phonate.data.batches.loading import MicroBatch
+from phonate.data.loading import MicroBatch
 from phonate.training.memory import MicroBatchState
 from phonate.training.metrics import Best, MetricOption, check_measured
 from phonate.training.setup import Source

@@ -13,9 +13,9 @@ import numpy as np
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import takes_text
-from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.rows import Row, official_split
-from phonate.data.manifests.validation import of_trained_speakers, validate
+from phonate.data.corpora.manifest import check_corpus, list_corpus
+from phonate.data.corpora.rows import Row, official_split
+from phonate.data.corpora.validation import of_trained_speakers, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import ConversationData, RecordingData, VoiceData
 from phonate.tasks.cloning.settings import CloningData
@@ -156,7 +156,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> dict[s
 
 
 def _prepare(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
-    from phonate.data.store.prepared import prepare as prepare_corpus  # imports torch, which the others do without
+    from phonate.data.prepared import prepare as prepare_corpus  # imports torch, which the others do without
 
     prepared = prepare_corpus(settings, progress)
     size = sum(file.stat().st_size for file in prepared.folder.iterdir())

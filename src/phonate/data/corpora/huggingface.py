@@ -12,8 +12,8 @@ from typing import Any
 
 from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
-from phonate.data.corpora._lists import PART, clip_of, report_one_speaker, spelled
-from phonate.data.manifests.rows import (
+from phonate.data.corpora.lists import PART, clip_of, report_one_speaker, spelled
+from phonate.data.corpora.rows import (
     Problem,
     Row,
     as_text,

@@ -1,6 +1,6 @@
 """The data of voice cloning: pairs of a reference and a target, checked, split and packed into batches.
 
-Rows of two shapes are understood, in ChatML (see `phonate.data.dialogues.reading`):
+Rows of two shapes are understood, in ChatML (see `phonate.data.dialogues`):
 
     user: [transcript of the reference, reference, text to speak]    assistant: [text, speech]
     user: transcript    assistant: reference    user: text to speak    assistant: speech
@@ -30,14 +30,12 @@ from torch import Tensor
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError, InputError
-from phonate.data.batches.samples import pack
+from phonate.data.batches import digest_of, pack
 from phonate.data.codes import Codes, CodeStore, Found, measure
-from phonate.data.dialogues.dialogue import Audio, Dialogue, Text, Turn, split_by_contents
-from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
-from phonate.data.manifests.rows import Problem, printable
-from phonate.data.manifests.validation import Finding, Inspection, Report, Unusable, has_words, require_length
+from phonate.data.corpora.rows import Problem, printable
+from phonate.data.corpora.validation import Finding, Inspection, Report, Unusable, has_words, require_length
+from phonate.data.dialogues import Audio, Dialogue, Refused, Text, Turn, read_dialogues, split_by_contents, warn_refused
 from phonate.data.settings import cache_folder
-from phonate.data.store.cache import digest_of
 from phonate.tasks.cloning.model import Load
 from phonate.tasks.cloning.network import Hearing, sequence_layout
 from phonate.tasks.cloning.sequences import (

@@ -20,8 +20,8 @@ import numpy as np
 from phonate.audio.decoding import FloatArray, read_audio, resample
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
-from phonate.data.dialogues.dialogue import Audio
-from phonate.data.progress import track
+from phonate.data.dialogues import Audio
+from phonate.data.parallel import track
 from phonate.evaluation.speakers import Calibration, calibrate
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import character_edits, plain, word_edits

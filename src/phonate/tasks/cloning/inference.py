@@ -20,7 +20,7 @@ from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError, PhonateError
-from phonate.data.manifests.rows import one_line
+from phonate.data.corpora.rows import one_line
 from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import DTYPES, with_base
 from phonate.nn.pretrained.settings import Dtype

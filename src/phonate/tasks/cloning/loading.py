@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError, quiet_transformers
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained.loading import load_pretrained, pretrained_file, require
 from phonate.nn.pretrained.settings import Dtype, Quantization
 from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector, features_width, with_adapters

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
-from phonate.data.dialogues.reading import SURROGATE
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.data.dialogues import SURROGATE
 
 # --------------- Codes <-> frames under the delay pattern, and samples as the model is trained on them
 

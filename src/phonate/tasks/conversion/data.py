@@ -24,10 +24,10 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
-from phonate.data.batches.samples import CroppedRecordings, padded
-from phonate.data.manifests.validation import warn_left_out
-from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.store.prepared import Prepared, prepare_to_train
+from phonate.data.batches import padded
+from phonate.data.corpora.validation import warn_left_out
+from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.prepared import CroppedRecordings, Prepared, prepare_to_train
 from phonate.nn.pretrained.adapters import base_fingerprint
 from phonate.tasks.conversion.features import Expected, FeatureExtractor, Recording, Register, SpeechFrames, timbre
 from phonate.tasks.conversion.inference import Converter, Voice

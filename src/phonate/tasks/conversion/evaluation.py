@@ -28,8 +28,8 @@ from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.audio.whisper import weights_fingerprint, whisper_model
 from phonate.config.errors import DataError, InputError, optional_package
 from phonate.config.metrics import Metric, by_name
-from phonate.data.manifests.validation import warn_left_out
-from phonate.data.progress import track
+from phonate.data.corpora.validation import warn_left_out
+from phonate.data.parallel import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.speakers import profiles, similarity
 from phonate.evaluation.tables import Evaluation

@@ -22,8 +22,8 @@ from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
-from phonate.data.batches.samples import padded
-from phonate.data.manifests.rows import audio_files, one_line
+from phonate.data.batches import padded
+from phonate.data.corpora.rows import audio_files, one_line
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.generator import Vocoder
 from phonate.nn.vocoder.stream import VocoderStream

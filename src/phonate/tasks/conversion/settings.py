@@ -12,7 +12,7 @@ from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
-from phonate.data.manifests.rows import Requirements
+from phonate.data.corpora.rows import Requirements
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 

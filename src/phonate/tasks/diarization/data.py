@@ -23,12 +23,10 @@ from phonate.audio.processor import normalised_peak
 from phonate.audio.settings import KaldiSettings
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed, generator
-from phonate.data.batches.dataset import Collator, Dataset
-from phonate.data.batches.samples import padded
-from phonate.data.conversations.clips import ClipBank, Source
-from phonate.data.conversations.labels import arrival_activity, mixed_activity
-from phonate.data.conversations.settings import AcousticSettings
-from phonate.data.conversations.simulator import (
+from phonate.data.batches import Collator, Dataset, padded
+from phonate.data.cache import SPLITS, Index
+from phonate.data.clips import ClipBank, Source, arrival_activity, mixed_activity
+from phonate.data.conversations import (
     Acoustics,
     ColouredNoise,
     Conversation,
@@ -37,10 +35,8 @@ from phonate.data.conversations.simulator import (
     RecordedNoise,
 )
 from phonate.data.features import FEATURES, Features
-from phonate.data.settings import KaldiData
-from phonate.data.store.index import SPLITS, Index
-from phonate.data.store.prepared import Prepared, prepare
-from phonate.data.store.splits import persons, split_index
+from phonate.data.prepared import Prepared, persons, prepare, split_index
+from phonate.data.settings import AcousticSettings, KaldiData
 from phonate.tasks.diarization.settings import (
     DiarizationData,
     DiarizationRecipe,

@@ -31,11 +31,11 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
-from phonate.data.conversations.simulator import ConversationSimulator, turns_of
-from phonate.data.manifests.manifest import check_corpus, list_corpus
-from phonate.data.manifests.rows import Row, official_split, part_blocks
-from phonate.data.progress import track
-from phonate.data.store.prepared import Prepared
+from phonate.data.conversations import ConversationSimulator, turns_of
+from phonate.data.corpora.manifest import check_corpus, list_corpus
+from phonate.data.corpora.rows import Row, official_split, part_blocks
+from phonate.data.parallel import track
+from phonate.data.prepared import Prepared
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector

@@ -19,9 +19,9 @@ from torch import nn
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, read_blocks
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import SpeakerTurn, rttm_lines
-from phonate.data.batches.samples import padded
+from phonate.data.batches import padded
+from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
-from phonate.data.manifests.rows import one_line
 from phonate.tasks.diarization.clustering import SpeakerLimits, Voices, by_voice, speaker_limits
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import (

@@ -11,8 +11,15 @@ from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
-from phonate.data.conversations.settings import AcousticSettings, Fraction, SimulationSettings
-from phonate.data.settings import KALDI_SECTIONS, ConversationData, KaldiData, RecordingData
+from phonate.data.settings import (
+    KALDI_SECTIONS,
+    AcousticSettings,
+    ConversationData,
+    Fraction,
+    KaldiData,
+    RecordingData,
+    SimulationSettings,
+)
 from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
 from phonate.training.settings import TrainingSettings
 

@@ -18,11 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
-from phonate.data.batches.samples import pack
-from phonate.data.dialogues.dialogue import Dialogue, split_dialogues
-from phonate.data.dialogues.reading import Refused, read_dialogues, warn_refused
-from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
-from phonate.data.store.cache import digest_of
+from phonate.data.batches import digest_of, pack
+from phonate.data.dialogue_tokens import TextTokenizer, Tokens
+from phonate.data.dialogues import Dialogue, Refused, read_dialogues, split_dialogues, warn_refused
 from phonate.tasks.language.settings import LanguageData
 from phonate.training.task import Batch
 

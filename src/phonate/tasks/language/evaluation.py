@@ -22,8 +22,7 @@ from torch import nn
 
 from phonate.compute.device import choose
 from phonate.config.errors import InputError
-from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.reading import read_dialogues, warn_refused
+from phonate.data.dialogues import Dialogue, read_dialogues, warn_refused
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
 from phonate.pretrained import judge_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained import adapters
 from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest, Stored
 from phonate.nn.pretrained.loading import load_pretrained

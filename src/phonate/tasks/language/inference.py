@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import from_config, require, with_base
 from phonate.tasks.language import model as models

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import require
 from phonate.tasks.language import model as models

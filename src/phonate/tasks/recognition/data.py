@@ -20,12 +20,11 @@ from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
-from phonate.data.batches.samples import WholeRecordings, padded
-from phonate.data.manifests.rows import Problem
-from phonate.data.manifests.validation import Checked, warn_left_out
-from phonate.data.store.index import SPLITS
-from phonate.data.store.prepared import Prepared, prepare_to_train
-from phonate.data.store.splits import split_speakers
+from phonate.data.batches import padded
+from phonate.data.cache import SPLITS
+from phonate.data.corpora.rows import Problem
+from phonate.data.corpora.validation import Checked, warn_left_out
+from phonate.data.prepared import Prepared, WholeRecordings, prepare_to_train, split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
 from phonate.text.phonemes import phonemizer

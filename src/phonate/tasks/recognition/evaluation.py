@@ -16,7 +16,7 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
-from phonate.data.progress import track
+from phonate.data.parallel import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import character_error_rate, word_error_rate

@@ -16,8 +16,8 @@ from torch import nn
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, windows
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
-from phonate.data.batches.samples import padded
-from phonate.data.manifests.rows import one_line
+from phonate.data.batches import padded
+from phonate.data.corpora.rows import one_line
 from phonate.tasks.recognition.data import BLANK, Symbols, standardised
 from phonate.tasks.recognition.decoding import LanguageModelFusion, SymbolModel, beam_search, greedy
 from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, reduced

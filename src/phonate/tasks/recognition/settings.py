@@ -17,8 +17,8 @@ from phonate.evaluation.tables import SHARED
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from phonate.data.manifests.rows import Problem
-    from phonate.data.manifests.validation import Checked
+    from phonate.data.corpora.rows import Problem
+    from phonate.data.corpora.validation import Checked
 
 
 class RecognitionData(SpokenData):

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phonate.config.errors import DataError
-from phonate.data.dialogues.dialogue import Dialogue, split_dialogues
-from phonate.data.dialogues.reading import Columns, Refused, read_dialogues, warn_refused
-from phonate.data.dialogues.tokenizer import TextTokenizer, Tokens
-from phonate.data.store.cache import digest_of
+from phonate.data.batches import digest_of
+from phonate.data.dialogue_tokens import TextTokenizer, Tokens
+from phonate.data.dialogues import Columns, Dialogue, Refused, read_dialogues, split_dialogues, warn_refused
 from phonate.tasks.sequence.model import longest
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch

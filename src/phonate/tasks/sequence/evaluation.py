@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 from phonate.compute.device import choose
 from phonate.config.errors import InputError
-from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.reading import warn_refused
+from phonate.data.dialogues import Dialogue, warn_refused
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
 from phonate.pretrained import judge_of

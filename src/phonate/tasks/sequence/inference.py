@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.tokenizer import TextTokenizer
+from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.data.dialogues import Dialogue
 from phonate.tasks.sequence.data import Ids, Item, SequenceDataset, batched, spans
 from phonate.tasks.sequence.model import SequenceModel, build_model, longest
 from phonate.tasks.sequence.settings import SequenceRecipe

@@ -27,7 +27,7 @@ from torch import nn
 from phonate.audio.decoding import FloatArray
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
-from phonate.data.store.prepared import Prepared
+from phonate.data.prepared import Prepared
 from phonate.nn.aligner import (
     AlignerModel,
     audible_frames,

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
-from phonate.data.batches.samples import WholeRecordings, padded
-from phonate.data.manifests.rows import Problem
-from phonate.data.manifests.validation import Checked, warn_left_out
-from phonate.data.store.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.store.prepared import Prepared, prepare_to_train
+from phonate.data.batches import padded
+from phonate.data.corpora.rows import Problem
+from phonate.data.corpora.validation import Checked, warn_left_out
+from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.prepared import Prepared, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.durations import Aligner, Durations, Found, TextGridTimes
 from phonate.tasks.speech.model import MIDDLE_F0, NOISE

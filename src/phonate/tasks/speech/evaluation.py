@@ -22,8 +22,8 @@ from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
 from phonate.config.language_codes import is_english, primary
 from phonate.config.metrics import plain
-from phonate.data.manifests.validation import has_words
-from phonate.data.progress import track
+from phonate.data.corpora.validation import has_words
+from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation

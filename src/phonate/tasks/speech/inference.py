@@ -22,7 +22,7 @@ from phonate.audio.live import streamed
 from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.data.manifests.rows import one_line
+from phonate.data.corpora.rows import one_line
 from phonate.rendering import Renderer, renderer, saved_beside
 from phonate.tasks.speech.model import Acoustic, ParallelModel, SpokenSentence, build_acoustic
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe

@@ -13,14 +13,14 @@ from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe, resolve
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
-from phonate.data.manifests.rows import Requirements
+from phonate.data.corpora.rows import Requirements
 from phonate.data.settings import SpokenData
 from phonate.evaluation.tables import SHARED
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from phonate.data.manifests.rows import Problem
-    from phonate.data.manifests.validation import Checked
+    from phonate.data.corpora.rows import Problem
+    from phonate.data.corpora.validation import Checked
 
 
 class SpeechData(SpokenData):

@@ -18,7 +18,7 @@ import torch
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import InputError, PhonateError
-from phonate.data.store.derived import write_predicted
+from phonate.data.derived import write_predicted
 from phonate.tasks.speech.data import Corpus, SpeechDataset
 from phonate.tasks.speech.inference import LONGEST, Sentence, Synthesiser, check_delivery, parallel
 from phonate.tasks.speech.model import ParallelModel, Prosody

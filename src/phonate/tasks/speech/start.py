@@ -27,8 +27,8 @@ from phonate.config.errors import DataError
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import NEWEST
 from phonate.config.tasks import Start
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Row
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Row
 from phonate.pretrained import install_command, missing
 from phonate.rendering import start_of_vocoder
 from phonate.tasks.speech.evaluation import JUDGES

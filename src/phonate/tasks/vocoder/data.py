@@ -18,9 +18,8 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor, preemphasised
 from phonate.config.errors import DataError
-from phonate.data.batches.samples import CroppedRecordings
-from phonate.data.store.derived import DerivedFeatures, TeacherForcedMels, open_pitch
-from phonate.data.store.prepared import Prepared, prepare_to_train
+from phonate.data.derived import DerivedFeatures, TeacherForcedMels, open_pitch
+from phonate.data.prepared import CroppedRecordings, Prepared, prepare_to_train
 from phonate.tasks.vocoder.settings import VocoderData
 from phonate.training.task import Batch
 

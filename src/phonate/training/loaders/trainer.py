@@ -22,8 +22,8 @@ from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
-from phonate.data.batches.loading import MicroBatch, halves_of
-from phonate.data.batches.plan import Consumed
+from phonate.data.batches import Consumed
+from phonate.data.loading import MicroBatch, halves_of
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.loading import load

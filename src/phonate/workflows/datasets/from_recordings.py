@@ -29,8 +29,8 @@ from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.audio.whisper import model_for
 from phonate.config.errors import DataError, InputError
 from phonate.config.language_codes import primary
-from phonate.data.manifests.rows import audio_files, printable
-from phonate.data.manifests.validation import has_words
+from phonate.data.corpora.rows import audio_files, printable
+from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import Progress
 from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import InputError
-from phonate.data.dialogues.dialogue import Dialogue
-from phonate.data.dialogues.reading import read_dialogues, row_of, text_files
+from phonate.data.dialogues import Dialogue, read_dialogues, row_of, text_files
 from phonate.data.parallel import Progress
 
 _HEADING = re.compile(r"#{1,6}[ \t](.*)")

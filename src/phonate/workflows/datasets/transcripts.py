@@ -16,11 +16,10 @@ from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Row, part_blocks, read_part
-from phonate.data.manifests.transcripts import HEARD, LEFT_OUT, TEXTS, Entry, needs_transcript, read_entries
-from phonate.data.manifests.validation import has_words
-from phonate.data.progress import report_progress
+from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
+from phonate.data.corpora.rows import Row, part_blocks, read_part
+from phonate.data.corpora.validation import has_words
+from phonate.data.parallel import report_progress
 from phonate.data.settings import SpokenData
 from phonate.workflows.datasets.from_recordings import Piece, speech_in, windows_of
 

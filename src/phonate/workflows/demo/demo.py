@@ -26,8 +26,8 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.metrics import Metric, by_name
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Problem, Row
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Problem, Row
 from phonate.evaluation.speakers import similarity
 from phonate.evaluation.tables import Evaluation
 from phonate.pretrained import SPEAKERS, SpeakerEncoder, install_command, missing
@@ -369,7 +369,7 @@ def _bf16_is_faster() -> bool:
 def _speak(output: Path) -> None:
     """Synthesise validation texts for the report."""
     from phonate.audio.decoding import MADE, write_audio
-    from phonate.data.store.prepared import prepare
+    from phonate.data.prepared import prepare
     from phonate.tasks.speech.inference import Synthesiser
 
     synthesiser = Synthesiser.load(output)
@@ -450,7 +450,7 @@ def divide(folder: Path) -> Divided:
 
 def _by_speaker(folder: Path) -> dict[str, list[_Recording]]:
     """The usable recordings of each speaker, in the corpus's order."""
-    from phonate.data.manifests.manifest import check_corpus
+    from phonate.data.corpora.manifest import check_corpus
     from phonate.data.settings import VoiceData
 
     if not folder.is_dir():

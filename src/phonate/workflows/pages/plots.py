@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import InputError, plain_file
-from phonate.data.manifests.rows import printable
+from phonate.data.corpora.rows import printable
 from phonate.training.tracking.tensorboard import grey, png
 
 # ----------------------------------- Pages that need nothing else, from the templates beside this file

@@ -20,13 +20,12 @@ from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.config.errors import DataError, InputError, plain_file
 from phonate.data.annotations import SpeakerTurn
-from phonate.data.manifests.manifest import check_corpus
-from phonate.data.manifests.rows import Problem, printable, read_part
-from phonate.data.manifests.validation import FAILURES, Checked, Finding, Rates, Report, findings, has_words, reason_of
+from phonate.data.corpora.manifest import check_corpus
+from phonate.data.corpora.rows import Problem, printable, read_part
+from phonate.data.corpora.validation import FAILURES, Checked, Finding, Rates, Report, findings, has_words, reason_of
 from phonate.data.parallel import Progress
-from phonate.data.settings import RecordingData
-from phonate.data.voices.files import VoiceFile
-from phonate.data.voices.settings import VoiceRules
+from phonate.data.settings import RecordingData, VoiceRules
+from phonate.data.voices import VoiceFile
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render, sound_url, write_page
 from phonate.workflows.pages.report import duration
@@ -69,7 +68,7 @@ def write_voice_page(
     Args:
         path: the page, written atomically.
         name: name of the voice, shown as the title.
-        profile: `phonate.data.voices.features.voice_profile` of `files` and `features`.
+        profile: `phonate.data.voices.voice_profile` of `files` and `features`.
         files: recordings used for the voice.
         features: features of each of `files`.
         report: report of their validation.

@@ -373,8 +373,8 @@ def _recordings(data: Any) -> str | None:
         return ", ".join(str(one["name"]) for one in data["datasets"])
     if not isinstance(data, Mapping) or "audio" not in data or not Path(str(data.get("path"))).exists():
         return None
-    from phonate.data.manifests.manifest import list_corpus
-    from phonate.data.manifests.rows import Row
+    from phonate.data.corpora.manifest import list_corpus
+    from phonate.data.corpora.rows import Row
     from phonate.data.settings import VoiceData
 
     chosen = {name: data[name] for name in ("format", "drop", "limit", "cache_dir") if name in data}

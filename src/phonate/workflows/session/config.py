@@ -16,7 +16,7 @@ from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe, recipe_class
 from phonate.config.settings import Settings, instead, mistake_lines
 from phonate.config.tasks import TASKS, SessionInfo, referred, task_info, task_settings
-from phonate.data.voices.settings import VoiceRules
+from phonate.data.settings import VoiceRules
 from phonate.training.plan import Plan, plan
 from phonate.workflows.session.notices import NoticeSettings
 

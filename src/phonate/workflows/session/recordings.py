@@ -13,12 +13,19 @@ from phonate.audio.decoding import read_start, write_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.config.errors import DataError, InputError
-from phonate.data.manifests.manifest import list_corpus
-from phonate.data.manifests.rows import Problem, Row, official_split, one_line, printable, read_part
-from phonate.data.manifests.validation import Report
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
+from phonate.data.corpora.validation import Report
 from phonate.data.settings import VoiceData
-from phonate.data.voices.features import Extracted, extract_features, voice_profile, write_profile
-from phonate.data.voices.files import VoiceDataDetector, VoiceFile, validate_voice_files
+from phonate.data.voices import (
+    Extracted,
+    VoiceDataDetector,
+    VoiceFile,
+    extract_features,
+    validate_voice_files,
+    voice_profile,
+    write_profile,
+)
 from phonate.rendering import vocoder_conflict
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.plan import Plan

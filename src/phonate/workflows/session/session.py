@@ -24,8 +24,8 @@ from phonate.audio.decoding import MADE, write_audio
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
 from phonate.compute.system import LockTaken, ProcessLock
 from phonate.config.errors import InputError, Interrupted, PhonateError
-from phonate.data.progress import Progress, progress_listener
-from phonate.data.voices.files import VoiceDataDetector
+from phonate.data.parallel import Progress, progress_listener
+from phonate.data.voices import VoiceDataDetector
 from phonate.training.signals import interruptible, on_quit
 from phonate.workflows.load import load
 from phonate.workflows.session.config import CONFIG, SessionConfig, default_recipe, read_config, tasks_for

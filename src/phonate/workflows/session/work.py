@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phonate.config.errors import CheckpointError, DataError
-from phonate.data.dialogues.reading import SUFFIXES, text_files
-from phonate.data.parallel import Progress
-from phonate.data.progress import Stage
+from phonate.data.dialogues import SUFFIXES, text_files
+from phonate.data.parallel import Progress, Stage
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import best_or_latest, files, listing, manifest
 from phonate.training.checkpoints.resolve import is_checkpoint

@@ -1,0 +1,507 @@
+"""The cache of a corpus: its index, and waveforms and features, memory-mapped, in folders that are whole or not there.
+
+The index is what training reads instead of manifests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO, overload
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from phonate.audio.decoding import FloatArray
+from phonate.compute.mapping import map_array
+from phonate.compute.system import sync_all
+from phonate.config.errors import DataError
+from phonate.data.features import Features, Frames
+
+# ------------------------------------------------------------------------------------------ The index
+
+
+class Strings(Sequence[str]):
+    """Strings in two arrays: their bytes one after the other, and where each begins."""
+
+    def __init__(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+        self._data = data
+        self._starts = starts
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Strings:
+        """The strings of a list."""
+        encoded = [value.encode("utf-8", "surrogateescape") for value in values]
+        starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), starts)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        at = index % len(self)
+        return self._data[self._starts[at] : self._starts[at + 1]].tobytes().decode("utf-8", "surrogateescape")
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write both arrays into `folder`."""
+        np.save(folder / f"{name}.npy", self._data)
+        np.save(folder / f"{name}-starts.npy", self._starts)
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Strings:
+        """Map what `save` wrote."""
+        return cls(
+            np.load(folder / f"{name}.npy", mmap_mode="r"), np.load(folder / f"{name}-starts.npy", mmap_mode="r")
+        )
+
+
+_ARRAYS = (
+    "segment_first",
+    "segment_start",
+    "segment_end",
+    "segment_speaker",
+    "recording",
+    "official_split",
+    "sample_start",
+    "frame_start",
+)
+_STRINGS = ("id", "path", "segment_text", "speakers")
+SPLITS = ("", "train", "validation", "test")
+"""Names of the numbers in `Index.official_split`."""
+_SEVERAL = -1
+
+
+class _Texts(Sequence[str]):
+    """The text of each row: those of its segments, with spaces between."""
+
+    def __init__(self, segments: Strings, first: NDArray[np.int64]) -> None:
+        self._segments = segments
+        self._first = first
+
+    def __len__(self) -> int:
+        return len(self._first) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        at = index % len(self)
+        return " ".join(filter(None, self._segments[int(self._first[at]) : int(self._first[at + 1])]))
+
+
+@dataclass(frozen=True)
+class IndexedSegment:
+    """A segment of an indexed row."""
+
+    start: float
+    """Seconds from the beginning of the row."""
+    end: float
+    speaker: int
+    """Its number in `Index.speakers`; -1 where it has none."""
+    text: str
+
+
+class Index:
+    """N rows with K segments in all.
+
+    `id` and `path` of each row. Row i has the segments `segment_first[i]` (N + 1,) to `segment_first[i + 1]`, with
+    `segment_start`, `segment_end` (K,) in seconds from the row's beginning, `segment_speaker` (K,) and `segment_text`.
+    `speakers` are the names, sorted; a speaker's number is the place there, -1 for none. `recording` (N,) is equal for
+    rows of one file; `official_split` (N,) is a number in SPLITS. `sample_start` and `frame_start` (N + 1,) are where
+    each row begins in the cache's files.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: Strings,
+        path: Strings,
+        speakers: Strings,
+        segment_first: NDArray[np.int64],
+        segment_start: NDArray[np.float64],
+        segment_end: NDArray[np.float64],
+        segment_speaker: NDArray[np.int64],
+        segment_text: Strings,
+        recording: NDArray[np.int64],
+        official_split: NDArray[np.int64],
+        sample_start: NDArray[np.int64],
+        frame_start: NDArray[np.int64],
+    ) -> None:
+        self.id = id
+        self.path = path
+        self.speakers = speakers
+        self.segment_first = segment_first
+        self.segment_start = segment_start
+        self.segment_end = segment_end
+        self.segment_speaker = segment_speaker
+        self.segment_text = segment_text
+        self.recording = recording
+        self.official_split = official_split
+        self.sample_start = sample_start
+        self.frame_start = frame_start
+        self.text: Sequence[str] = _Texts(segment_text, segment_first)
+        """The text of each row; "" for none."""
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @cached_property
+    def speaker(self) -> NDArray[np.int64]:
+        """(N,) the speaker of each row; -1 for rows of several speakers, or of none."""
+        row_K = np.repeat(np.arange(len(self)), np.diff(self.segment_first))
+        lowest_N = np.full(len(self), len(self.speakers), dtype=np.int64)
+        highest_N = np.full(len(self), _SEVERAL, dtype=np.int64)
+        np.minimum.at(lowest_N, row_K, self.segment_speaker)
+        np.maximum.at(highest_N, row_K, self.segment_speaker)
+        return np.where(lowest_N == highest_N, lowest_N, _SEVERAL)
+
+    def segments(self, position: int) -> list[IndexedSegment]:
+        """The segments of a row, in the order of their starts."""
+        numbers = range(int(self.segment_first[position]), int(self.segment_first[position + 1]))
+        return [
+            IndexedSegment(
+                float(self.segment_start[k]),
+                float(self.segment_end[k]),
+                int(self.segment_speaker[k]),
+                self.segment_text[k],
+            )
+            for k in numbers
+        ]
+
+    @property
+    def frames(self) -> NDArray[np.int64]:
+        """(N,) frames of each row."""
+        return np.diff(self.frame_start)
+
+    def save(self, folder: Path) -> None:
+        """Write the index into `folder`."""
+        for name in _STRINGS:
+            getattr(self, name).save(folder, name)
+        for name in _ARRAYS:
+            np.save(folder / f"{name}.npy", getattr(self, name))
+
+    @classmethod
+    def load(cls, folder: Path) -> Index:
+        """Map what `save` wrote."""
+        parts: dict[str, Any] = {name: Strings.load(folder, name) for name in _STRINGS}
+        parts |= {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        return cls(**parts)
+
+
+# --------------------------------------------------------------------------------------- Cache folders
+
+DIGESTS = "digests.json"
+VERIFIED = "verified.json"
+_VERIFIED_SECONDS = 7 * 24 * 3600.0
+"""All bytes are compared again after this time, to find silent disk errors."""
+_ABANDONED_SECONDS = 24 * 3600.0
+_FINGERPRINT = re.compile("[0-9a-f]{24}")
+"""The name of a prepared corpus."""
+
+_hash: Callable[[], hashlib.blake2b] = partial(hashlib.blake2b, digest_size=16)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder to fill, which is synced, given digests of its files and renamed to `folder` on exit.
+
+    If another process created `folder` meanwhile, that one is kept. Temporary folders of killed processes are removed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(folder.parent)
+    host = socket.gethostname().replace(".", "-")
+    beside = folder.with_name(f".{folder.name}.{host}.{os.getpid()}")
+    beside.mkdir(exist_ok=True)
+    try:
+        yield beside
+        digests = {file.name: _digest(file) for file in sorted(beside.iterdir())}
+        (beside / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
+        sync_all(beside)
+        try:
+            beside.rename(folder)
+        except OSError:
+            if not (folder / DIGESTS).is_file():  # else another process was first, with the same content
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def verify(folder: Path) -> None:
+    """Raise DataError where a file differs from what was written.
+
+    Bytes are compared when a file's size or time is not that of the last comparison, and once a week; otherwise only
+    these are looked at.
+    """
+    try:
+        digests: dict[str, str] = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+        stamps = {name: _stamp(folder / name) for name in digests}
+        if _verified_before(folder, stamps):
+            return
+        for name, digest in digests.items():
+            if _digest(folder / name) != digest:
+                raise ValueError(f"{name} differs from what was written")
+    except (OSError, ValueError, AttributeError) as error:
+        raise damaged(folder, error) from error
+    with suppress(OSError):  # a cache that is read only is compared each time
+        beside = folder / f".{VERIFIED}.{os.getpid()}"
+        beside.write_text(json.dumps({"time": time.time(), "files": stamps}), encoding="utf-8")
+        beside.replace(folder / VERIFIED)
+
+
+def damaged(folder: Path, error: Exception) -> DataError:
+    """What to raise for a folder of a cache that can't be read."""
+    return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, _hash).hexdigest()
+
+
+def _stamp(file: Path) -> list[int]:
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _verified_before(folder: Path, stamps: dict[str, list[int]]) -> bool:
+    try:
+        known = json.loads((folder / VERIFIED).read_text(encoding="utf-8"))
+        return bool(known["files"] == stamps and 0.0 <= time.time() - known["time"] < _VERIFIED_SECONDS)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove unfinished folders whose processes are gone: those of this machine, and those of an unknown one (as
+    earlier versions named them) after a day. Only in a cache are the latter ours for certain: predicted mels are
+    written where the user says, beside folders of others."""
+    host = socket.gethostname().replace(".", "-")
+    in_cache = (parent / DIGESTS).is_file()
+    with suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            name, _, pid = entry.name.rpartition(".")
+            if not entry.name.startswith(".") or not pid.isdecimal() or not entry.is_dir(follow_symlinks=False):
+                continue
+            ours = name.endswith(f".{host}")
+            former = "." not in name[1:] and (in_cache or _FINGERPRINT.fullmatch(name[1:]) is not None)
+            old = former and time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS
+            if (ours or old) and not psutil.pid_exists(int(pid)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+# ------------------ Clean waveforms and their features, one after the other in two memory-mapped files
+
+AUDIO = "audio.int16"
+FEATURES = "features.bin"
+LAYOUT = "features.json"
+_HIGHEST = np.float32(32767.0)
+NORMALISED_SCALE = 32767.0
+"""Full scale of recordings whose peak was brought to 1."""
+FILE_SCALE = 32768.0
+"""Full scale of recordings at the level of their files: those of 16 bits are kept as they are."""
+
+
+class CacheWriter:
+    """Appends recordings. Use as a context."""
+
+    def __init__(self, folder: Path, width: int, dtype: np.dtype[Any], full_scale: float = NORMALISED_SCALE) -> None:
+        self.sample_start = [0]
+        self.frame_start = [0]
+        self._width = width
+        self._dtype = np.dtype(dtype)
+        self._samples = self._frames = 0
+        self._full_scale = full_scale
+        layout = {"width": width, "dtype": self._dtype.str, "full_scale": full_scale}
+        (folder / LAYOUT).write_text(json.dumps(layout), encoding="utf-8")
+        self._audio: BinaryIO = (folder / AUDIO).open("wb")
+        self._features: BinaryIO = (folder / FEATURES).open("wb")
+
+    def __enter__(self) -> CacheWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in (self._audio, self._features):
+            with file:
+                if kind is None:  # on the disk before the folder gets its name
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def add(self, waveform: FloatArray, features: NDArray[Any]) -> None:
+        """One recording: (samples,) in [-1, 1], and (frames, width)."""
+        self.add_samples(waveform)
+        self.add_features(features)
+        self.end_recording()
+
+    def add_samples(self, block: FloatArray) -> None:
+        """The next samples of a recording; those over full scale are clipped."""
+        steps = np.rint(np.clip(block, -1.0, 1.0) * self._full_scale)
+        self._audio.write(np.minimum(steps, _HIGHEST).astype("<i2").tobytes())
+        self._samples += len(block)
+
+    def add_features(self, block: NDArray[Any]) -> None:
+        """The next frames of a recording, (frames, width). Raises ValueError for another width."""
+        if block.shape[1:] != (self._width,):
+            raise ValueError(f"features of shape {block.shape}; (frames, {self._width}) were promised")
+        self._features.write(np.ascontiguousarray(block, dtype=self._dtype).tobytes())
+        self._frames += len(block)
+
+    def end_recording(self) -> None:
+        """The recording is complete."""
+        self.sample_start.append(self._samples)
+        self.frame_start.append(self._frames)
+
+
+class FeatureCache:
+    """Reads what a `CacheWriter` wrote, by the recording's position in the index."""
+
+    computes: bool = False
+    """Whether reading features takes computation, so that loader workers help."""
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self._folder = folder
+        layout = json.loads((folder / LAYOUT).read_text(encoding="utf-8"))
+        self.width = int(layout["width"])
+        """Values of a frame."""
+        self.dtype: np.dtype[Any] = np.dtype(layout["dtype"])
+        """Of the features."""
+        self._full_scale = np.float32(layout.get("full_scale", NORMALISED_SCALE))  # earlier versions wrote none
+        # Plain lists: a lookup in a mapped array costs more than the copy it is for.
+        self._sample_start = index.sample_start.tolist()
+        self._frame_start = index.frame_start.tolist()
+        self._map()
+        for name, found, wanted in (
+            (AUDIO, len(self._audio), self._sample_start[-1]),
+            (FEATURES, len(self._features), self._frame_start[-1]),
+        ):
+            if found != wanted:
+                raise DataError(f"{name} is cut short: {found} of {wanted} are there")
+
+    def _map(self) -> None:
+        self._audio: NDArray[np.int16] = map_array(self._folder / AUDIO, "<i2")
+        self._features = self._map_features()
+
+    def _map_features(self) -> NDArray[Any]:
+        if not self.width:
+            return np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
+        flat = map_array(self._folder / FEATURES, self.dtype)
+        return flat.reshape(-1, self.width)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Workers map the files themselves; a pickled memmap would copy the whole file."""
+        return {name: value for name, value in vars(self).items() if name not in {"_audio", "_features"}}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._map()
+
+    def waveform(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
+        """(samples,) the clean waveform, or its samples from `start` to `stop`; a copy."""
+        first, end = self._sample_start[position], self._sample_start[position + 1]
+        stop = end if stop is None else min(end, first + stop)
+        part = self._audio[min(end, first + start) : stop]
+        return np.asarray(np.divide(part, self._full_scale, dtype=np.float32))
+
+    def digest(self, position: int) -> bytes:
+        """A digest of the clean waveform."""
+        first, end = self._sample_start[position], self._sample_start[position + 1]
+        return hashlib.blake2b(self._audio[first:end].data, digest_size=16).digest()
+
+    def features(self, position: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """(frames, width) the clean features, or a part of them; a view that must not be written to."""
+        first, end = self._frame_start[position], self._frame_start[position + 1]
+        stop = end if stop is None else min(end, first + stop)
+        return self._features[first + start : stop]
+
+
+# ------------------- Features that no file keeps: computed from the cached waveform when they are read
+
+
+class Unstored(Features):
+    """What is written in the place of `features` that are computed when they are read: frames of no values."""
+
+    def __init__(self, features: Features) -> None:
+        self.audio = features.audio
+        self.normalises_level = features.normalises_level
+        self._features = features
+
+    @property
+    def width(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Waveforms and frames; the features themselves may change."""
+        return self._features.framing
+
+    def frames(self, samples: int) -> int:
+        """As many as the features have."""
+        return self._features.frames(samples)
+
+    def compute(self, waveform_N: FloatArray) -> Frames:
+        """(T, 0)."""
+        return np.zeros((self.frames(len(waveform_N)), 0), dtype=self.dtype)
+
+    def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[Frames]:
+        """(T, 0)."""
+        yield np.zeros((self.frames(sum(len(block) for block in read())), 0), dtype=self.dtype)
+
+
+class ComputedFeatures(FeatureCache):
+    """A cache of waveforms whose features are computed when they are read, and equal those of a cache with features."""
+
+    def __init__(self, folder: Path, index: Index, features: Features, hold: bool) -> None:
+        """`hold`: whether the features of a recording that was read are held in memory."""
+        super().__init__(folder, index)
+        self.width, self.dtype = features.width, features.dtype
+        self.computes = not hold
+        self._features_of = features
+        self._ids = index.id
+        self._hold = hold
+        self._held: dict[int, NDArray[Any]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is held."""
+        return {**super().__getstate__(), "_held": {}}
+
+    def _map_features(self) -> NDArray[Any]:
+        return np.zeros((self._frame_start[-1], 0), dtype=self.dtype)
+
+    def features(self, position: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """(frames, width) the clean features, or a part of them; must not be written to."""
+        count = self._frame_start[position + 1] - self._frame_start[position]
+        last = count if stop is None else min(stop, count)
+        if not self._hold:
+            return self._computed(position, start, last)
+        if position not in self._held:
+            self._held[position] = self._computed(position, 0, count)
+        return self._held[position][start:last]
+
+    def _computed(self, position: int, first: int, last: int) -> NDArray[Any]:
+        samples = self._sample_start[position + 1] - self._sample_start[position]
+        mine = self._features_of.of_recording(self._ids[position])
+        return mine.part(partial(self.waveform, position), samples, first, last)

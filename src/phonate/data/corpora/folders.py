@@ -1,0 +1,220 @@
+"""Folders that are corpora by their layout: a sub-folder for each speaker; LibriSpeech."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.rows import (
+    Problem,
+    Row,
+    audio_files,
+    checked_row,
+    composed,
+    corpus_format,
+    in_any_form,
+    malformed,
+    official_split,
+    printable,
+)
+
+logger = logging.getLogger("phonate")
+
+# -------------------------------------------------------- A folder with a sub-folder for each speaker
+
+TEXTS = (".txt", ".lab")
+_NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
+_TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
+
+
+def is_folder(path: Path) -> bool:
+    """A folder with recordings."""
+    return path.is_dir() and next(audio_files(path, unreadable=lambda *_: None), None) is not None
+
+
+@corpus_format(is_folder, priority=10)
+def folder_rows(path: Path) -> Iterator[Row | Problem]:
+    """Every audio file under `path`; the folder it lies in names its speaker, and a `.txt` or `.lab` beside it holds
+    its text. Texts without a recording are problems in folders where recordings have texts."""
+    folders: dict[Path, set[str]] = {}
+    spoken: set[Path] = set()
+    unreadable: list[Problem] = []
+
+    def leave_out(folder: Path, error: OSError) -> None:
+        place = printable(str(folder))
+        unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
+
+    listed = list(audio_files(path, unreadable=leave_out))
+    splits = _split_folders([file.relative_to(path) for file in listed])
+    for file in listed:
+        inside = file.relative_to(path)
+        text = text_of(file)
+        names = folders.setdefault(file.parent, set())
+        # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
+        id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
+        names.add(file.stem)
+        if text is not None:
+            spoken.add(file.parent)
+        try:
+            said = _read(text) if text is not None else None
+        except OSError as error:
+            yield Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
+            continue
+        except UnicodeDecodeError:
+            yield Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
+            continue
+        yield Row.clip(
+            id=id,
+            path=file,
+            speaker=printable((path.resolve() if inside.parent in {Path(), *splits} else inside.parent).name),
+            text=said,
+            place=printable(str(file)),
+            split=_split(inside, splits),
+        )
+    yield from unreadable
+    for folder in sorted(spoken):
+        yield from _unspoken(path, folder, {composed(name) for name in folders[folder]})
+
+
+def _split_folders(listed: list[Path]) -> set[Path]:
+    """The folders with recordings of one speaker, where all of them are called after splits and one is for training
+    (train/1.wav, test/2.wav); else such names are those of speakers."""
+    direct = {inside.parent for inside in listed if len(inside.parts) == 2}
+    named = {official_split(folder.name) for folder in direct}
+    return direct if "train" in named and None not in named else set()
+
+
+def _split(inside: Path, splits: set[Path]) -> str | None:
+    """The official split of a recording: of train/1.wav where these folders are `splits`, and of train/ann/1.wav."""
+    above_speakers = len(inside.parts) > 2 and official_split(inside.parts[0]) is not None
+    return inside.parts[0] if above_speakers or inside.parent in splits else None
+
+
+def text_of(file: Path) -> Path | None:
+    """The file with the text of a recording: one of its name beside it, in whichever form of Unicode."""
+    for end in TEXTS:
+        if (beside := file.with_suffix(end)).is_file():
+            return beside
+    if file.stem.isascii():
+        return None
+    return next((found for end in TEXTS if (found := in_any_form(file.parent, f"{file.stem}{end}"))), None)
+
+
+def text_beside(recording: Path) -> str | None:
+    """What the file with the text of a recording holds; None where there is none. Raises OSError and
+    UnicodeDecodeError."""
+    file = text_of(recording)
+    return None if file is None else _read(file)
+
+
+def _read(file: Path) -> str | None:
+    """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
+    content = file.read_text(encoding="utf-8-sig").strip()
+    lines = [line.strip() for line in content.split("\n") if line.strip()]
+    if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
+        return None
+    return " ".join(lines)
+
+
+def _unspoken(root: Path, folder: Path, recordings: set[str]) -> Iterator[Problem]:
+    """A problem for each text beside which there is no recording."""
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        file = Path(entry.path)
+        listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not _NOTES.fullmatch(file.name)
+        if listed and entry.is_file() and composed(file.stem) not in recordings:
+            id = printable(file.relative_to(root).with_suffix("").as_posix())
+            yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")
+
+
+# --------- LibriSpeech: SPEAKER/CHAPTER/SPEAKER-CHAPTER-UTTERANCE.flac with SPEAKER-CHAPTER.trans.txt
+
+NAME = re.compile(r"(\d+)-(\d+)-\d+")
+_NUMBERED = re.compile(r"\d+-\d+-0\d{3}")
+"""Names whose last part is like an utterance of LibriSpeech, which no day or year is."""
+_DATE = re.compile(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_PART = re.compile(r"(train|dev|test)-(clean|other)(-\d+)?")
+
+
+def is_librispeech(path: Path) -> bool:
+    """A folder whose recordings all have such names, where transcripts or folders say that they are no dates or takes:
+    `SPEAKER-CHAPTER.trans.txt` beside one, or, for all, a folder of the speaker or a part such as train-clean-100."""
+    if not path.is_dir():
+        return False
+    files = list(audio_files(path, unreadable=lambda *_: None))
+    names = [NAME.fullmatch(file.stem) for file in files]
+    if not files or not all(names):
+        return False
+    pairs = [(file, name) for file, name in zip(files, names, strict=True) if name is not None]
+    if any(_transcript(file, name).is_file() for file, name in pairs):
+        return True
+    if all(_DATE.fullmatch(file.stem) for file in files):  # folders such as 2024/01 are then years and months
+        return False
+    if all(_in_its_folder(path, file, name) for file, name in pairs):
+        return True
+    if all(_NUMBERED.fullmatch(file.stem) for file in files):
+        report_likeness(path)
+    return False
+
+
+@cache
+def report_likeness(path: Path) -> None:
+    """Says, once, that names may be those of LibriSpeech."""
+    logger.warning(
+        "%s: folders name the speakers; if the files are SPEAKER-CHAPTER-UTTERANCE, set data.format=librispeech",
+        printable(str(path)),
+    )
+
+
+def _in_its_folder(root: Path, file: Path, name: re.Match[str]) -> bool:
+    """Whether the folders above a recording, `root` among them, are its speaker's (and chapter's), or a part of
+    LibriSpeech."""
+    above = [*reversed(file.relative_to(root).parts[:-1]), *reversed(root.resolve().parts)][:3]
+    return any(folder == name[1] for folder in above[:2]) or any(map(_PART.fullmatch, above))
+
+
+def _transcript(file: Path, name: re.Match[str]) -> Path:
+    return file.with_name(f"{name[1]}-{name[2]}.trans.txt")
+
+
+@corpus_format(is_librispeech, priority=20)
+def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
+    """Every audio file under `path`: its name begins with its speaker and chapter, and `SPEAKER-CHAPTER.trans.txt`, or
+    a `.txt` of its own, beside it may hold its text."""
+    transcripts = lru_cache(maxsize=1)(_transcripts)  # files come folder by folder, and sorted
+    unreadable: list[Problem] = []
+
+    def leave_out(folder: Path, error: OSError) -> None:
+        place = printable(str(folder))
+        unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
+
+    for file in audio_files(path, unreadable=leave_out):
+        named = NAME.fullmatch(file.stem)
+        if named is None:
+            yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
+            continue
+        try:
+            text = transcripts(_transcript(file, named)).get(file.stem) or text_beside(file)
+        except (DataError, OSError, UnicodeDecodeError) as error:
+            yield Problem(file.stem, printable(str(file)), "unreadable text", printable(str(error)))
+            continue
+        yield checked_row(Row.clip(file.stem, file, named[1], text, str(file), _subset(path, file)))
+    yield from unreadable
+
+
+def _subset(root: Path, file: Path) -> str | None:
+    """The folder between `root` and the file that names an official split, such as dev-clean."""
+    return next((part for part in file.relative_to(root).parts[:-1] if official_split(part)), None)
+
+
+def _transcripts(path: Path) -> dict[str, str]:
+    """Utterance -> text, of lines `UTTERANCE TEXT`."""
+    if not path.is_file():
+        return {}
+    fields = (line.partition(" ") for line in read_lines(path))
+    return {name: text.strip() for name, _, text in fields if text.strip()}

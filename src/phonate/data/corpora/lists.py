@@ -1,0 +1,357 @@
+"""Files that list recordings: which of a folder's files it is, how its lines are read, how its columns are called; and
+the format of JSON lists."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from phonate.audio.readers import AUDIO_SUFFIXES
+from phonate.config.errors import DataError
+from phonate.data.corpora.rows import (
+    Problem,
+    Row,
+    Segment,
+    as_text,
+    checked_row,
+    corpus_format,
+    id_of,
+    listed_file,
+    malformed,
+    printable,
+)
+
+logger = logging.getLogger("phonate")
+
+# -------------------------------------------------------------------------- What lists have in common
+
+COLUMNS = {
+    "audio_path": (
+        "audio_path",
+        "path",
+        "file",
+        "audio",
+        "wav",
+        "filename",
+        "file_name",
+        "audio_filepath",
+        "audio_file",
+    ),
+    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk"),
+    "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
+    "id": ("id",),
+    "split": ("split", "subset", "partition"),
+    "start": ("start", "offset", "start_time", "begin"),
+    "end": ("end", "end_time"),
+    "duration": ("duration",),
+}
+"""What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
+
+PART = ("start", "end", "duration")
+"""The columns that make a row a part of its file."""
+
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+TABLES = (".csv", ".tsv", ".txt", ".list")
+OBJECTS = (".json", ".jsonl")
+_LOOKED_AT = 20
+"""Lines of a file that are looked at for names of recordings."""
+_LONGEST_LINE = 16 * 2**20
+_LARGEST = 64 * 2**20
+_MOST_EXPANSION = 100
+"""Compressed manifests over _LARGEST bytes may be so much larger than their files; text is 5 to 20 times larger."""
+_KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "metadata.jsonl")
+
+
+def spelled(names: Sequence[str]) -> dict[str, str]:
+    """What a column stands for -> how it is called among `names`, for those that are there."""
+    found = (
+        (meaning, next((one for one in spellings if one in names), None)) for meaning, spellings in COLUMNS.items()
+    )
+    return {meaning: name for meaning, name in found if name is not None}
+
+
+def listed_in(path: Path, suffixes: Sequence[str]) -> Path | None:
+    """The list with one of `suffixes` that `path` is, or that a folder's recordings are listed in."""
+    found = list_in(path) if path.is_dir() else path
+    return found if found is not None and found.name.lower().endswith(tuple(suffixes)) else None
+
+
+@cache
+def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
+    """Warns, once, that a list without a column of speakers is of one `speaker`, where one of its columns that mean
+    nothing here may be theirs."""
+    known = {name for spellings in COLUMNS.values() for name in spellings}
+    unused = [printable(name) for name in names if name and name not in known]
+    if unused:
+        logger.warning(
+            "%s: all recordings are taken to be of one speaker, %s; if the speakers are in one of the columns %s, "
+            "rename it speaker_id",
+            printable(str(path)),
+            speaker,
+            ", ".join(unused),
+        )
+
+
+def first_object(path: Path) -> dict[str, Any]:
+    """The first object of a file of JSON lines; an empty one where the first line is none."""
+    found = next((entry for _, entry in json_lines(path)), None)
+    return found if isinstance(found, dict) else {}
+
+
+def speaker_of(path: Path) -> str:
+    """The one speaker of a list that names none: the folder that it is in."""
+    return printable(path.resolve().parent.name)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8. Other bytes become surrogates, as in names of files; `checked_row` refuses the
+    rows that hold them. Raises DataError where the file can't be read."""
+    try:
+        # Not splitlines: a text may hold U+2028 and its like, which end no row.
+        lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")
+        return lines if lines[-1] else lines[:-1]
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Each object of a file of JSON lines, also compressed, with its place; a Problem in the place of a line that is
+    not JSON, and of the rest of a file that ends in the middle.
+
+    Raises DataError for files that can't be opened, and for those that expand to far more than text does.
+    """
+    compressed = path.suffix.lower() == ".gz"
+    limit = max(_LARGEST, _MOST_EXPANSION * path.stat().st_size) if compressed else float("inf")
+    read = number = 0
+    try:
+        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                number, read = number + 1, read + len(line)
+                place = f"{path}:{number}"
+                if read > limit or len(line) == _LONGEST_LINE:
+                    raise DataError(
+                        f"{place}: a line or a file larger than a manifest's ({read // 2**20} MiB read); "
+                        "is it the right file?"
+                    )
+                if line.strip():
+                    yield place, _parsed(line, place)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        place = f"{path}:{number + 1}"
+        yield place, Problem("", place, "damaged file", f"can't be read from here on ({error}); copy it again")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+
+
+def _parsed(line: bytes, place: str) -> Any:
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # among them UnicodeDecodeError
+        return malformed(place, f"not readable as JSON ({error})")
+
+
+def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path | None:
+    """The file in `folder` that lists its recordings: metadata.json, metadata.csv and their like, or else the only
+    file whose first lines name a recording that is there. Raises DataError when several do."""
+    for name in _KNOWN:
+        if name.endswith(tuple(suffixes)) and (folder / name).is_file():
+            return folder / name
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() in suffixes)
+    except OSError as error:
+        raise DataError(f"{folder}: {error.strerror}") from error
+    found = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]
+    if len(found) > 1:
+        names = ", ".join(printable(file.name) for file in found[:5])
+        raise DataError(
+            f"{printable(str(folder))}: several lists of recordings ({names}); give the one that is meant as data.path"
+        )
+    return found[0] if found else None
+
+
+def _names_recordings(file: Path) -> bool:
+    """Whether one of the first two lines, of which the very first may be a header, or half of the first 20 name a
+    recording that is there."""
+    beside = file.suffix.lower() == ".txt" and any(file.with_suffix(end).is_file() for end in AUDIO_SUFFIXES)
+    if beside:  # the text of that recording
+        return False
+    named = [any(is_recording(file.parent, cell) for cell in cells) for cells in _first_cells(file)]
+    return any(named[:2]) or (bool(named) and 2 * sum(named) >= len(named))
+
+
+def _first_cells(file: Path) -> list[list[str]]:
+    """What may be the name of a recording in each of the first rows: the cells of a table by any separator, or what an
+    object says."""
+    with file.open(encoding="utf-8-sig", errors="replace") as opened:
+        lines = list(islice(iter(lambda: opened.readline(10_000), ""), _LOOKED_AT))
+    filled = [line.strip() for line in lines if line.strip()]
+    if file.suffix.lower() in TABLES:
+        return [
+            [cell for separator in SEPARATORS if separator in line for cell in cells_of(line, separator)]
+            for line in filled
+        ]
+    objects = [document for line in filled if isinstance(document := _document(line), dict)]
+    if len(objects) < len(filled) and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
+        document = _document(file.read_text(encoding="utf-8-sig", errors="replace"))
+        samples = document.get("samples") if isinstance(document, dict) else document
+        listed = samples[:_LOOKED_AT] if isinstance(samples, list) else []
+        objects = [sample for sample in listed if isinstance(sample, dict)]
+    return [[name] if (name := audio_name(document)) else [] for document in objects]
+
+
+def _document(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def cells_of(line: str, separator: str) -> list[str]:
+    """The cells of a line. Only commas and semicolons need quotes around a text; between tabs and bars a quote is a
+    part of it."""
+    if separator not in ",;":
+        return [cell.strip() for cell in line.split(separator)]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+    except csv.Error:  # a cell of over 128 KiB
+        return [cell.strip() for cell in line.split(separator)]
+
+
+def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | None, place: str) -> Row | Problem:
+    """The row of a recording that a list calls `name`, from the values of the list's columns: the whole file, or the
+    part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
+    whole file, or of a part at its beginning (`Row.of_file`)."""
+    try:
+        start, end = _part(listed)
+    except (TypeError, ValueError):
+        given = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
+        return malformed(place, f"{given}: must be seconds, with the end after the start; correct them")
+    part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
+    id = as_text(listed.get("id")) or id_of(name) + part
+    segment = Segment(start, end, speaker, as_text(listed.get("text")))
+    whole = start == 0.0 and end is None
+    seconds = _seconds(listed.get("duration")) if whole else None
+    split = as_text(listed.get("split"))
+    return checked_row(Row(id, file, (segment,), place, None, start, end, split, seconds))
+
+
+def _seconds(duration: object) -> float | None:
+    """The duration of a file in seconds; None where none is given, or no sensible one."""
+    try:
+        seconds = float(as_text(duration) or 0.0)
+    except ValueError:
+        return None
+    return seconds if 0.0 < seconds < float("inf") else None
+
+
+def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
+    start, end, duration = (as_text(listed.get(key)) for key in PART)
+    if start is None and end is None:
+        return 0.0, None
+    begins = float(start or 0.0)
+    ends = None if end is None else float(end)
+    if ends is None and duration is not None:
+        ends = begins + float(duration)
+    if not 0.0 <= begins < float("inf") or not (ends is None or begins < ends < float("inf")):
+        raise ValueError
+    return begins, ends
+
+
+def audio_name(sample: Mapping[str, object]) -> str | None:
+    """What an object calls its recording; `{"path": ...}` in the place of a name is one, too."""
+    found = spelled(list(sample)).get("audio_path")
+    name = sample[found] if found else None
+    if isinstance(name, dict):
+        name = name.get("path")
+    return str(name) if name else None
+
+
+def is_recording(root: Path, name: str) -> bool:
+    """Whether a list in `root` names a recording that is there."""
+    if not name.strip():
+        return False
+    found = listed_file(root, name.strip())
+    try:
+        return found.suffix.lower() in AUDIO_SUFFIXES and found.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+# ----------- JSON: a list of samples, an object with such a list under "samples", or an object a line
+
+NAMES = ("metadata.json", "samples.json", "dataset.json")
+
+
+def is_json(path: Path) -> bool:
+    """JSON and JSON lines, or a folder whose recordings these list."""
+    return listed_in(path, OBJECTS) is not None
+
+
+@corpus_format(is_json, priority=40)
+def json_rows(path: Path) -> Iterator[Row | Problem]:
+    """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
+    are relative to the file. Where no sample has a speaker there is one, who is called after the folder."""
+    if path.is_dir():
+        path = list_in(path, OBJECTS) or path / NAMES[0]
+    samples = _json_samples(path)
+    keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
+    alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
+    if alone is not None:
+        report_one_speaker(path, tuple(keys), alone)
+    for place, sample in samples:
+        if isinstance(sample, Problem):
+            yield sample
+            continue
+        name = audio_name(sample) if isinstance(sample, dict) else None
+        if not isinstance(sample, dict) or not name:
+            yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
+            continue
+        yield _json_row(sample, name, path, alone, place)
+
+
+def _json_row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place: str) -> Row | Problem:
+    listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
+    speaker = listed.get("speaker_id")
+    return clip_of(listed, name, listed_file(path.parent, name), as_text(alone if speaker is None else speaker), place)
+
+
+def _json_samples(path: Path) -> list[tuple[str, object]]:
+    """Each sample with its place; a Problem in the place of one that is no JSON."""
+    lines = read_lines(path)
+    try:
+        document = json.loads("\n".join(lines)) if path.suffix.lower() != ".jsonl" else None
+    except (ValueError, RecursionError) as error:
+        if not _is_object(next((line for line in lines if line.strip()), "")):
+            raise DataError(f"{path}: not readable as JSON ({error})") from error
+        document = None  # an object a line, as NeMo writes into files called .json
+    if document is None and path.suffix.lower() != ".jsonl" and len(lines) < 2:
+        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
+    if document is None:
+        return [_json_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    samples = document.get("samples") if isinstance(document, dict) else document
+    if samples is None and audio_name(document):
+        samples = [document]
+    if not isinstance(samples, list):
+        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
+    return [(f"{path}: sample {number}", sample) for number, sample in enumerate(samples, start=1)]
+
+
+def _json_line(line: str, place: str) -> tuple[str, object]:
+    try:
+        return place, json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return place, malformed(place, f"not readable as JSON ({error})")
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,325 @@
+"""From a corpus of any format to validated rows, a manifest and a report.
+
+Every format declares how its corpora are recognised (`corpus_format`). Plug-ins may do so as well, or have a function
+`recognises(path)` in the module of their function, and come first unless a PRIORITY there says otherwise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from phonate.config.errors import DataError, optional_package
+from phonate.data.corpora.lhotse import manifests_of
+from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.rows import (
+    FORMATS,
+    CorpusFormat,
+    Problem,
+    Requirements,
+    Row,
+    Rows,
+    Segment,
+    as_text,
+    by_segment,
+    checked_row,
+    printable,
+)
+from phonate.data.corpora.validation import Checked, Report, has_words, leave_out, limited, validate
+from phonate.data.parallel import Progress
+from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettings, RecordingData, cache_root
+
+if TYPE_CHECKING:
+    from lhotse import CutSet
+
+
+# ----------------------- Texts that a recogniser wrote for recordings without any (`data.transcribe`)
+
+# Each corpus, recogniser and language has a folder in the cache, with three files of JSON lines, for people to correct:
+#
+#     transcripts.jsonl   the clips with their texts; it is a corpus by itself, too
+#     left_out.jsonl      what the recogniser did not understand, and why
+#     heard.jsonl         the recordings that are done; what is corrected or deleted in the others stays so
+
+TEXTS, LEFT_OUT, HEARD = "transcripts.jsonl", "left_out.jsonl", "heard.jsonl"
+Entry = Mapping[str, Any]
+
+
+def read_entries(file: Path) -> list[tuple[str, Entry]]:
+    """The lines of one of the files with their places; none where there is no file.
+
+    Raises DataError for a line that is no such entry, as after a slip while correcting it.
+    """
+    if not file.is_file():
+        return []
+    entries = []
+    for number, line in enumerate(read_lines(file), start=1):
+        if line.strip():
+            entries.append((place := f"{file}:{number}", _entry(line, place)))
+    return entries
+
+
+def _entry(line: str, place: str) -> Entry:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: not readable as JSON ({error}); correct the line, or delete it") from error
+    if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
+        raise DataError(f'{place}: names no "source"; correct the line, or delete it')
+    return entry
+
+
+def needs_transcript(row: Row | Problem) -> bool:
+    """Whether a recording has one speaker at most, and no text; where several speak, who says what is not heard."""
+    return isinstance(row, Row) and not has_words(row.text) and len(row.speakers) <= 1
+
+
+def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | Problem]:
+    """The rows, those without a text as their transcripts say: with a text, cut into clips, or left out for a reason.
+
+    Raises DataError where recordings lack a text and nothing is transcribed yet.
+    """
+    if not any(map(needs_transcript, rows)):
+        return list(rows)
+    if not (folder / HEARD).is_file():
+        raise DataError(
+            f"{folder / TEXTS}: not there; recordings without a text are transcribed by phonate train and by phonate "
+            "data prepare, with the recipe whose data.transcribe asks for it"
+        )
+    clips = _by_source(folder / TEXTS)
+    left_out = _by_source(folder / LEFT_OUT)
+    found: list[Row | Problem] = []
+    for row in rows:
+        if isinstance(row, Problem) or not needs_transcript(row):
+            found.append(row)
+            continue
+        made = [_clip(row, entry, place) for place, entry in clips.get(row.id, ())]
+        ids = {one.id for one in made}
+        refused = [_problem(row, entry) for _, entry in left_out.get(row.id, ()) if entry.get("id") not in ids]
+        found += [*made, *refused] or [row]
+    return found
+
+
+def _by_source(file: Path) -> dict[str, list[tuple[str, Entry]]]:
+    entries: dict[str, list[tuple[str, Entry]]] = {}
+    for place, entry in read_entries(file):
+        entries.setdefault(str(entry["source"]), []).append((place, entry))
+    return entries
+
+
+def _clip(row: Row, entry: Entry, place: str) -> Row | Problem:
+    """The part of a row that an entry is the text of."""
+    try:
+        start = row.start if entry.get("offset") is None else float(entry["offset"])
+        end = row.end if entry.get("duration") is None else start + float(entry["duration"])
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{place}: offset and duration are not seconds; correct them, or delete the line") from error
+    first = row.segments[0] if row.segments else None
+    clip = Row.clip(
+        id=str(entry.get("id") or row.id),
+        path=row.path,
+        speaker=as_text(entry.get("speaker_id")) or (None if first is None else first.speaker),
+        text=str(entry.get("text") or ""),
+        place=place,
+        split=row.split,
+    )
+    segments = tuple(replace(one, start=start, end=end) for one in clip.segments)
+    return checked_row(replace(clip, segments=segments, channel=row.channel, start=start, end=end))
+
+
+def _problem(row: Row, entry: Entry) -> Problem:
+    return Problem(
+        id=printable(str(entry.get("id") or row.id)),
+        place=row.place,
+        reason=str(entry.get("why")),
+        detail=printable(str(entry.get("detail"))),
+    )
+
+
+# --------------------------------------------- Which format a corpus has, when the recipe does not say
+
+
+def detect_format(path: Path) -> str:
+    """The name of a format: folder, json, csv, ... Raises DataError saying what was found instead."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+    if not path.is_dir() and not path.is_file():
+        raise DataError(f"{path}: is a pipe or a device; a corpus is a folder or a file")
+    formats = [(name, one) for name in CORPORA.names() if (one := format_of(name)) is not None]
+    for name, one in sorted(formats, key=lambda entry: (-entry[1].priority, entry[0])):
+        if one.recognises(path):
+            return name
+    if not path.is_dir():
+        raise DataError(f"{path}: not a list of recordings in a known format; name the format by data.format")
+    try:
+        listed = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    raise DataError(f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed})")
+
+
+def format_of(name: str) -> CorpusFormat | None:
+    """How corpora of a format are recognised; None where they are not, but by `data.format`."""
+    entry = CORPORA.find(name)
+    rows = CORPORA.get(name) if isinstance(entry, str) and ":" in entry else entry
+    if rows in FORMATS:
+        return FORMATS[rows]
+    in_module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    module: Any = importlib.import_module(in_module) if isinstance(entry, str) else sys.modules.get(in_module)
+    if not hasattr(module, "recognises"):
+        return None
+    return CorpusFormat(module.recognises, getattr(module, "PRIORITY", 100), getattr(module, "UNIT", "recording"))
+
+
+# ------------------------- From a corpus of any format to validated rows, a Lhotse CutSet and a report
+
+
+def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
+    """What the corpora list, without what `drop` and `limit` leave out, and the report for their validation."""
+    corpora = settings.corpora
+    parts = [_listed(settings, one, alone=len(corpora) == 1) for one in corpora]
+    formats = dict.fromkeys(report.format for _, report in parts)
+    report = Report(", ".join(report.path for _, report in parts), ", ".join(formats))
+    for _, part in parts:
+        report.dropped += part.dropped
+        report.over_limit += part.over_limit
+        report.warnings += part.warnings
+    listed = [row for rows, _ in parts for row in rows]
+    if settings.transcripts is None:
+        return limited(leave_out(listed, settings.drop, report), settings.limit, report), report
+    # The limit is of recordings, for which it also says what is transcribed; parts of them can be dropped.
+    filled = with_transcripts(limited(listed, settings.limit, report), settings.transcripts)
+    if settings.speaker is not None:
+        filled = [_of_one_speaker(row, settings.speaker) for row in filled]
+    return leave_out(filled, settings.drop, report), report
+
+
+def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tuple[list[Row | Problem], Report]:
+    """What one corpus lists. Of several, ids and speakers begin with its name: a name may be another's elsewhere."""
+    local = corpus.path is None and corpus.name in LOCAL_SPEAKERS
+    if corpus.path is None:
+        path, name = manifests_of(corpus, settings.threads or 1), "lhotse"
+    else:
+        path = Path(corpus.path).expanduser()
+        name = detect_format(path) if corpus.format == "auto" else corpus.format
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+    rows = cast(Rows, CORPORA.get(name))
+    extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
+    report = Report(str(path), name)
+    listed = list(rows(path, **extra))
+    if local:
+        listed = [_with_own_speakers(row) for row in listed]
+    if settings.speaker is not None:
+        listed = [_of_one_speaker(row, settings.speaker) for row in listed]
+    unit = settings.unit if corpus.unit == "auto" else corpus.unit
+    declared = format_of(name) if unit == "auto" else None
+    if unit == "segment" or (declared is not None and declared.unit == "segment"):
+        listed = list(by_segment(listed, settings.requirements.one_speaker))
+    listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
+    return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
+
+
+def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:
+    """The row with all that is said in it by `speaker`."""
+    if isinstance(row, Problem):
+        return row
+    return (row if row.segments else replace(row, segments=(Segment(),))).with_speaker(speaker)
+
+
+def _within(row: Row | Problem, name: str, speaker: str | None) -> Row | Problem:
+    """The row of a corpus called `name` beside others; `speaker` is the one of all corpora, if there is one."""
+    if isinstance(row, Problem):
+        return replace(row, id=f"{name}/{row.id}") if row.id else row
+    segments = tuple(
+        replace(
+            one,
+            id=one.id and f"{name}/{one.id}",
+            speaker=speaker or (one.speaker and f"{name}/{one.speaker}"),
+        )
+        for one in row.segments
+    )
+    return replace(row, id=f"{name}/{row.id}", segments=segments)
+
+
+def _with_own_speakers(row: Row | Problem) -> Row | Problem:
+    """The row with speakers that no other row has."""
+    if isinstance(row, Problem):
+        return row
+    segments = tuple(replace(one, speaker=one.speaker and f"{row.id}/{one.speaker}") for one in row.segments)
+    return replace(row, segments=segments)
+
+
+def check_corpus(
+    settings: RecordingData, progress: Progress | None = None, requirements: Requirements | None = None
+) -> tuple[list[Checked], Report]:
+    """The usable recordings of a corpus, and the report on all. `requirements` are the settings' own by default.
+
+    Raises DataError when no recording can be used.
+    """
+    rows, report = list_corpus(settings)
+    checked = validate(rows, requirements or settings.requirements, report, progress)
+    report.require_usable()
+    return checked, report
+
+
+def read_corpus(settings: RecordingData, progress: Progress | None = None) -> tuple[CutSet, Report]:
+    """A corpus as a Lhotse CutSet, and the report on it."""
+    checked, report = check_corpus(settings, progress)
+    return to_cuts(checked), report
+
+
+def to_cuts(recordings: Sequence[Checked]) -> CutSet:
+    """A CutSet with a cut for each row, and a supervision for each of its segments.
+
+    Raises MissingPackageError without Lhotse.
+    """
+    lhotse = optional_package("lhotse", "a CutSet", LHOTSE)
+    return cast("CutSet", lhotse.CutSet.from_dicts(cut_document(one) for one in recordings))
+
+
+def cut_document(one: Checked) -> dict[str, Any]:
+    """A row as Lhotse writes a cut, with a supervision for each segment. (Without Lhotse: every training writes cuts,
+    and few install it.)"""
+    row, rate, channels = one.row, one.sample_rate, list(range(one.channels))
+    first = round(row.start * rate)
+    samples = round((first / rate + one.seconds) * rate)
+    duration = (samples - first) / rate
+    mono = row.channel is not None or len(channels) == 1
+    channel: int | list[int] = (row.channel or 0) if mono else channels
+    segments = one.segments
+    supervisions = [
+        {
+            "id": row.id if len(segments) == 1 else f"{row.id}-{number}",
+            "recording_id": row.id,
+            "start": segment.start,
+            "duration": (duration if segment.end is None else min(segment.end, duration)) - segment.start,
+            "channel": channel,
+            **({} if segment.text is None else {"text": segment.text}),
+            **({} if segment.speaker is None else {"speaker": segment.speaker}),
+        }
+        for number, segment in enumerate(segments)
+    ]
+    recording = {
+        "id": row.id,
+        "sources": [{"type": "file", "channels": channels, "source": str(row.path.resolve())}],
+        "sampling_rate": rate,
+        "num_samples": samples,  # up to the end of the row: what the file holds after it is not known here
+        "duration": samples / rate,
+        "channel_ids": channels,
+    }
+    return {
+        "id": row.id,
+        "start": first / rate,
+        "duration": duration,
+        "channel": channel,
+        "supervisions": supervisions,
+        "recording": recording,
+        "type": "MonoCut" if mono else "MultiCut",
+    }

@@ -1,0 +1,646 @@
+"""What one look at a recording tells, for all who ask, and which rows of a corpus can be used and why others can't."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, joined, open_recording, probe, regrouped
+from phonate.audio.quality import AudioQuality, describe, describe_blocks
+from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
+from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.rows import (
+    LONG_SECONDS,
+    LONGEST_UNLABELLED,
+    SLACK_SECONDS,
+    Problem,
+    Requirements,
+    Row,
+    Segment,
+    blocks_of,
+    official_split,
+    printable,
+)
+from phonate.data.parallel import Item, Stage, report_progress
+from phonate.data.parallel import Progress as Progress
+
+logger = logging.getLogger("phonate")
+
+Result = TypeVar("Result")
+
+# ------------------------------------------------- Recordings excluded by `data.drop` and `data.limit`
+
+_NAMED = 5
+
+
+def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
+    """The rows whose ids are not listed in the file `drop`. The report counts the others and warns of ids that no
+    recording has."""
+    if drop is None:
+        return list(rows)
+    path = Path(drop).expanduser()
+    if not path.is_file():
+        raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
+    unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
+    kept = [row for row in rows if row.id not in unwanted]
+    report.dropped += len(rows) - len(kept)
+    listed = {row.id for row in rows}
+    for id, number in unwanted.items():
+        if id not in listed:
+            report.warnings.append(Problem(id, f"{path}:{number}", "unknown id", f"no recording has the id {id!r}"))
+    return kept
+
+
+def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
+    """At most `limit` rows: those whose ids hash lowest, a sample that spans speakers and stays nearly the same when
+    rows are added or removed. The report counts the others."""
+    if limit is None or len(rows) <= limit:
+        return list(rows)
+    lowest = sorted(range(len(rows)), key=lambda i: derived_seed("limit", rows[i].id))[:limit]
+    report.over_limit += len(rows) - limit
+    return [rows[i] for i in sorted(lowest)]
+
+
+def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
+    """Log how many recordings are left out for a `reason` ("are too short", say), and the first few of them."""
+    if recordings:
+        more = f" and {len(recordings) - _NAMED} more" if len(recordings) > _NAMED else ""
+        listed = "; ".join(recordings[:_NAMED])
+        logger.warning("%d recordings %s, and are left out: %s%s", len(recordings), reason, listed, more)
+
+
+# --------------------------------------------------------------- Quality checks of a clip and its text
+
+CLIPPED_SHARE = 0.001
+LONGEST_EDGE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 2.0
+NOISE_DB = -15.0
+SLOWEST, FASTEST = 4.0, 35.0
+"""Characters per second; speech is neither slower nor faster."""
+DEVIATIONS = 5.0
+"""Largest deviation from the corpus's median rate, in robust standard deviations of the log rate."""
+_LEAST_DEVIATION = 0.08  # similar sentences hardly deviate: without a minimum some would be flagged
+_FEWEST = 10  # rates needed for a meaningful median
+_SHORT = 20  # characters; for shorter texts the pauses around them dominate the duration
+_FORMATTING = {"\u200c", "\u200d"}  # (non-)joiners, needed in Persian, Hindi and others
+_MOST_SCORE = 9.9
+
+
+FAILURES = (DataError, OSError, ValueError, RuntimeError, MemoryError)
+"""What decoders raise for damaged files, such as UnicodeDecodeError for a tag."""
+
+
+@dataclass(unsafe_hash=True)
+class Unusable(Exception):
+    """Why a recording, a part of one, or a row can't be used."""
+
+    reason: str
+    """A short category, by which problems are counted."""
+    detail: str
+
+    def problem(self, id: str, place: str) -> Problem:
+        """As a line of a report."""
+        return Problem(id, place, self.reason, printable(self.detail))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem of a clip."""
+
+    reason: str
+    detail: str
+    score: float
+    """1 or more is a warning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What one look at all samples of a recording, or of a part of it, tells. Who asks decides what is required."""
+
+    digest: str
+    """Of the samples and their rate: the same for copies of a file."""
+    quality: AudioQuality
+    remarks: tuple[str, ...] = ()
+    """What is unusual about the file and was mended."""
+
+    @property
+    def seconds(self) -> float:
+        """Length of what was read."""
+        return self.quality.duration
+
+    def require_sound(self) -> None:
+        """Raises Unusable for digital silence."""
+        _require(self.quality.peak > 0.0, "silent", "every sample is 0")
+
+    def clipping(self) -> Finding:
+        """How much of it is clipped."""
+        share = self.quality.clipping_share
+        detail = f"{100 * share:.1f} % of the samples are clipped"
+        return _finding("clipping", detail, share / CLIPPED_SHARE, share > CLIPPED_SHARE)
+
+    def warnings(self) -> Iterator[Finding]:
+        """What deserves a look, whatever the recording is for."""
+        yield from unusual(self.remarks)
+        if self.quality.silence_share > SILENT_SHARE:
+            yield Finding("mostly silent", f"{100 * self.quality.silence_share:.0f} % of it is silence", 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Inspection):
+    """A row that passed validation, with what was measured of the row: of the part, where it is one."""
+
+    row: Row
+    sample_rate: int
+    channels: int
+    """Of the file."""
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The row's segments with times in seconds from its beginning, cut off at its ends."""
+        start, found = self.row.start, []
+        for one in self.row.segments:
+            begin, end = max(one.start - start, 0.0), self.seconds
+            if one.end is not None:
+                end = min(one.end - start, self.seconds)
+            found.append(replace(one, start=begin, end=end))
+        return found
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Raises Unusable in place of what decoders raise for damaged files."""
+    try:
+        yield
+    except FAILURES as error:
+        raise Unusable("unreadable", reason_of(error)) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """A decoder's error as one printable line."""
+    said = " ".join(printable(str(error)).split()) or type(error).__name__
+    return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
+
+
+def inspect(row: Row, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
+    """Read all samples of a row whose file `info` describes. They are returned, too, at their own rate, but for a row
+    over LONG_SECONDS (None), which is read in blocks.
+
+    Raises Unusable where they can't be decoded."""
+    rate, end = info.sample_rate, info.duration if row.end is None else row.end
+    digest = hashlib.blake2b(f"{rate}\n".encode(), digest_size=16)
+
+    def digested(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
+        for block in blocks:
+            digest.update(block.tobytes())
+            yield block
+
+    with decoding(), open_recording(row.path) as recording:
+        blocks = digested(blocks_of(row, recording))
+        waveform = joined(blocks) if end - row.start <= LONG_SECONDS else None
+        if waveform is None:
+            quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
+        else:
+            quality = describe(waveform, rate)
+        return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks)), waveform
+
+
+def file_info(path: Path) -> AudioInfo:
+    """What the header of a file says. Raises Unusable where there is no file or no recording."""
+    with decoding():
+        odd = "" if printable(str(path)) == str(path) else ", and its name is not UTF-8: is the list saved as UTF-8?"
+        below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
+        # A pipe or a device would be read for ever.
+        _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
+        _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
+        return probe(path)
+
+
+def require_part(start: float, end: float | None, duration: float, slack: float) -> float:
+    """The end of the part from `start` to `end` (None: to the end) of a recording, `end` cut off at its `duration`.
+    All in seconds. Raises Unusable where the recording has no such part; `end` may be `slack` behind it."""
+    inside = 0.0 <= start < duration and (end is None or start < end <= duration + slack)
+    part = f"seconds {start:g} to {duration if end is None else end:g}"
+    _require(inside, "no such part", f"{part} of a recording of {duration:.3f} s; correct the times")
+    return duration if end is None else min(end, duration)
+
+
+def require_length(seconds: float, settings: str, least: float = 0.0, most: float | None = None) -> None:
+    """Raises Unusable for a recording shorter than the option min_seconds of `settings`, or longer than max_seconds."""
+    long = f"{seconds:.1f} s, longer than {settings}.max_seconds {most or 0.0:g}; cut it"
+    _require(most is None or seconds <= most, "too long", long)
+    short = f"{seconds:.3f} s, shorter than {settings}.min_seconds {least:g}; record longer ones, or join them"
+    _require(seconds >= least, "too short", short)
+
+
+def unusual(remarks: Iterable[str]) -> Iterator[Finding]:
+    """A warning for each remark on what is unusual about a file."""
+    for remark in remarks:
+        yield Finding("unusual file", printable(remark), 1.0)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Speaking rates of a corpus: median and spread of the log of characters per second."""
+
+    median: float
+    deviation: float
+
+    @classmethod
+    def of(cls, clips: Iterable[Checked]) -> Rates | None:
+        """The rates of the clips with text; None if there are fewer than 10."""
+        found = [rate for one in clips if characters(one) >= _SHORT and (rate := rate_of(one)) > 0.0]
+        if len(found) < _FEWEST:
+            return None
+        logs = np.log(found)
+        middle = float(np.median(logs))
+        return cls(middle, max(_LEAST_DEVIATION, 1.4826 * float(np.median(np.abs(logs - middle)))))
+
+
+def has_words(text: str | None) -> bool:
+    """Whether a text contains a letter or a digit."""
+    return any(letter.isalnum() for letter in text or "")
+
+
+def characters(one: Checked) -> int:
+    """Characters of a clip's text; a run of spaces counts as one."""
+    return len(" ".join((one.row.text or "").split()))
+
+
+def rate_of(one: Checked) -> float:
+    """Characters per second, without leading and trailing silence."""
+    return characters(one) / max(0.1, one.seconds - one.quality.leading_silence - one.quality.trailing_silence)
+
+
+def findings(one: Checked, rates: Rates | None) -> list[Finding]:
+    """All findings for a clip, including its speaking rate relative to the corpus.
+
+    Pauses and rates are not judged for recordings of several segments, which may be conversations."""
+    found = [*_sound(one), *_signs(one.row.text or "")]
+    if len(one.row.segments) > 1:
+        return [finding for finding in found if finding.reason != "long silence"]
+    if has_words(one.row.text):
+        found.append(_rate(one, rates))
+    return found
+
+
+def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
+    """A warning for each finding with a score of at least 1, and for missing and duplicate texts."""
+    rates = Rates.of(usable)
+    any_text = any(has_words(one.row.text) for one in usable)
+    first: dict[str, Checked] = {}
+    for one in usable:
+        row = one.row
+        for finding in findings(one, rates):
+            if finding.score >= 1.0:
+                yield Problem(row.id, row.place, finding.reason, finding.detail)
+        if not has_words(row.text):
+            if any_text:
+                yield Problem(row.id, row.place, "no text", "other recordings have a text")
+            continue
+        earlier = first.setdefault(" ".join((row.text or "").split()).lower(), one)
+        # Several speakers may well read the same sentence.
+        if earlier is not one and earlier.row.speaker == row.speaker and earlier.digest != one.digest:
+            yield Problem(row.id, row.place, "duplicate text", f"same text as {earlier.row.id!r}, but different audio")
+
+
+def _sound(one: Checked) -> Iterator[Finding]:
+    quality = one.quality
+    yield one.clipping()
+    for where, seconds, most in (
+        ("before the first sound", quality.leading_silence, LONGEST_EDGE_SECONDS),
+        ("after the last sound", quality.trailing_silence, LONGEST_EDGE_SECONDS),
+        ("in the middle", quality.longest_pause, LONGEST_PAUSE_SECONDS),
+    ):
+        yield _finding("long silence", f"{seconds:.1f} s of silence {where}", seconds / most, seconds > most)
+    noise = f"the quietest parts are only {-quality.noise_db:.0f} dB below the loudest: noise or music"
+    # 1 at the limit, and one more for each 3 dB
+    yield _finding("noise", noise, 1.0 + (quality.noise_db - NOISE_DB) / 3.0, quality.noise_db > NOISE_DB)
+
+
+def _signs(text: str) -> Iterator[Finding]:
+    odd = sorted({letter for letter in text if _is_odd(letter)})
+    if odd:
+        named = ", ".join(f"U+{ord(letter):04X}" for letter in odd[:5])
+        yield Finding("odd characters", f"the text contains unprintable characters: {named}", 1.0)
+
+
+def _is_odd(letter: str) -> bool:
+    if letter in _FORMATTING:
+        return False
+    # U+FFFD stands where another program could not decode a character.
+    return letter == "\ufffd" or unicodedata.category(letter) in {"Cc", "Cf", "Co", "Cn", "Zl", "Zp"}
+
+
+def _rate(one: Checked, rates: Rates | None) -> Finding:
+    length, rate = characters(one), rate_of(one)
+    short = length < _SHORT
+    # Allow a second for the pauses around a short text.
+    slowest = length / max(0.1, one.seconds - 1.0) if short else rate
+    detail = f"{rate:.1f} characters a second"
+    score = 0.0 if rates is None or short else abs(np.log(rate) - rates.median) / rates.deviation / DEVIATIONS
+    if rates is not None and not short:
+        detail += f", the corpus has {np.exp(rates.median):.1f}"
+    slow = slowest < SLOWEST or (score > 1.0 and rates is not None and np.log(rate) < rates.median)
+    fast = rate > FASTEST or (score > 1.0 and not slow)
+    beyond = max(SLOWEST / max(slowest, 0.01), rate / FASTEST)
+    reason = "too slow for its text" if slow else "too fast for its text" if fast else "speaking rate"
+    return _finding(reason, detail, max(float(score), beyond if slow or fast else 0.0), slow or fast)
+
+
+def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
+    """A finding with a score of at least 1 if `warned`, otherwise below 1."""
+    bounded = min(max(score, 0.0), _MOST_SCORE)
+    return Finding(reason, detail, max(1.0, bounded) if warned else min(bounded, 0.99))
+
+
+# ---------------------------------------- Which rows of a corpus can be used, and why the others can't
+
+THREADS = 4
+_AT_ONCE = 64
+SILENT_SHARE = 0.5
+_OVERLAP_SECONDS = 0.1
+
+
+@dataclass
+class Report:
+    """The outcome of a validation."""
+
+    path: str
+    format: str
+    listed: int = 0
+    usable: int = 0
+    seconds: float = 0.0
+    speakers: dict[str, int] = field(default_factory=dict)
+    """Usable recordings of each speaker."""
+    segments: int = 0
+    """Segments of the usable recordings."""
+    speech_seconds: float = 0.0
+    """Seconds of the usable recordings that are in at least one segment."""
+    overlap_seconds: float = 0.0
+    """Seconds that are in segments of two or more speakers."""
+    refused: list[Problem] = field(default_factory=list)
+    """Rows that are left out."""
+    warnings: list[Problem] = field(default_factory=list)
+    """Rows that are used, and deserve a look."""
+    dropped: int = 0
+    """Rows that `data.drop` names; they are not among the listed."""
+    over_limit: int = 0
+    """Rows that `data.limit` leaves out; they are not among the listed."""
+
+    def recount(self, usable: Iterable[Checked]) -> None:
+        """Count the usable recordings anew."""
+        self.usable = self.segments = 0
+        self.seconds = self.speech_seconds = self.overlap_seconds = 0.0
+        self.speakers = {}
+        for one in usable:
+            _add(one, self)
+
+    def reasons(self) -> dict[str, int]:
+        """How many rows were refused for which reason, most frequent first."""
+        return dict(Counter(problem.reason for problem in self.refused).most_common())
+
+    def require_usable(self) -> None:
+        """Raise DataError, with the first reason, when no recording can be used."""
+        if self.usable:
+            return
+        counts = ", ".join(f"{count} {reason}" for reason, count in self.reasons().items()) or "none is listed"
+        first = f"; the first: {self.refused[0].place}: {self.refused[0].detail}" if self.refused else ""
+        raise DataError(f"{self.path}: none of {self.listed} recordings can be used ({counts}){first}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON document."""
+        return {
+            "path": self.path,
+            "format": self.format,
+            "listed": self.listed,
+            "dropped": self.dropped,
+            "over_limit": self.over_limit,
+            "usable": self.usable,
+            "seconds": round(self.seconds, 3),
+            "speakers": self.speakers,
+            "segments": self.segments,
+            "speech_seconds": round(self.speech_seconds, 3),
+            "overlap_seconds": round(self.overlap_seconds, 3),
+            "reasons": self.reasons(),
+            "refused": [vars(problem) for problem in self.refused],
+            "warnings": [vars(problem) for problem in self.warnings],
+        }
+
+
+def validate(
+    rows: Iterable[Row | Problem],
+    requirements: Requirements,
+    report: Report,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> list[Checked]:
+    """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
+    results = validated(rows, requirements, report, lambda *_: None, Stage.CHECKING, progress, threads)
+    return [checked for checked, _ in results]
+
+
+def validated(
+    rows: Iterable[Row | Problem],
+    requirements: Requirements,
+    report: Report,
+    then: Callable[[Checked, FloatArray | None], Result],
+    stage: Stage,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> Iterator[tuple[Checked, Result]]:
+    """As `validate`, row by row, each with the result of `then`, which gets the samples that were read (None for a
+    long recording) in the same thread, so that nobody has to decode them again. `report` is complete at the end."""
+    listed = list(rows)
+    report.listed = len(listed)
+    unique = list(_unique(listed, report))
+    usable: list[Checked] = []
+
+    def one(row: Row) -> tuple[list[Problem], tuple[Checked, Result] | None]:
+        checked, problems, waveform = check(row, requirements)
+        return problems, None if checked is None else (checked, then(checked, waveform))
+
+    for done, (problems, result) in enumerate(in_threads(one, unique, threads or THREADS), start=1):
+        if result is None:
+            report.refused.extend(problems)
+        else:
+            report.warnings.extend(problems)
+            usable.append(result[0])
+            _add(result[0], report)
+            yield result
+        (progress or report_progress)(stage, done, len(unique))
+    report.warnings.extend(_duplicates(usable))
+    report.warnings.extend(speech_warnings(usable))
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """`function(item)` for each item, in order; few at a time, for there may be a million, and results may be large."""
+    with ThreadPoolExecutor(threads) as pool:
+        remaining = iter(items)
+        while chunk := list(islice(remaining, _AT_ONCE)):
+            yield from pool.map(function, chunk)
+
+
+def _add(checked: Checked, report: Report) -> None:
+    report.usable += 1
+    report.seconds += checked.seconds
+    segments = checked.segments
+    report.segments += len(segments)
+    speech, overlap = coverage(segments)
+    report.speech_seconds += speech
+    report.overlap_seconds += overlap
+    for speaker in checked.row.speakers:
+        report.speakers[speaker] = report.speakers.get(speaker, 0) + 1
+
+
+def coverage(segments: Sequence[Segment]) -> tuple[float, float]:
+    """Seconds in at least one segment, and seconds in segments of two or more speakers."""
+    changes = sorted(
+        change
+        for one in segments
+        if one.end is not None
+        for change in ((one.start, 1, str(one.speaker)), (one.end, -1, str(one.speaker)))
+    )
+    active: Counter[str] = Counter()
+    speech = overlap = earlier = 0.0
+    for time, change, speaker in changes:
+        talking = sum(count > 0 for count in active.values())
+        speech += (time - earlier) * (talking >= 1)
+        overlap += (time - earlier) * (talking >= 2)
+        active[speaker] += change
+        earlier = time
+    return speech, overlap
+
+
+def of_trained_speakers(usable: Sequence[Checked], report: Report, held_out: Collection[str]) -> list[Checked]:
+    """The rows whose speakers are in training; the others, which are only in the splits `held_out`, are refused. All
+    rows where nothing is in training."""
+    trained = {speaker for one in usable for speaker in one.row.speakers if _split(one) not in held_out}
+    if not trained:
+        return list(usable)
+    kept: list[Checked] = []
+    for one in usable:
+        unknown = [speaker for speaker in one.row.speakers if speaker not in trained]
+        if not unknown:
+            kept.append(one)
+            continue
+        detail = f"{unknown[0]} is only in the official split {one.row.split}, and this model learns single voices"
+        report.refused.append(Problem(one.row.id, one.row.place, "speaker not in training", printable(detail)))
+    if len(kept) < len(usable):
+        report.recount(kept)
+    return kept
+
+
+def _split(one: Checked) -> str | None:
+    return official_split(one.row.split)
+
+
+def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:
+    """A warning for each recording that holds the samples of an earlier one."""
+    first: dict[str, Row] = {}
+    for checked in usable:
+        row = checked.row
+        earlier = first.setdefault(checked.digest, row)
+        if earlier is not row:
+            yield Problem(row.id, row.place, "duplicate content", f"the same samples as {earlier.id!r}")
+
+
+def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
+    """The first row of each id; later ones, and problems, are refused."""
+    first: dict[str, str] = {}
+    for row in rows:
+        if isinstance(row, Problem):
+            report.refused.append(row)
+        elif row.id in first:
+            detail = f"id {row.id!r} is already that of {first[row.id]}; give each recording its own"
+            report.refused.append(Problem(row.id, row.place, "duplicate id", detail))
+        else:
+            first[row.id] = row.place
+            yield row
+
+
+def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Problem], FloatArray | None]:
+    """The row with what its file holds, warnings, and its samples as `inspect` returns them; or None and the one
+    reason why it can't be used."""
+    try:
+        _require_labels(row, requirements)
+        info = file_info(row.path)
+        row = row.of_file(info.duration)
+        end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
+        require_length(end - row.start, "data.audio", requirements.min_seconds, requirements.max_seconds)
+        _require_segments(row, end, info.duration, requirements)
+        if row.end is not None and row.end > info.duration:
+            row = replace(row, end=None)
+        inspection, waveform = inspect(row, info)
+        # Again, by the samples that are there: some headers only estimate the length.
+        require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
+        inspection.require_sound()
+    except Unusable as why:
+        return None, [why.problem(row.id, row.place)], None
+    checked = Checked(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
+    return checked, list(_warnings(checked)), waveform
+
+
+def _require_labels(row: Row, requirements: Requirements) -> None:
+    """What the list itself says: speakers and texts."""
+    if requirements.one_speaker and len(row.speakers) > 1:
+        names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
+        detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
+        raise Unusable("several speakers", detail)
+    if requirements.speaker:
+        some = bool(row.segments) or requirements.may_be_empty
+        named = some and all(one.speaker is not None for one in row.segments)
+        _require(named, "no speaker", "no speaker is given; fill in speaker_id")
+    if requirements.text:
+        detail = "no text is given, or none with a letter or a digit in it; fill it in, or set data.transcribe=true"
+        _require(has_words(row.text), "no text", detail)
+
+
+def _require_segments(row: Row, end: float, duration: float, requirements: Requirements) -> None:
+    """Times that make sense; for clips, also that segments with texts are whole and no speech is unlabelled."""
+    spans = [(one.start, end if one.end is None else one.end) for one in row.segments]
+    for start, stop in spans:
+        inside = 0.0 <= start < stop <= duration + SLACK_SECONDS and start < end and stop > row.start
+        detail = (
+            f"a segment from {start:g} to {stop:g} s, the recording has {row.start:g} to {end:g}; correct its times"
+        )
+        _require(inside, "bad segment", detail)
+        if requirements.text:
+            whole = start >= row.start - SLACK_SECONDS and stop <= end + SLACK_SECONDS
+            cut = f"the segment from {start:g} to {stop:g} s is cut off at {row.start:g} or {end:g} s, its text is not"
+            _require(whole, "cut text", f"{cut}; cut between segments")
+    if requirements.text:
+        for (start, stop), (following, _) in pairwise(sorted(spans)):
+            detail = f"segments from {start:g} and {following:g} s overlap, so the order of their texts is unclear"
+            _require(following >= stop - _OVERLAP_SECONDS, "overlapping texts", f"{detail}; cut them apart")
+    if requirements.one_speaker and spans:
+        reached = row.start
+        for start, stop in [*sorted(spans), (end, end)]:
+            detail = f"seconds {reached:g} to {start:g} are in no segment; cut the recording to its segments"
+            _require(start - reached <= LONGEST_UNLABELLED, "unlabelled speech", detail)
+            reached = max(reached, stop)
+
+
+def _warnings(checked: Checked) -> Iterator[Problem]:
+    row = checked.row
+    for finding in checked.warnings():
+        yield Problem(row.id, row.place, finding.reason, finding.detail)
+    if row.split is not None and official_split(row.split) is None:
+        detail = f"split {row.split!r} is none of train, validation and test; the row is assigned by its id"
+        yield Problem(row.id, row.place, "unknown split", printable(detail))
+
+
+def _require(condition: bool, reason: str, detail: str) -> None:
+    if not condition:
+        raise Unusable(reason, detail)

@@ -1,1 +1,0 @@
-"""Dialogues: texts and conversations, in files and as tokens."""

@@ -1,0 +1,602 @@
+"""From a corpus to what training reads: validated once, indexed, cached, split, found again by its fingerprint."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phonate.audio.augmentation import DataAugmentation
+from phonate.audio.decoding import FloatArray
+from phonate.audio.processor import normalised_peak
+from phonate.config.errors import DataError
+from phonate.config.randomness import derived_seed
+from phonate.data.batches import digest_of
+from phonate.data.cache import (
+    FILE_SCALE,
+    NORMALISED_SCALE,
+    SPLITS,
+    CacheWriter,
+    ComputedFeatures,
+    FeatureCache,
+    Index,
+    Strings,
+    Unstored,
+    damaged,
+    new_folder,
+    verify,
+)
+from phonate.data.corpora.manifest import cut_document, list_corpus
+from phonate.data.corpora.rows import LONG_SECONDS, Problem, Row, at_rate, official_split, part_blocks, read_part
+from phonate.data.corpora.validation import (
+    Checked,
+    Report,
+    in_threads,
+    of_trained_speakers,
+    validate,
+    validated,
+    warn_left_out,
+)
+from phonate.data.features import FEATURES, Features
+from phonate.data.parallel import Progress, Stage, ignore_progress, report_progress
+from phonate.data.settings import RecordingData, VoiceData, cache_root
+
+logger = logging.getLogger("phonate")
+
+# ---------------------------------------------------------- Which recordings train and which validate
+
+Positions = NDArray[np.int64]
+
+
+def split_index(
+    index: Index, share: float, person: NDArray[np.int64] | None = None
+) -> tuple[Positions, Positions, Positions]:
+    """Positions for training, validation and test.
+
+    Rows keep their official split; those of "test" take part in neither training nor validation. Where no row is
+    officially for validation, `share` of the others is, chosen by `split`; a share of 0 makes none of any row.
+
+    `person`: (K,) for each segment who speaks in it (see `persons`); each of them then keeps a row for training.
+    """
+    official = np.asarray(index.official_split)
+    test = np.flatnonzero(official == SPLITS.index("test"))
+    validation = np.flatnonzero(official == SPLITS.index("validation"))
+    others = np.setdiff1d(np.arange(len(index)), np.concatenate([test, validation]))
+    if len(validation) and share > 0 and len(others):
+        return others, validation, test
+    pool = np.setdiff1d(np.arange(len(index)), test)
+    ids = [index.id[int(position)] for position in pool]
+    heard = None if person is None else [_heard(index, person, int(position)) for position in pool]
+    train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool], heard)
+    return pool[train], pool[chosen], test
+
+
+def _heard(index: Index, person: NDArray[np.int64], position: int) -> set[int]:
+    """Everybody who speaks in a row."""
+    first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
+    return set(person[first:end].tolist()) - {-1}
+
+
+def split(
+    ids: Sequence[str],
+    speakers: NDArray[np.int64],
+    share: float,
+    recordings: NDArray[np.int64] | None = None,
+    heard: Sequence[set[int]] | None = None,
+) -> tuple[Positions, Positions]:
+    """Positions for training and for validation: the `share` of the rows whose ids hash lowest, so that nearly all
+    stay on their side when others come or go. Each speaker keeps at least one row for training.
+
+    Args:
+        ids: N names.
+        speakers: (N,) number of each row's speaker; -1 for none or several, of which any row may be chosen.
+        share: from 0 to 1.
+        recordings: (N,) equal for rows of one recording, which stay together unless each speaker has only one; by
+            default each row has its own.
+        heard: the numbers of everybody who speaks in each row, where a row may have several; by default its speaker.
+    """
+    heard = heard or [{number} - {-1} for number in np.asarray(speakers).tolist()]
+    groups: dict[int, list[int]] = {}
+    for position in range(len(ids)):
+        groups.setdefault(position if recordings is None else int(recordings[position]), []).append(position)
+    order = sorted(groups.values(), key=lambda group: derived_seed("validation", min(ids[i] for i in group)))
+    left = Counter(chain.from_iterable(heard))
+    wanted = max(1, round(share * len(ids))) if share > 0 else 0
+    chosen: list[int] = []
+
+    def choose(group: list[int]) -> None:
+        taken = Counter(chain.from_iterable(heard[i] for i in group))
+        named = all(left[speaker] > count for speaker, count in taken.items())
+        if named and len(chosen) + len(group) < len(ids):
+            left.subtract(taken)
+            chosen.extend(group)
+
+    for group in order:
+        if len(chosen) + len(group) <= wanted:
+            choose(group)
+    for group in sorted(order, key=len):  # where each recording has more rows than are wanted
+        if wanted and not chosen:
+            choose(group)
+    if wanted and not chosen and recordings is not None and len(groups) < len(ids):
+        logger.warning("each speaker has only one recording, so its parts are split into training and validation")
+        return split(ids, speakers, share, heard=heard)
+    if wanted and not chosen:
+        logger.warning("no validation split: each recording has a speaker who is in no other")
+    validation = np.array(sorted(chosen), dtype=np.int64)
+    return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
+
+
+def split_speakers(
+    names: Sequence[str], speakers: NDArray[np.int64], share: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions for training and for validation, which share no speaker: for validation the speakers whose names hash
+    lowest, until they have `share` of the recordings.
+
+    `speakers` has each recording's number in `names`. Raises DataError where there is only one speaker.
+    """
+    numbers = np.asarray(speakers)
+    counts = np.bincount(numbers, minlength=len(names))
+    chosen: list[int] = []
+    present = np.flatnonzero(counts).tolist()
+    for number in sorted(present, key=lambda i: derived_seed("validation", names[i])):
+        if counts[chosen].sum() < share * len(numbers):
+            chosen.append(number)
+    if len(chosen) == len(present):
+        chosen.pop()
+    if share > 0 and not chosen:
+        raise DataError("there is only one speaker, so none can be kept for validation (data.validation_by: speaker)")
+    kept = np.isin(numbers, chosen)
+    return np.flatnonzero(~kept), np.flatnonzero(kept)
+
+
+_LINKED = (
+    "all recordings are linked by common speakers, so validation hears speakers of the training set; if names such as "
+    "A or spk00 are somebody else in each recording, set data.speaker_names: recording"
+)
+
+
+def persons(index: Index, names_of: Literal["corpus", "recording"]) -> NDArray[np.int64]:
+    """(K,) for each segment the number of its person, -1 for nobody known: a speaker's name stands for one person in
+    the whole corpus, or in each recording for another."""
+    speakers = np.asarray(index.segment_speaker)
+    if names_of == "corpus":
+        return speakers
+    recordings = np.repeat(np.asarray(index.recording), np.diff(index.segment_first))
+    return np.where(speakers < 0, -1, recordings * len(index.speakers) + speakers)
+
+
+def split_strangers(
+    index: Index, share: float, names_of: Literal["corpus", "recording"]
+) -> tuple[Positions, Positions, Positions]:
+    """Positions for training, validation and test; validation has nobody who is in training.
+
+    Official splits are kept, as by `split_index`. Without one for validation, groups of recordings that are linked by
+    common speakers stay together, and those whose ids hash lowest validate as long as they fit into `share` of the
+    frames; the smallest one does where none fits. Where all recordings are linked, `split_index` decides, with a
+    warning.
+    """
+    official = np.asarray(index.official_split)
+    test = np.flatnonzero(official == SPLITS.index("test"))
+    allowed = np.setdiff1d(np.arange(len(index)), test)
+    if share == 0 or SPLITS.index("validation") in official or len(allowed) < 2:
+        return split_index(index, share)
+    groups = _linked(index, persons(index, names_of), allowed)
+    if len(groups) < 2:
+        logger.warning(_LINKED)
+        return split_index(index, share)
+    frames, chosen = np.asarray(index.frames), list[int]()
+    wanted = share * int(frames[allowed].sum())
+    order = sorted(groups, key=lambda group: derived_seed("validation", min(index.id[i] for i in group)))
+    for group in order[:-1]:
+        if frames[chosen].sum() + frames[group].sum() <= wanted:
+            chosen.extend(group)
+    chosen = chosen or min(order, key=lambda group: int(frames[group].sum()))
+    validation = np.array(sorted(chosen), dtype=np.int64)
+    return np.setdiff1d(allowed, validation), validation, test
+
+
+def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list[list[int]]:
+    """Positions in groups: rows of one recording, or with a common person, are in the same."""
+    leader: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def find(one: tuple[str, int]) -> tuple[str, int]:
+        while (above := leader.setdefault(one, one)) != one:
+            leader[one] = leader[above]
+            one = above
+        return one
+
+    for position in allowed.tolist():
+        row = find(("recording", int(index.recording[position])))
+        for number in _heard(index, person, position):
+            leader[find(("person", number))] = row = find(row)
+    groups: dict[tuple[str, int], list[int]] = {}
+    for position in allowed.tolist():
+        groups.setdefault(find(("recording", int(index.recording[position]))), []).append(position)
+    return list(groups.values())
+
+
+# -------------------------- Writing a prepared corpus: waveforms, features, index, manifest and report
+
+THREADS = 2
+REPORT = "report.json"
+_SCRATCH = "scratch.float32"
+_BLOCK_SAMPLES = 1 << 20
+
+
+Computed = tuple[FloatArray, NDArray[Any]] | None
+"""Waveform (samples,) and features (frames, W) of a recording; None for a long one, which is written in blocks."""
+
+
+def build(
+    folder: Path,
+    rows: Sequence[Row | Problem],
+    settings: RecordingData,
+    report: Report,
+    features: Features,
+    progress: Progress | None,
+) -> None:
+    """Write everything beside its final name, then rename. Raises DataError where nothing can be used, or the disk is
+    full or read-only."""
+    try:
+        with new_folder(folder) as beside:
+            full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
+            checked: list[Checked] = []
+            with CacheWriter(beside, features.width, features.dtype, full_scale) as writer:
+                for item, computed in _computed(rows, settings, report, features, progress):
+                    if computed is None:
+                        _write_long(writer, item, features, beside / _SCRATCH)
+                    else:
+                        writer.add(*computed)
+                    checked.append(item)
+                report.require_usable()
+            index_of(checked, writer).save(beside)
+            with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
+                manifest.writelines(json.dumps(cut_document(one)) + "\n" for one in checked)
+            (beside / REPORT).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
+    except OSError as error:
+        raise DataError(_explained(error, folder.parent)) from error
+
+
+def _computed(
+    rows: Sequence[Row | Problem],
+    settings: RecordingData,
+    report: Report,
+    features: Features,
+    progress: Progress | None,
+) -> Iterator[tuple[Checked, Computed]]:
+    """The recordings that can be used with what is written of them; `report` is complete at the end.
+
+    Each is computed from the samples that were read to check it. Where rows are held out, whose speakers may not be in
+    training, it is known only of all rows together which can be used: then they are decoded again."""
+
+    def compute(item: Checked, waveform: FloatArray | None) -> Computed:
+        if item.seconds > LONG_SECONDS:
+            return None
+        rate = features.audio.sample_rate
+        if waveform is None:
+            waveform, _ = read_part(item.row, rate)
+        else:
+            waveform, _ = at_rate(item.row, waveform, item.sample_rate, rate)
+        if features.normalises_level:
+            waveform = normalised_peak(waveform)
+        return waveform, features.of_recording(item.row.id).compute(waveform)
+
+    needs, threads = settings.requirements, settings.threads
+    splits = {official_split(row.split) for row in rows if isinstance(row, Row)}
+    if not needs.trained_speaker or splits.isdisjoint(settings.held_out_splits):
+        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads)
+        return
+    usable = validate(rows, needs, report, progress, threads)
+    checked = of_trained_speakers(usable, report, settings.held_out_splits)
+    results = in_threads(lambda item: compute(item, None), checked, threads or THREADS)
+    for done, result in enumerate(zip(checked, results, strict=True), start=1):
+        yield result
+        (progress or report_progress)(Stage.PREPARING, done, len(checked))
+
+
+def _write_long(writer: CacheWriter, item: Checked, features: Features, scratch: Path) -> None:
+    """Decode and resample to a scratch file, then read that several times: the peak is known only at the end, and
+    decoding again would cost more than reading."""
+    peak = np.float32(0.0)
+    with scratch.open("wb") as file:
+        for block in part_blocks(item.row, features.audio.sample_rate):
+            peak = max(peak, np.abs(block).max(initial=np.float32(0.0)))
+            file.write(block.tobytes())
+
+    def read() -> Iterator[FloatArray]:
+        with scratch.open("rb") as opened:
+            while len(block := np.fromfile(opened, dtype=np.float32, count=_BLOCK_SAMPLES)):
+                yield block / peak if features.normalises_level and peak > 0.0 else block
+
+    for block in read():
+        writer.add_samples(block)
+    for values in features.of_recording(item.row.id).compute_blocks(read):
+        writer.add_features(values)
+    writer.end_recording()
+    scratch.unlink()
+
+
+def index_of(checked: Sequence[Checked], writer: CacheWriter) -> Index:
+    """The index of what was written."""
+    segments = [one.segments for one in checked]
+    every = list(chain.from_iterable(segments))
+    names = sorted({one.speaker for one in every if one.speaker is not None})
+    number = {name: i for i, name in enumerate(names)} | {None: -1}
+    files: dict[Path, int] = {}
+    paths = [one.row.path.resolve() for one in checked]
+    splits = [SPLITS.index(official_split(one.row.split) or "") for one in checked]
+    return Index(
+        id=Strings.of([one.row.id for one in checked]),
+        path=Strings.of([str(path) for path in paths]),
+        speakers=Strings.of(names),
+        segment_first=np.cumsum([0, *map(len, segments)], dtype=np.int64),
+        segment_start=np.array([one.start for one in every], dtype=np.float64),
+        segment_end=np.array([one.end for one in every], dtype=np.float64),
+        segment_speaker=np.array([number[one.speaker] for one in every], dtype=np.int64),
+        segment_text=Strings.of([one.text or "" for one in every]),
+        recording=np.array([files.setdefault(path, len(files)) for path in paths], dtype=np.int64),
+        official_split=np.array(splits, dtype=np.int64),
+        sample_start=np.array(writer.sample_start, dtype=np.int64),
+        frame_start=np.array(writer.frame_start, dtype=np.int64),
+    )
+
+
+def _explained(error: OSError, folder: Path) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir"
+    return f"{folder}: can't write the cache ({error.strerror}); name another folder by data.cache_dir"
+
+
+# ---------------------------------------------------------------- From a corpus to what training reads
+
+FORMAT = 2
+_SOUNDS = "sounds.npy"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A corpus that is ready to be trained on."""
+
+    folder: Path
+    """Where its files are."""
+    fingerprint: str
+    """Identifies the recordings and settings that the files were made from."""
+    index: Index
+    cache: FeatureCache
+    report: dict[str, Any]
+    """`Report.to_json` of its validation."""
+    train: NDArray[np.int64]
+    """Positions in the index."""
+    validation: NDArray[np.int64]
+    """Positions in the index."""
+    test: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Positions in the index: rows of an official test split, which nothing is trained on."""
+
+    @property
+    def speakers(self) -> list[str]:
+        """Names by number."""
+        return self.index.speakers[:]
+
+    def digests(self, positions: Iterable[int]) -> dict[str, int]:
+        """A digest of each recording at `positions`, by its id: of the sound, the texts and the speakers.
+
+        The sounds are read once in the life of the cache, and the result is kept there.
+        """
+        sounds, index = self._sounds, self.index
+        speakers = [*index.speakers, None]
+        return {
+            index.id[i]: digest_of(
+                sounds[i], [(one.start, one.end, speakers[one.speaker], one.text) for one in index.segments(i)]
+            )
+            for i in map(int, positions)
+        }
+
+    @cached_property
+    def _sounds(self) -> NDArray[np.uint8]:
+        """(N, 16) a digest of the sound of each recording."""
+        file = self.folder / _SOUNDS
+        with suppress(OSError, ValueError, EOFError):
+            known = np.load(file)
+            if known.shape == (len(self.index), 16):
+                return np.asarray(known, dtype=np.uint8)
+        digests = b"".join(self.cache.digest(i) for i in range(len(self.index)))
+        sounds = np.frombuffer(digests, dtype=np.uint8).reshape(-1, 16)
+        with suppress(OSError):  # a cache that is read only is read each time
+            beside = self.folder / f".{os.getpid()}.{_SOUNDS}"
+            np.save(beside, sounds)
+            beside.replace(file)
+        return sounds
+
+
+def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepared:
+    """Prepare a corpus, or open it if it was prepared before from the same recordings with the same settings.
+
+    Recordings that do not meet `settings.requirements` are refused and reported.
+
+    Raises DataError when nothing can be used, the disk is full or the folder can't be written.
+    """
+    rows, report = list_corpus(settings)
+    features = FEATURES.get(settings.feature_name)(settings)
+    stored = features if settings.storage == "disk" else Unstored(features)
+    for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
+        logger.warning("%s: %s", warning.place, warning.detail)
+    fingerprint = _fingerprint(rows, settings, stored)
+    folder = cache_root(settings) / fingerprint
+    if not (folder / REPORT).is_file():
+        progress = progress or (None if settings.shows_progress else ignore_progress)
+        build(folder, rows, settings, report, stored, progress)
+    verify(folder)
+    try:
+        index = Index.load(folder)
+        cache = _cache(settings, folder, index, features)
+        report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(folder, error) from error
+    _warn_refused(report_json)
+    train, validation, test = _split(settings, index)
+    return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
+
+
+def _warn_refused(report: Mapping[str, Any]) -> None:
+    """Log what a corpus lists and can't be used."""
+    untrained = [one for one in report["refused"] if one["reason"] == "speaker not in training"]
+    unusable = [one for one in report["refused"] if one["reason"] != "speaker not in training"]
+    warn_left_out("are of speakers who are not in training", [f"{one['id']}: {one['detail']}" for one in untrained])
+    warn_left_out("can't be used", [f"{one['place']}: {one['detail']}" for one in unusable])
+
+
+def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions, Positions]:
+    if settings.strangers is None:
+        return split_index(index, settings.validation)
+    return split_strangers(index, settings.validation, settings.strangers)
+
+
+def prepare_to_train(settings: RecordingData) -> Prepared:
+    """`prepare`; raises DataError also where nothing may be trained on."""
+    prepared = prepare(settings)
+    if not len(prepared.train):
+        raise DataError(
+            f"{settings.label}: every recording is of the official test split, which is not trained on; give the whole "
+            "corpus as data.path, or its part for training"
+        )
+    return prepared
+
+
+def _cache(settings: RecordingData, folder: Path, index: Index, features: Features) -> FeatureCache:
+    if settings.storage == "disk":
+        return FeatureCache(folder, index)
+    return ComputedFeatures(folder, index, features, hold=settings.storage == "memory")
+
+
+def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, features: Features) -> str:
+    """A hash of the rows, the path, size and time of each recording, and the feature settings."""
+    name = "waveform" if isinstance(features, Unstored) else settings.feature_name
+    facts: tuple[object, ...] = (FORMAT, name, features.fingerprint, settings.requirements)
+    if settings.requirements.trained_speaker:
+        facts = (*facts, settings.held_out_splits)
+    digest = hashlib.sha256(repr(facts).encode())
+    for row in rows:
+        if isinstance(row, Problem):
+            digest.update(repr(row).encode("utf-8", "surrogateescape"))
+            continue
+        try:
+            status = row.path.stat()
+            found: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
+        except (OSError, ValueError):  # ValueError: a name with a null byte
+            found = ()
+        part: tuple[object, ...] = (row.channel, row.start, row.end, row.split)
+        if row.listed_seconds is not None:
+            part = (*part, row.listed_seconds)
+        entry = (row.id, os.fsencode(row.path.absolute()), row.segments, part, found)
+        digest.update(repr(entry).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:24]
+
+
+# ------------- Samples that are crops of recordings: what the tasks that train on crops have in common
+
+
+class CroppedRecordings:
+    """Crops of some recordings of a corpus: all of `data.batches.dataset.Dataset` but the samples themselves.
+
+    In training each recording gives `crops_per_clip` samples an epoch, cut at random; in validation one, its middle.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        positions: Sequence[int],
+        data: VoiceData,
+        crop_frames: int,
+        crops_per_clip: int,
+        training: bool,
+    ) -> None:
+        """`positions`: of the split's recordings in the corpus; `crop_frames`: mel frames of a crop."""
+        self.prepared = prepared
+        self.positions = positions
+        self.crop_frames = crop_frames
+        self.training = training
+        self.crops = crops_per_clip if training else 1
+        self.frames_per_second = data.audio.frames_per_second
+        """Mel frames in a second."""
+        self.augmentation: DataAugmentation | None = None
+        if training and data.augmentation is not None:
+            self.augmentation = DataAugmentation(data.augmentation, data.audio.sample_rate)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Ids of recordings, with the number of the crop where each is used several times."""
+        names = [self.prepared.index.id[position] for position in self.positions]
+        return names if self.crops == 1 else [f"{name}#{crop}" for name in names for crop in range(self.crops)]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Mel frames of each sample (samples,): of the crop, or of a recording that is shorter."""
+        frames = np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
+        return np.repeat(np.minimum(frames, self.crop_frames), self.crops)
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the recordings."""
+        return self.prepared.digests(self.positions)
+
+    @property
+    def cached(self) -> bool:
+        """True unless waveforms are augmented."""
+        return self.augmentation is None
+
+    def position(self, index: int) -> int:
+        """Position in the corpus of the recording that sample number `index` is of."""
+        return self.positions[index // self.crops]
+
+    def start(self, frames: int, rng: np.random.Generator) -> int:
+        """The frame at which to crop a recording of so many mel frames; 0 for one that is shorter than a crop."""
+        spare = max(0, frames - self.crop_frames)
+        return int(rng.integers(spare + 1)) if self.training else spare // 2
+
+
+# --------------- Samples that are whole recordings: what the tasks that take them whole have in common
+
+
+class WholeRecordings:
+    """Some recordings of a corpus by number: all of `data.batches.dataset.Dataset` but the samples themselves."""
+
+    def __init__(self, prepared: Prepared, positions: Sequence[int], frames_per_second: float) -> None:
+        self.prepared = prepared
+        self.positions = positions
+        """Positions of the recordings in the corpus."""
+        self.frames_per_second = frames_per_second
+        """Mel frames in a second."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Ids of recordings."""
+        return [self.prepared.index.id[position] for position in self.positions]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Frames of each recording."""
+        return np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """See `Digested`: of the recordings."""
+        return self.prepared.digests(self.positions)
+
+    @property
+    def cached(self) -> bool:
+        """Nothing is computed for a sample that takes long."""
+        return True

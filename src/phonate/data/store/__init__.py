@@ -1,1 +1,0 @@
-"""The prepared corpus on disk: its index, the feature cache, and what is derived from recordings."""

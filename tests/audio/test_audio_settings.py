@@ -32,7 +32,7 @@ def test_lengths_are_seconds_whatever_the_rate():
     assert AudioConfig().max_seconds * AudioConfig().frames_per_second == pytest.approx(8192, rel=0.01)
     assert AudioConfig().min_seconds * AudioConfig().sample_rate >= 1024
     for name in ("min_audio_length", "max_audio_length"):
-        with pytest.raises(ValidationError, match=r"samples or frames; give m.._seconds, in seconds"):
+        with pytest.raises(ValidationError, match=r"give m.._seconds"):
             AudioConfig.model_validate({name: 8192})
 
 

@@ -55,20 +55,20 @@ def test_one_channel_of_several(tmp_path, suffix):
     other = np.concatenate(list(read_blocks(path, channel=0, block_seconds=0.5)))
     assert np.abs((one + other) / 2 - read_audio(path)[0]).max() < 1e-6
     assert np.corrcoef(one, other)[0, 1] < 0.2
-    with pytest.raises(DataError, match="no channel 2; it has 2"):
+    with pytest.raises(DataError, match="channel 2"):
         list(read_blocks(path, channel=2))
 
 
 def test_a_file_that_is_cut_short_or_has_no_such_part_is_an_error(tmp_path):
     path = written(tmp_path / "a.wav", noise())
-    with pytest.raises(DataError, match="seconds 6 to 7 were asked for"):
+    with pytest.raises(DataError, match="seconds 6 to 7"):
         list(read_blocks(path, start=6.0, stop=7.0))
-    with pytest.raises(DataError, match="are not a part of a recording"):
+    with pytest.raises(DataError, match="seconds 2 to 1"):
         list(read_blocks(path, start=2.0, stop=1.0))
-    with pytest.raises(DataError, match="seconds -1 to the end are not a part of a recording"):
+    with pytest.raises(DataError, match="seconds -1 "):
         list(read_blocks(path, start=-1.0))
     path.write_bytes(path.read_bytes()[:-50000])
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match=r"5\.00 s, 4\.22 s"):
         list(read_blocks(path))
 
 

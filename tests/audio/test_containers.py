@@ -133,9 +133,7 @@ def test_joined_files_may_differ_in_rate_and_channels(tmp_path: Path, ending: st
 def test_what_of_joined_files_can_not_be_read_is_named(tmp_path: Path, ending: str) -> None:
     first, second = write(tmp_path / f"a.{ending}", tone(1.0)), write(tmp_path / f"b.{ending}", tone(1.0))
     second.write_bytes(second.read_bytes()[:-600])
-    with pytest.raises(
-        DataError, match=rf"ab\.{ending}: .*file 2 of 2 .*cut short|ab\.{ending}: file 2 of 2 .*not readable"
-    ):
+    with pytest.raises(DataError, match=rf"ab\.{ending}: file 2 of 2"):
         read_audio(joined(tmp_path / f"ab.{ending}", first, second))
 
 
@@ -197,7 +195,7 @@ def test_a_hole_is_silence(tmp_path: Path, ending: str) -> None:
 
 def test_times_that_no_recording_has_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "live.webm", tone(1.0), late=1e6)
-    with pytest.raises(DataError, match=r"live\.webm: its times go from 0\.00 to 1000000"):
+    with pytest.raises(DataError, match=r"live\.webm: .*1000000"):
         read_audio(path)
 
 
@@ -220,7 +218,7 @@ def test_a_wav_without_a_length_is_read_to_its_end(
 def test_a_wav_of_no_samples_is_still_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "none.wav", np.zeros(0, np.float32))
     path.write_bytes(path.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"INFO")
-    with pytest.raises(DataError, match="holds no samples"):
+    with pytest.raises(DataError, match=r"none\.wav: .*no samples"):
         read_audio(path)
 
 
@@ -280,7 +278,7 @@ def test_what_the_server_sends_is_read_at_its_times(tmp_path: Path, name: str, w
 def test_a_pipe_or_a_device_is_neither_read_nor_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.wav"
     os.mkfifo(pipe)
-    with pytest.raises(DataError, match=r"pipe\.wav: is a folder, a pipe or a device"):
+    with pytest.raises(DataError, match=r"pipe\.wav: .*a pipe"):
         read_audio(pipe)
     for write_to in (
         lambda: writable(pipe),
@@ -289,7 +287,7 @@ def test_a_pipe_or_a_device_is_neither_read_nor_replaced(tmp_path: Path) -> None
         lambda: write_rttm(pipe, {}),
         lambda: write_page(pipe, "text"),
     ):
-        with pytest.raises(InputError, match=r"pipe\.wav: is a folder, a pipe or a device"):
+        with pytest.raises(InputError, match=r"pipe\.wav: .*a pipe"):
             write_to()
     assert pipe.is_fifo()
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe.wav"]

@@ -123,7 +123,7 @@ def test_no_recording_is_an_error_that_names_the_file(tmp_path, suffix, content)
     path = tmp_path / f"broken{suffix}"
     path.write_bytes(content)
     for use in (probe, read_audio):
-        with pytest.raises(DataError, match=r"broken\..*(empty|not readable as audio)") as raised:
+        with pytest.raises(DataError, match=r"broken\..*(empty|not readable)") as raised:
             use(path)
         assert "\n" not in str(raised.value)
 
@@ -134,7 +134,7 @@ def test_a_file_cut_short_is_refused(tmp_path, suffix, kept):
     whole = encode(tmp_path / f"whole{suffix}", tone_steps(4.0)).read_bytes()
     path = tmp_path / f"cut{suffix}"
     path.write_bytes(whole[: int(kept * len(whole))])
-    with pytest.raises(DataError, match=r"cut\..*(cut short|not readable as audio)"):
+    with pytest.raises(DataError, match=r"cut\..*(cut short|not readable)"):
         read_audio(path)
 
 
@@ -148,7 +148,7 @@ def test_an_m4a_with_its_header_in_front_is_refused_when_cut_short(tmp_path):
             container.mux(packet)
     assert len(read_audio(path)[0]) == 4 * RATE
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
-    with pytest.raises(DataError, match=r"cut short: the header says 4\.00 s|not readable as audio"):
+    with pytest.raises(DataError, match=r"4\.00 s|not readable"):
         read_audio(path)
 
 
@@ -167,25 +167,25 @@ def test_samples_that_are_not_finite_are_refused(tmp_path, value):
     samples = tone_steps()
     samples[RATE] = value
     soundfile.write(tmp_path / "hole.wav", samples, RATE, subtype="FLOAT")
-    with pytest.raises(DataError, match=r"hole\.wav: sample 24000 \(1\.000 s\) is NaN or infinite"):
+    with pytest.raises(DataError, match=r"hole\.wav: sample 24000 \(1\.000 s\)"):
         read_audio(tmp_path / "hole.wav")
     assert len(read_audio(tmp_path / "hole.wav", duration=0.5)[0]) == RATE // 2
 
 
 def test_header_without_samples_missing_file_and_folder_are_refused(tmp_path):
     soundfile.write(tmp_path / "none.wav", np.zeros(0), RATE)
-    with pytest.raises(DataError, match="holds no samples"):
+    with pytest.raises(DataError, match=r"none\.wav: .*no samples"):
         read_audio(tmp_path / "none.wav")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match=r"absent\.wav: no such file"):
         probe(tmp_path / "absent.wav")
-    with pytest.raises(DataError, match="is a folder, a pipe or a device"):
+    with pytest.raises(DataError, match="a folder"):
         probe(tmp_path)
 
 
 def test_a_playlist_named_m4a_opens_nothing_else(tmp_path):
     encode(tmp_path / "secret.wav", tone_steps())
     (tmp_path / "list.m4a").write_text("#EXTM3U\n#EXTINF:2,\nsecret.wav\n#EXT-X-ENDLIST\n")
-    with pytest.raises(DataError, match="not readable as audio"):
+    with pytest.raises(DataError, match=r"list\.m4a: not readable"):
         read_audio(tmp_path / "list.m4a")
 
 
@@ -202,7 +202,7 @@ def test_a_slice_outside_the_recording_is_refused(tmp_path, offset, duration):
 def test_arbitrary_bytes_are_never_silence(tmp_path_factory, suffix, content, magic):
     path = tmp_path_factory.mktemp("bytes") / f"any{suffix}"
     path.write_bytes(magic + content)
-    with pytest.raises(DataError, match="any"):
+    with pytest.raises(DataError, match=r"any\."):
         read_audio(path)
 
 
@@ -244,7 +244,7 @@ def test_what_is_no_waveform_is_not_written(tmp_path, samples):
     with pytest.raises(DataError, match="not written"):
         write_audio(tmp_path / "kept.wav", samples, RATE)
     assert (tmp_path / "kept.wav").read_bytes() == before
-    with pytest.raises(InputError, match=r"only \.flac and \.wav can be written"):
+    with pytest.raises(InputError, match=r"\.flac and \.wav"):
         write_audio(tmp_path / "out.mp3", tone_steps(), RATE)
 
 
@@ -300,7 +300,7 @@ def test_an_mp3_without_a_count_of_frames_is_read_to_its_end(tmp_path, seconds):
 def test_an_mp3_with_a_count_of_frames_is_not_cut_unnoticed(tmp_path):
     path = encode(tmp_path / "whole.mp3", tone_steps())
     path.write_bytes(path.read_bytes()[:-1500])
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match=r"cut short: .*2\.00 s"):
         read_audio(path)
 
 
@@ -344,5 +344,5 @@ def test_what_others_write_while_an_mp3_is_decoded_is_not_lost(capfd):
 
 def test_an_mp3_that_can_not_be_decoded_is_not_called_missing(tmp_path):
     (tmp_path / "zero.mp3").write_bytes(bytes(3000))
-    with pytest.raises(DataError, match=r"not readable as audio \(damaged, or of another format\)"):
+    with pytest.raises(DataError, match=r"zero\.mp3: not readable"):
         probe(tmp_path / "zero.mp3")

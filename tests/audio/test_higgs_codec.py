@@ -226,11 +226,9 @@ def test_the_default_configuration_is_not_the_released_codec(codec: HiggsCodec) 
     model.config = HiggsAudioV2TokenizerConfig()
     default = HiggsCodec(model, "some/folder")
     assert (default.frame_rate, default.codebooks, default.hop) == (75.0, 5, 320)
-    with pytest.raises(
-        InputError, match=r"^some/folder: the codec has 5 codebooks of 1024 codes \(75 frames per second"
-    ):
+    with pytest.raises(InputError, match=r"^some/folder: .*5 codebooks of 1024 .*8 of 1024"):
         default.require(8, 1024)
-    with pytest.raises(InputError, match="the model needs 8 of 1026"):
+    with pytest.raises(InputError, match="8 of 1026"):
         codec.require(8, 1026)
 
 
@@ -248,15 +246,15 @@ def test_mistakes_are_said_in_one_line(codec: HiggsCodec, folder: Path, tmp_path
     damaged.mkdir()
     (damaged / "config.json").write_bytes((folder / "config.json").read_bytes())
     (damaged / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])
-    with pytest.raises(InputError, match=r"damaged: the codec can't be loaded \("):
+    with pytest.raises(InputError, match=r"damaged: .*can't be loaded"):
         HiggsCodec.load(damaged)
     for samples in (np.zeros((2, 960), np.float32), np.full(2000, np.nan, np.float32)):
-        with pytest.raises(InputError, match="mono samples"):
+        with pytest.raises(InputError, match=r"\(N,\)"):
             codec.encode(samples, 24000)
-    with pytest.raises(InputError, match="less than one frame"):
+    with pytest.raises(InputError, match="500 samples at 24000 Hz"):
         codec.encode(np.zeros(500, np.float32), 24000)
     for codes in (np.zeros((3, 7), np.int16), np.zeros((0, 8), np.int16), np.full((3, 8), 1024), np.zeros((3, 8))):
-        with pytest.raises(InputError, match="codes must be"):
+        with pytest.raises(InputError, match=r"\(T, 8\)|0 to 1023"):
             codec.decode(codes)
 
 

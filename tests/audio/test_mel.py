@@ -75,7 +75,7 @@ def test_filters_equal_librosa(config):
 
 
 def test_more_bands_than_frequencies_are_refused():
-    with pytest.raises(ValueError, match=r"bands would be empty.*lower n_mels or raise n_fft"):
+    with pytest.raises(ValueError, match=r"n_mels 80 .*lower n_mels or raise n_fft"):
         mel_filters(22050, 256, 80, 0.0, 8000.0)
 
 
@@ -89,7 +89,7 @@ def test_bands_lie_where_librosa_has_them(bands, fmin, width):
 def test_empty_bands_are_counted_without_the_filters(n_fft, bands, fmin):
     empty = empty_bands(22050, n_fft, bands, fmin, 8000.0)
     if empty:
-        with pytest.raises(ValueError, match=f"^{empty} of n_mels {bands} bands"):
+        with pytest.raises(ValueError, match=f"^{empty} of n_mels {bands} "):
             mel_filters(22050, n_fft, bands, fmin, 8000.0)
     else:
         assert mel_filters(22050, n_fft, bands, fmin, 8000.0).any(axis=1).all()
@@ -123,7 +123,7 @@ def test_levels_move_the_scale(name, value):
 
 @pytest.mark.parametrize("shape", [(0,), (2, 100)])
 def test_what_is_no_waveform_is_refused(shape):
-    with pytest.raises(ValueError, match="must be one-dimensional"):
+    with pytest.raises(ValueError, match="one-dimensional"):
         AudioProcessor().mel(np.zeros(shape))
 
 
@@ -155,5 +155,5 @@ def test_load_brings_the_peak_to_one(recordings):
 def test_samples_that_are_no_numbers_are_refused(bad):
     waveform = speech_like(4000)
     waveform[100] = bad
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="NaN"):
         AudioProcessor().mel(waveform)

@@ -65,7 +65,7 @@ def test_one_channel_of_several(tmp_path: Path) -> None:
     for channel in range(3):
         np.testing.assert_array_equal(read_audio(tmp_path / "three.wav", channel=channel)[0], samples[:, channel])
     np.testing.assert_allclose(read_audio(tmp_path / "three.wav")[0], samples.mean(axis=1), atol=1e-7)
-    with pytest.raises(DataError, match=r"three\.wav: has no channel 3; it has 3, counted from 0"):
+    with pytest.raises(DataError, match=r"three\.wav: .*channel 3"):
         read_audio(tmp_path / "three.wav", channel=3)
 
 
@@ -84,7 +84,7 @@ def test_flac_without_a_length(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_audio(path, offset=1.0, duration=0.5)[0], expected[RATE : RATE + RATE // 2])
     start, info = read_start(path, 2.0)
     assert (len(start), info.duration) == (2 * RATE, 3.0)
-    with pytest.raises(DataError, match=r"seconds 2 to 4 were asked for, there are 3\.000"):
+    with pytest.raises(DataError, match=r"seconds 2 to 4 .*3\.000"):
         read_audio(path, offset=2.0, duration=2.0)
 
 
@@ -113,5 +113,5 @@ def test_an_implausible_rate_is_refused_before_anything_is_decoded(tmp_path: Pat
     data[24:28] = struct.pack("<I", 1)
     path.write_bytes(data)
     for read in (probe, read_audio, lambda file: read_start(file, 1.0), lambda file: list(read_blocks(file))):
-        with pytest.raises(DataError, match=r"slow\.wav: 1 samples per second is not a plausible rate"):
+        with pytest.raises(DataError, match=r"slow\.wav: 1 samples per second"):
             read(path)

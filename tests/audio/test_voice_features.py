@@ -170,5 +170,5 @@ def test_a_rate_that_is_no_recordings_is_refused_before_memory_is_taken(tmp_path
     content = bytearray(path.read_bytes())
     content[24:28] = (2_000_000_000).to_bytes(4, "little")
     path.write_bytes(content)
-    with pytest.raises(DataError, match="2000000000 samples per second is not a plausible rate"):
+    with pytest.raises(DataError, match="2000000000 samples per second"):
         read_start(path, 30.0, RATE)

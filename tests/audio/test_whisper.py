@@ -22,5 +22,5 @@ class Offline:
 def test_what_is_not_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, name: str, mend: str) -> None:
     monkeypatch.setattr("phonate.audio.whisper.optional_package", lambda *_: Offline)
     monkeypatch.setattr("phonate.audio.whisper.whisper_model", lambda name: name)
-    with pytest.raises(InputError, match=f"{name}' is not installed and can't be downloaded; give a folder, or {mend}"):
+    with pytest.raises(InputError, match=f"'{name}' .*{mend}"):
         load_whisper(name, "transcription")

@@ -26,14 +26,14 @@ def test_what_it_writes_passes_its_own_tests(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("name", ["My", "my-loss", "1st", "class", "", "_x", "x__y", "../x"])
 def test_a_name_that_is_none(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a name is lower-case words"):
+    with pytest.raises(InputError, match="lower-case"):
         scaffold("loss", name, tmp_path)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     scaffold("loss", "mine", tmp_path)
     (tmp_path / "mine.py").write_text("precious")
-    with pytest.raises(InputError, match="exists; choose another name"):
+    with pytest.raises(InputError, match="choose another name"):
         scaffold("loss", "mine", tmp_path)
     assert (tmp_path / "mine.py").read_text() == "precious"
 
@@ -46,5 +46,5 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_package_itself_takes_no_plugins(kind: str) -> None:
-    with pytest.raises(InputError, match="choose one outside of it"):
+    with pytest.raises(InputError, match="outside of it"):
         scaffold(kind, "mine", Path(phonate.__file__).parent / "tasks")

@@ -158,7 +158,7 @@ def test_the_log_file_takes_names_that_are_no_utf_8(
 def test_a_flag_of_another_project_is_refused_with_our_option(
     arguments: list[str], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match=r"^2$"):
         main(["train", "conversion", *arguments])
     said = capsys.readouterr().err
     assert f"; write {option}; see phonate train --help" in said

@@ -97,7 +97,7 @@ def test_the_name_is_public():
 def test_memory_of_a_device():
     detector = ResourceDetector(two())
     assert detector.get_device_memory(1) == (3.89, 3.94)
-    with pytest.raises(InputError, match="no GPU 2: 2 were found"):
+    with pytest.raises(InputError, match="GPU 2: 2 "):
         detector.get_device_memory(2)
 
 
@@ -105,7 +105,7 @@ def test_the_gpu_with_most_free_memory_on_request():
     detector = ResourceDetector(Table([Gpu(0, "a", 6.0, 8.0, "7.5"), Gpu(1, "b", 70.0, 80.0, "9.0")]))
     assert detector.select_best_device(min_memory_gb=5.0, prefer="most_free") == "cuda:1"
     assert detector.select_best_device(min_memory_gb=5.0, prefer="first") == "cuda:0"
-    with pytest.raises(InputError, match="choose first or most_free"):
+    with pytest.raises(InputError, match="first or most_free"):
         detector.select_best_device(prefer="best")
 
 
@@ -142,10 +142,10 @@ def test_five_gb_are_wanted_unless_told_otherwise():
 
 
 def test_gpu_mode_without_one():
-    with pytest.raises(RuntimeError, match=r"^GPU mode requested but no CUDA devices available") as caught:
+    with pytest.raises(RuntimeError, match=r"GPU mode .*no CUDA devices") as caught:
         ResourceDetector(Table()).select_best_device("gpu")
     assert isinstance(caught.value, PhonateError)
-    with pytest.raises(RuntimeError, match=r"no device has 6\.5 GB free \(GPU 0 has 5\.55 of 5\.62, GPU 1 has 3\.89"):
+    with pytest.raises(RuntimeError, match=r"6\.5 GB .*5\.55 of 5\.62.*3\.89"):
         ResourceDetector(two()).select_best_device("gpu", 6.5)
 
 
@@ -220,7 +220,7 @@ def test_gpus_that_torch_has_and_nvml_has_not(monkeypatch):
 def test_a_gpu_that_torch_can_not_use(monkeypatch, caplog):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(NoDeviceError, match=r"no CUDA devices available; torch .* can't use NVIDIA GeForce GTX 1660"):
+    with pytest.raises(NoDeviceError, match=r"no CUDA devices .*GeForce GTX 1660"):
         devices.choose("gpu", probe=two())
     assert devices.choose("mixed", probe=two()) == torch.device("cpu")
     assert "can't use NVIDIA GeForce" in caplog.text

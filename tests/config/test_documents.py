@@ -89,7 +89,7 @@ def test_a_bad_document_is_one_line_with_its_position(text: str, message: str) -
 def test_aliases_do_not_explode() -> None:
     lines = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
-    with pytest.raises(RecipeError, match="aliases unfolded"):
+    with pytest.raises(RecipeError, match="aliases"):
         parse("\n".join(lines), "r.yaml")
 
 
@@ -115,7 +115,7 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_bytes(b"task: \xff\n")
     with pytest.raises(RecipeError, match="not a text file"):
         read(tmp_path / "recipe.yaml")
-    with pytest.raises(RecipeError, match=r"no such recipe file; did you mean .*recipe\.yaml"):
+    with pytest.raises(RecipeError, match=r"did you mean .*recipe\.yaml"):
         read(tmp_path / "recipes.yaml")
     (tmp_path / "empty").mkdir()
     with pytest.raises(RecipeError, match=r"without recipe\.yaml"):
@@ -124,7 +124,7 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_name_lists_the_near_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phonate.config.documents.shipped", lambda: ["conversion", "speech"])
-    with pytest.raises(RecipeError, match=r"neither a file nor a shipped recipe; did you mean conversion\?"):
+    with pytest.raises(RecipeError, match=r"did you mean conversion\?"):
         read("convertion")
 
 

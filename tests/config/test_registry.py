@@ -41,11 +41,11 @@ def test_entries_are_imported_when_they_are_asked_for(colours: Registry[Any]) ->
 
 
 def test_the_nearest_name_is_named(colours: Registry[Any]) -> None:
-    with pytest.raises(InputError, match=r"colour 'ligth_blue' is not known; did you mean light_blue\?"):
+    with pytest.raises(InputError, match=r"'ligth_blue' .*did you mean light_blue\?"):
         colours.get("ligth_blue")
-    with pytest.raises(InputError, match="choose from broken, light_blue, nothing, sky"):
+    with pytest.raises(InputError, match="broken, light_blue, nothing, sky"):
         colours.get("xyz")
-    with pytest.raises(InputError, match=r"colours_package\.nothing defines nothing called nothing"):
+    with pytest.raises(InputError, match=r"colours_package\.nothing .*called nothing"):
         colours.get("nothing")
 
 
@@ -103,7 +103,7 @@ def test_a_plugin_that_fails_is_one_line(tmp_path: Path, content: str, message: 
 
 
 def test_a_plugin_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such plug-in file"):
+    with pytest.raises(InputError, match=r"no such plug-in file"):
         load_plugin(tmp_path / "absent.py")
 
 

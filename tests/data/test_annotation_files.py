@@ -100,7 +100,7 @@ def test_uem(tmp_path):
     assert file.read_text() == "m1 1 0 1.25\nm1 1 5 7.5\nm2 1 0 3\n"
     assert read_uem(file) == {"m1": [(0.0, 1.25), (5.0, 7.5)], "m2": [(0.0, 3.0)]}
     file.write_text(";; regions\nm1 NA 0.000 30.000\nm1 1 3.0 2.0\n")
-    with pytest.raises(DataError, match=r"m\.uem:3: the region from 3 to 2 s is empty"):
+    with pytest.raises(DataError, match=r"m\.uem:3: .*3 to 2 s"):
         read_uem(file)
 
 

@@ -85,7 +85,7 @@ def test_lines_of_rttm_with_spaces_in_a_name_are_told_so(meetings):
 @pytest.mark.parametrize("line", ["call (2) 1 0.5 1.0 <NA> <NA> ann", "m1 1 0.5 1.0 <NA> <NA> ann lee"])
 def test_spaces_in_names_of_rttm_are_told_where_the_fields_are_times_by_chance(meetings, line):
     (meetings / "x.rttm").write_text(f"SPEAKER {line} <NA> <NA>\n")
-    with pytest.raises(DataError, match=r"x\.rttm:1: 1\d fields, RTTM has 10.*write _ for them"):
+    with pytest.raises(DataError, match=r"x\.rttm:1: 1\d fields.*write _"):
         prepare(conversations(meetings / "x.rttm"))
 
 
@@ -203,7 +203,7 @@ def test_manifests_that_lhotse_makes_of_rttm_keep_their_segments(meetings, tmp_p
 
 def test_annotations_of_one_recording_in_two_files_are_one_clear_error(meetings):
     (meetings / "system.rttm").write_text("SPEAKER m1 1 0.0 1.0 <NA> <NA> 1 <NA> <NA>\n")
-    with pytest.raises(DataError, match=r"m1 is in system\.rttm too; give the file that is meant"):
+    with pytest.raises(DataError, match=r"m1 .*system\.rttm"):
         list_corpus(conversations(meetings))
     assert check_corpus(conversations(meetings / "train.rttm"))[1].usable == 2
 

@@ -311,5 +311,5 @@ def test_writes_are_seen(tmp_path: Path) -> None:
 def test_times_that_are_no_times_are_refused(place: Path, seconds: object) -> None:
     row = good_rows(place)[0]
     row["messages"][1]["content"][1]["start"] = seconds
-    with pytest.raises(DataError, match=r"'start' of part 2 of message 2 is .*, not seconds from 0 on"):
+    with pytest.raises(DataError, match="'start' of part 2 of message 2 "):
         dialogue_of("rows.json:1", row)

@@ -76,5 +76,5 @@ def test_a_data_set_with_another_collator_goes_to_worker_processes():
     assert dataset.collate([1, 2])["numbers"].tolist() == [2, 4]
     assert pickle.loads(pickle.dumps(dataset)).collate([1, 2])["numbers"].tolist() == [2, 4]
     assert with_collator(Numbers(), None).collate([1])["numbers"].tolist() == [1]
-    with pytest.raises(InputError, match="collator 'gone' is not known"):
+    with pytest.raises(InputError, match="'gone'"):
         with_collator(Numbers(), "gone")

@@ -97,11 +97,11 @@ def test_rows_that_cant_be_used_are_counted_and_named(
 
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv:1: no column 'Englisch'; did you mean English\?"):
+    with pytest.raises(DataError, match=r"a\.csv:1: .*'Englisch'; did you mean English\?"):
         read(tmp_path / "a.csv", "English,French\none,un\n", Columns("Englisch", "French"))
-    with pytest.raises(DataError, match=r"a.jsonl:1: no 'Englisch'; did you mean English\?"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: .*'Englisch'; did you mean English\?"):
         read(tmp_path / "a.jsonl", '{"English": "one", "French": "un"}\n', Columns("Englisch", "French"))
-    with pytest.raises(DataError, match=r"none of the source; name it in data.source"):
+    with pytest.raises(DataError, match=r"name it in data\.source"):
         read(tmp_path / "b.csv", "English,target\none,un\n")
 
 

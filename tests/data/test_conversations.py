@@ -285,12 +285,12 @@ def test_equal_keys_give_equal_conversations_whatever_was_made_before(bank: Clip
 
 
 def test_too_few_speakers_are_an_error(bank: ClipBank) -> None:
-    with pytest.raises(DataError, match=r"7 speakers can't be simulated from clips of 6; lower data\.simulation"):
+    with pytest.raises(DataError, match=r"7 speakers .*6; lower data\.simulation"):
         simulator(bank, speakers=(2, 7))
 
 
 def test_limits_in_the_wrong_order_are_an_error() -> None:
-    with pytest.raises(InputError, match=r"speakers must be \[minimum, maximum\], in this order"):
+    with pytest.raises(InputError, match=r"speakers .*\[minimum, maximum\]"):
         SimulationSettings(speakers=(4, 2))
 
 
@@ -308,7 +308,7 @@ def test_clips_without_speech_are_left_out_and_nothing_but_them_is_an_error(
     assert of_one.speakers == ["s1"]
     assert "2 recordings" in caplog.text
     assert "s0/0" in caplog.text
-    with pytest.raises(DataError, match="there is no clip of at least 9 s"):
+    with pytest.raises(DataError, match="at least 9 s"):
         ClipBank.of([source(folder, tmp_path / "cache")], RATE, 9.0)
 
 

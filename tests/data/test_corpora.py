@@ -211,12 +211,12 @@ def test_rows_without_file_or_speaker_and_duplicates(folder):
 def test_nothing_usable_is_one_clear_error(tmp_path):
     (tmp_path / "corpus/x").mkdir(parents=True)
     (tmp_path / "corpus/x/a.wav").write_text("no")
-    with pytest.raises(DataError, match=r"none of 1 recordings.*a\.wav"):
+    with pytest.raises(DataError, match=r"none of 1 .*a\.wav"):
         check_corpus(corpus(tmp_path / "corpus"))
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(DataError, match=r"no audio files.*found: nothing"):
+    with pytest.raises(DataError, match="no audio files"):
         check_corpus(corpus(tmp_path / "nothing"))
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match="gone: no such"):
         check_corpus(corpus(tmp_path / "gone"))
     with pytest.raises(InputError, match="did you mean ljspeech"):
         check_corpus(corpus(tmp_path / "corpus", format="ljspeach"))
@@ -227,11 +227,11 @@ def test_broken_metadata_names_file_and_line(folder):
     with pytest.raises(DataError, match=r"metadata\.json.*list"):
         check_corpus(corpus(folder))
     (folder / "metadata.json").write_text('[{"text": "x"}]')
-    with pytest.raises(DataError, match=r"none of 1 recordings.*sample 1: no audio_path"):
+    with pytest.raises(DataError, match="sample 1: no audio_path"):
         check_corpus(corpus(folder))
     (folder / "metadata.json").unlink()
     (folder / "metadata.csv").write_bytes(b"audio_path,speaker_id\n\xff\xfe,x\n")
-    with pytest.raises(DataError, match=r"missing file.*metadata\.csv:2: .*is the list saved as UTF-8"):
+    with pytest.raises(DataError, match=r"metadata\.csv:2: .*UTF-8"):
         check_corpus(corpus(folder))
 
 

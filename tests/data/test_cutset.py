@@ -32,7 +32,7 @@ def test_a_manifest_that_runs_a_command_is_refused(folder, tmp_path):
     document = json.loads(lines[0])
     document["recording"]["sources"][0] = {"type": "command", "channels": [0], "source": f"touch {marker}; cat x"}
     (tmp_path / "bad.jsonl").write_text(json.dumps(document) + "\n")
-    with pytest.raises(DataError, match=r"1 not a file\); the first: \S*bad\.jsonl:1: its audio is a command"):
+    with pytest.raises(DataError, match=r"bad\.jsonl:1: .*a command"):
         read_corpus(corpus(tmp_path / "bad.jsonl"))
     assert not marker.exists()
 
@@ -152,7 +152,7 @@ def test_a_manifest_that_is_cut_short_is_reported_and_its_intact_lines_are_used(
     assert report.usable < 6
     assert report.reasons() == {"damaged file": 1}
     (tmp_path / "cuts.jsonl.gz").write_bytes(b"no gzip")
-    with pytest.raises(DataError, match=r"none of 1 .*1 damaged file.*cuts\.jsonl\.gz:1: .*copy it again"):
+    with pytest.raises(DataError, match=r"damaged file.*cuts\.jsonl\.gz:1: .*copy it again"):
         check_corpus(corpus(tmp_path / "cuts.jsonl.gz"))
 
 

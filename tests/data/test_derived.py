@@ -70,22 +70,22 @@ def test_damaged_features_are_never_read(tmp_path, name, left):
     open_derived(tmp_path / "f0", 5, values)
     file = tmp_path / "f0" / name
     file.write_bytes(file.read_bytes()[:left])
-    with pytest.raises(DataError, match=r"f0: damaged \(.*\); delete this folder") as caught:
+    with pytest.raises(DataError, match=r"f0: damaged .*delete this folder") as caught:
         open_derived(tmp_path / "f0", 5, values)
     assert "\n" not in str(caught.value)
 
 
 def test_features_of_other_recordings_are_never_read(tmp_path):
     open_derived(tmp_path / "f0", 5, values)
-    with pytest.raises(DataError, match=r"features of 5 recordings, the corpus has 6\); delete this folder"):
+    with pytest.raises(DataError, match=r"5 recordings.*6\); delete this folder"):
         open_derived(tmp_path / "f0", 6, values)
     np.save(tmp_path / "f0/starts.npy", np.zeros(6, dtype=np.int64))
-    with pytest.raises(DataError, match=r"starts\.npy differs from what was written\); delete this folder"):
+    with pytest.raises(DataError, match=r"starts\.npy .*delete this folder"):
         open_derived(tmp_path / "f0", 5, values)
 
 
 def test_features_of_another_width_are_never_mixed_in(tmp_path):
-    with pytest.raises(ValueError, match="recording 2 has features"):
+    with pytest.raises(ValueError, match="recording 2 "):
         open_derived(tmp_path / "f0", 5, lambda index: values(index, 4 if index == 2 else 3))
     assert not os.listdir(tmp_path)
 

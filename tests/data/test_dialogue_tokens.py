@@ -89,7 +89,7 @@ def test_system_messages_are_context(tokenizer: TextTokenizer) -> None:
 
 def test_a_conversation_needs_a_template(without_template: TextTokenizer) -> None:
     for messages in (CONVERSATION, [SYSTEM, *CONVERSATION[:2]]):
-        with pytest.raises(DataError, match=r"rows\.jsonl:7: .* needs a chat template"):
+        with pytest.raises(DataError, match=r"rows\.jsonl:7: .*chat template"):
             without_template.encode(conversation(*messages))
 
 
@@ -97,32 +97,32 @@ def test_audio_is_refused_by_name(tokenizer: TextTokenizer, without_template: Te
     user = Turn("user", (Text("Say this"), Audio("wavs/one.flac")), learnt=False)
     dialogue = Dialogue("rows.json:3", (user, Turn("assistant", (Text("It is."),), learnt=True)))
     for one in (tokenizer, without_template):
-        with pytest.raises(DataError, match=r"^rows\.json:3: message 1 holds audio \(wavs/one\.flac\)"):
+        with pytest.raises(DataError, match=r"^rows\.json:3: message 1 .*wavs/one\.flac"):
             one.encode(dialogue)
 
 
 def test_special_tokens_are_text_in_texts_and_refused_in_conversations(tokenizer: TextTokenizer) -> None:
     ids = tokenizer.encode(Dialogue.plain("x", "<|end|> is a mark")).ids
     assert (ids == tokenizer.end).sum() == 1
-    with pytest.raises(DataError, match=r"^p\.jsonl:3: holds '<\|end\|>', a special token of the chat template"):
+    with pytest.raises(DataError, match=r"^p\.jsonl:3: .*<\|end\|>"):
         tokenizer.encode(Dialogue.pair("p.jsonl:3", "is <|end|> one?", "yes"))
-    with pytest.raises(InputError, match=r"holds '<\|end\|>', a special token of the chat template"):
+    with pytest.raises(InputError, match=r"<\|end\|>"):
         tokenizer.encode_prompt("is <|end|> one?", chat=True)
     assert tokenizer.end not in tokenizer.encode_prompt("is <|end|> one?", chat=False)
     for chat in (True, False):
-        with pytest.raises(InputError, match="not UTF-8"):
+        with pytest.raises(InputError, match="UTF-8"):
             tokenizer.encode_prompt("half \udcff", chat)
 
 
 def test_a_template_that_changes_earlier_messages_is_refused(tokenizer: TextTokenizer) -> None:
     template = "{% for m in messages %}{{ loop.length }}{{ m['content'] }}{% endfor %}"
     changing = TextTokenizer.from_exported({**tokenizer.export(), "chat_template": template})
-    with pytest.raises(DataError, match="x: the tokenizer's chat template changes a message when another one follows"):
+    with pytest.raises(DataError, match=r"^x: .*chat template"):
         changing.encode(PAIR)
 
 
 def test_a_conversation_that_the_template_refuses_is_named(tokenizer: TextTokenizer) -> None:
     template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system role') }}{% endif %}"
     strict = TextTokenizer.from_exported({**tokenizer.export(), "chat_template": template})
-    with pytest.raises(DataError, match=r"rows\.jsonl:7: .* refuses a conversation: No system role"):
+    with pytest.raises(DataError, match=r"rows\.jsonl:7: .*No system role"):
         strict.encode(conversation(SYSTEM, *CONVERSATION[:2]))

@@ -148,9 +148,9 @@ def test_bad_rows_are_refused_counted_and_named(tmp_path: Path, caplog: pytest.L
     assert f"{len(BAD) + 2} rows can't be used" in caplog.text
     assert f"and {len(BAD) + 2 - 5} more" in caplog.text
     path.write_text("{\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"no document can be used .*pairs\.jsonl:1: not JSON"):
+    with pytest.raises(DataError, match=r"pairs\.jsonl:1: not JSON"):
         read_dialogues(path)
-    with pytest.raises(DataError, match=r"settings\.json:1: not a list of rows"):
+    with pytest.raises(DataError, match=r"settings\.json:1: .*list of rows"):
         read_dialogues(tmp_path / "settings.json")
     with pytest.raises(DataError, match="no such file"):
         read_dialogues(tmp_path / "nothing")
@@ -166,7 +166,7 @@ def test_long_values_are_not_repeated_in_errors(tmp_path: Path) -> None:
 def test_files_without_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     (tmp_path / "blank.txt").write_text(" \n\n")
-    with pytest.raises(DataError, match="the files are empty"):
+    with pytest.raises(DataError, match="empty"):
         read_dialogues(tmp_path)
 
 

@@ -106,13 +106,13 @@ def test_a_compressed_manifest_that_expands_without_end_is_refused(folder, tmp_p
     with gzip.open(tmp_path / "bomb.jsonl.gz", "wb", compresslevel=1) as file:
         for _ in range(17):
             file.write(b" " * 2**20)
-    with pytest.raises(DataError, match=r"bomb\.jsonl\.gz:1: a line or a file larger than a manifest's"):
+    with pytest.raises(DataError, match=r"bomb\.jsonl\.gz:1: .*larger"):
         list_corpus(corpus(tmp_path / "bomb.jsonl.gz"))
     with gzip.open(tmp_path / "lines.jsonl.gz", "wb", compresslevel=9) as file:
         for _ in range(70):
             file.write(b" " * 2**20 + b"\n")
     assert (tmp_path / "lines.jsonl.gz").stat().st_size < 2**18
-    with pytest.raises(DataError, match=r"larger than a manifest's \(64 MiB read\)"):
+    with pytest.raises(DataError, match="64 MiB"):
         list_corpus(corpus(tmp_path / "lines.jsonl.gz"))
 
 
@@ -184,7 +184,7 @@ def test_columns_that_are_there_twice_or_hold_no_text(folder, tmp_path):
     texts = arrow.array(["a", "b", "c"])
     table = arrow.Table.from_arrays([audio, texts, texts], names=["audio", "text", "text"])
     pyarrow.parquet.write_table(table, tmp_path / "twice.parquet")
-    with pytest.raises(DataError, match=r"twice\.parquet: several columns 'text'; keep one"):
+    with pytest.raises(DataError, match=r"twice\.parquet: .*'text'; keep one"):
         check_corpus(corpus(tmp_path / "twice.parquet"))
     table = arrow.table({"audio": audio, "text": [b"a", b"\xff", b"c"], "speaker_id": [["x"], None, ["y"]]})
     pyarrow.parquet.write_table(table, tmp_path / "odd.parquet")

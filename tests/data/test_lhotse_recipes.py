@@ -147,10 +147,10 @@ def test_a_download_that_fails_says_where_to_put_the_corpus(tmp_path, data, monk
         raise OSError("Network is unreachable")
 
     monkeypatch.setattr(lhotse.recipes, "download_ami", download)
-    with pytest.raises(DataError, match=rf"ami: the download failed .*unreachable.* into {tmp_path}/data/ami$"):
+    with pytest.raises(DataError, match=rf"ami: .*unreachable.* {tmp_path}/data/ami$"):
         list_corpus(data("ami"))
     assert not list((tmp_path / "manifests").glob("ami/*"))
-    with pytest.raises(DataError, match="the download failed"):  # what is left of it is not taken for a corpus
+    with pytest.raises(DataError, match="download failed"):  # what is left of it is not taken for a corpus
         list_corpus(data("ami"))
 
 
@@ -158,14 +158,14 @@ def test_a_download_that_fails_says_where_to_put_the_corpus(tmp_path, data, monk
 def test_a_recipe_that_fails_leaves_no_manifests(tmp_path, data):
     folder = yesno(tmp_path / "data" / "yesno")
     next(folder.glob("*.wav")).unlink()
-    with pytest.raises(DataError, match=r"data/yesno: Lhotse's recipe yesno failed: AssertionError"):
+    with pytest.raises(DataError, match=r"data/yesno: .*AssertionError"):
         list_corpus(data("yesno"))
     assert [file.name for file in (tmp_path / "manifests" / "yesno").iterdir()] == ["phonate.json"]
 
 
 @pytest.mark.usefixtures("no_download")
 def test_a_corpus_that_lhotse_can_not_download_is_asked_for(tmp_path, data):
-    with pytest.raises(DataError, match=r"data/callhome_english: no such corpus, and Lhotse can't download"):
+    with pytest.raises(DataError, match=r"data/callhome_english: .*can't download"):
         list_corpus(data({"name": "callhome_english", "process_params": {"rttm_dir": "r"}}))
 
 
@@ -188,9 +188,7 @@ def test_arguments_that_a_recipe_does_not_take_are_refused(tmp_path, data, entry
 
 
 def test_download_params_that_the_recipe_does_not_take_are_refused(data):
-    with pytest.raises(
-        InputError, match="download_params: unknown 'mirror'; the recipe accepts target_dir, force_download, url"
-    ):
+    with pytest.raises(InputError, match=r"'mirror'; .*target_dir, force_download, url"):
         list_corpus(data({"name": "yesno", "download_params": {"mirror": "x"}}))
 
 
@@ -231,7 +229,7 @@ def test_manifests_that_someone_else_wrote_are_used(tmp_path, data):
     corpus = yesno(tmp_path / "elsewhere")
     lhotse.recipes.prepare_yesno(corpus, tmp_path / "manifests" / "yesno")
     assert len(list_corpus(data("yesno"))[0]) == 60
-    with pytest.raises(DataError, match="manifests not written by phonate"):
+    with pytest.raises(DataError, match="not written by phonate"):
         list_corpus(data("yesno", force_download=True))
 
 

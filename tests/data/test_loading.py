@@ -183,7 +183,7 @@ def test_a_failing_sample_is_one_line_that_names_it(workers, error, line):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_mistake_in_the_code_keeps_its_type_and_names_the_sample(workers):
     failing = source(Noise(broken="clip-3", error=TypeError("no such thing")), num_workers=workers)
-    with pytest.raises(TypeError, match=r"while sample clip-3 was loaded"):
+    with pytest.raises(TypeError, match="sample clip-3 "):
         list(failing.epoch(0))
     failing.close()
 
@@ -248,7 +248,7 @@ def test_memory_is_pinned_on_request(workers):
 
 
 def test_a_sample_over_max_duration_is_named_before_training_starts():
-    with pytest.raises(DataError, match=r"max_duration: a batch of 2\.00 s .* clip-22 of 2\.70 s"):
+    with pytest.raises(DataError, match=r"max_duration: .*2\.00 s .*clip-22 of 2\.70 s"):
         source(max_frames=20)
 
 

@@ -149,7 +149,7 @@ def test_same_plan_in_another_process_without_torch():
 
 
 def test_a_sample_over_the_cap_is_refused():
-    with pytest.raises(InputError, match="sample 2 alone has 900 frames, over the 800"):
+    with pytest.raises(InputError, match=r"sample 2 .*900 frames.*800"):
         epoch_plan(0, 0, np.array([5, 7, 900]), max_frames=800)
 
 

@@ -88,7 +88,7 @@ def test_cached_features_are_those_of_the_processor(folder):
 def test_a_cache_that_cannot_be_written_is_one_clear_error(folder, tmp_path):
     (tmp_path / "file").write_text("in the way")
     data = corpus(folder).model_copy(update={"cache_dir": str(tmp_path / "file/cache")})
-    with pytest.raises(DataError, match=r"can't write the cache.*data\.cache_dir"):
+    with pytest.raises(DataError, match=r"can't write .*data\.cache_dir"):
         prepare(data)
 
 
@@ -216,7 +216,7 @@ def test_a_flipped_bit_is_never_trained_on(folder, name, keep_time, monkeypatch)
         verified = json.loads((prepared.folder / "verified.json").read_text())
         verified["time"] -= 8 * 24 * 3600
         (prepared.folder / "verified.json").write_text(json.dumps(verified))
-    with pytest.raises(DataError, match=rf"damaged \({name} differs from what was written\); delete this folder"):
+    with pytest.raises(DataError, match=rf"damaged \({name} .*delete this folder"):
         prepare(corpus(folder))
 
 

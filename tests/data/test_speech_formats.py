@@ -57,7 +57,7 @@ def test_two_lists_in_a_folder_are_not_guessed_between(voice):
     for name in ("train.txt", "valid.txt"):
         (voice / name).write_text("wavs/a1.wav|One.\n")
     (voice / "notes.txt").write_text("Recorded at home | with a cold.\n")
-    with pytest.raises(DataError, match=r"several lists of recordings \(train.txt, valid.txt\); give the one"):
+    with pytest.raises(DataError, match=r"\(train\.txt, valid\.txt\)"):
         check_corpus(corpus(voice))
     assert check_corpus(corpus(voice / "valid.txt"))[1].usable == 1
 
@@ -297,7 +297,7 @@ def test_shards_that_cannot_be_read(voice, monkeypatch):
     with pytest.raises(DataError, match=r"a\.parquet: not readable"):
         check_corpus(corpus(voice / "set"))
     pyarrow.parquet.write_table(arrow.table({"text": ["x"]}), shard)
-    with pytest.raises(DataError, match="no column `audio` in it"):
+    with pytest.raises(DataError, match="`audio`"):
         check_corpus(corpus(voice / "set"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[hf\]'"):

@@ -148,9 +148,9 @@ def test_a_clean_target_is_the_recording_that_was_augmented(tone_corpus, tmp_pat
 
 
 def test_a_clean_target_needs_an_augmentation_that_keeps_the_length(tone_corpus, tmp_path):
-    with pytest.raises(InputError, match="transforms must be a DataAugmentation"):
+    with pytest.raises(InputError, match="DataAugmentation"):
         VoiceDataset(tone_corpus, cache_dir=str(tmp_path), clean_target=True)
-    with pytest.raises(InputError, match="time_stretch to None"):
+    with pytest.raises(InputError, match="time_stretch"):
         VoiceDataset(tone_corpus, cache_dir=str(tmp_path), clean_target=True, transforms=DataAugmentation())
 
 

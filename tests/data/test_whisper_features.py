@@ -109,7 +109,7 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
 
 def test_a_model_that_is_not_there_is_one_line():
     pytest.importorskip("faster_whisper")
-    with pytest.raises(InputError, match=r"feature_type whisper: the Whisper model '/nowhere' is not installed"):
+    with pytest.raises(InputError, match=r"feature_type whisper: .*'/nowhere'"):
         _ = features(whisper_model="/nowhere").width
 
 

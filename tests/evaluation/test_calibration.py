@@ -47,11 +47,11 @@ def test_errors_are_equal_where_voices_overlap() -> None:
 @pytest.mark.parametrize("speakers", [{}, {"a": 3}, {"a": 1, "b": 1}])
 def test_too_little_to_calibrate_by(speakers: dict[str, int]) -> None:
     made = {name: [np.eye(256, dtype=np.float32)[i] for i in range(count)] for name, count in speakers.items()}
-    with pytest.raises(DataError, match="two speakers, one of them with two recordings"):
+    with pytest.raises(DataError, match=r"two speakers.*two recordings"):
         calibrate(made)
 
 
 def test_names_that_mean_nothing() -> None:
     first, second = np.eye(256, dtype=np.float32)[:2]
-    with pytest.raises(DataError, match="no more alike"):
+    with pytest.raises(DataError, match="alike"):
         calibrate({"a": [first, second], "b": [first, second]})

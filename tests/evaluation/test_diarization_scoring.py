@@ -236,9 +236,9 @@ def test_recordings_add_up_by_their_seconds():
 
 def test_recordings_that_only_one_side_has():
     reference, hypothesis = {"a": turns((0.0, 1.0, "ann"))}, {"a.Mix-Headset": turns((0.0, 1.0, "x"))}
-    with pytest.raises(InputError, match=r"the hypothesis has a\.Mix-Headset, which the reference does not"):
+    with pytest.raises(InputError, match=r"a\.Mix-Headset"):
         score_recordings(reference, hypothesis)
-    with pytest.raises(InputError, match="no recording to score"):
+    with pytest.raises(InputError, match="no recording"):
         score_recordings(reference, hypothesis, uem={"b": [(0.0, 1.0)]})
     found = score_recordings(reference, {**hypothesis, "quiet": turns((0.0, 2.0, "x"))}, uem={"quiet": [(0.0, 9.0)]})
     assert found.left_out == ["a", "a.Mix-Headset"]

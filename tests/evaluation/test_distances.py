@@ -82,7 +82,7 @@ def test_the_distortion_is_a_difference_of_spectra_in_decibels() -> None:
 def test_without_voice_there_is_no_pitch_and_silence_is_refused() -> None:
     noise = np.random.default_rng(0).standard_normal(RATE).astype(np.float32)
     assert math.isnan(distances(noise, noise, RATE).f0_rmse)
-    with pytest.raises(DataError, match="clip 7 as synthesised: is silent"):
+    with pytest.raises(DataError, match="clip 7 as synthesised: "):
         distances(np.zeros(RATE, dtype=np.float32), noise, RATE, "clip 7")
-    with pytest.raises(DataError, match="clip 7 as recorded"):
+    with pytest.raises(DataError, match="clip 7 as recorded: "):
         distances(noise, np.zeros(0, dtype=np.float32), RATE, "clip 7")

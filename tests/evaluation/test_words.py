@@ -74,7 +74,7 @@ def test_counts_add_up_over_texts() -> None:
     errors = count_word_errors(["the cat sat", "on a mat", "Hmm."], ["the cat", "on the the mat", "well"])
     assert errors == WordErrors(substituted=1, inserted=2, deleted=1, skipped=1, repeated=1, words=6)
     assert errors.rate == pytest.approx(4 / 6)
-    with pytest.raises(ValueError, match="at least one word"):
+    with pytest.raises(ValueError, match="one word"):
         _ = WordErrors().rate
     with pytest.raises(ValueError, match="argument"):
         count_word_errors(["one"], [])

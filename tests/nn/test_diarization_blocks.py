@@ -143,7 +143,7 @@ def test_odds_of_a_speaker_are_those_of_all_classes_with_them() -> None:
 
 def test_powersets_that_make_no_sense_are_refused() -> None:
     """More at once than there are speakers."""
-    with pytest.raises(ValueError, match="from 1 to the number of speakers, 2"):
+    with pytest.raises(ValueError, match="speakers, 2"):
         Powerset(2, 3)
 
 

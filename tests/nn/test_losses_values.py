@@ -212,7 +212,7 @@ def test_shapes_are_never_broadcast(outputs, targets, said):
 
 
 def test_a_mask_of_another_shape_is_refused():
-    with pytest.raises(InputError, match="a mask of"):
+    with pytest.raises(InputError, match="mask"):
         LOSSES.get("mse")()(torch.zeros(2, 7, 5), torch.zeros(2, 7, 5), torch.ones(2, 5, dtype=torch.bool))
 
 

@@ -68,7 +68,7 @@ def test_later_frames_change_nothing_before_the_stated_delay(inputs, lookahead):
 
 
 def test_a_centred_vocoder_is_refused():
-    with pytest.raises(ValueError, match="can't run incrementally"):
+    with pytest.raises(ValueError, match="incrementally"):
         VocoderStream(Vocoder.of(AudioProcessor(), width=32, layers=1))
 
 

@@ -280,7 +280,7 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(monkeypatch: pytest.Mo
         raise OSError("AF_UNIX path too long")
 
     monkeypatch.setattr("phonate.serving.uploads.forkserver.ensure_running", too_long)
-    with pytest.raises(InputError, match=r"AF_UNIX path too long.*TMPDIR"):
+    with pytest.raises(InputError, match="TMPDIR"):
         Decoders(1)
 
 

@@ -84,10 +84,10 @@ def test_openais_client_raises_its_errors(client: openai.OpenAI, speaking: Serve
         speech.create(model="tts-1", voice="", input="x" * 201)
     with pytest.raises(openai.BadRequestError, match="nobody"):
         speech.create(model="tts-1", voice="nobody", input="Hello.")
-    with pytest.raises(openai.NotFoundError, match="no model"):
+    with pytest.raises(openai.NotFoundError):
         speech.create(model="tts-2", voice="", input="Hello.")
     wrong = openai.OpenAI(base_url=f"{speaking.url}/v1", api_key="wrong", max_retries=0)
-    with pytest.raises(openai.AuthenticationError, match="not valid"):
+    with pytest.raises(openai.AuthenticationError):
         wrong.audio.speech.create(model="tts-1", voice="", input="Hello.")
 
 
@@ -218,9 +218,9 @@ def test_an_address_in_use_is_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=rf"--port {port}: can't listen there"):
+        with pytest.raises(InputError, match=f"--port {port}: can't listen"):
             _listening("127.0.0.1", port)
-    with pytest.raises(InputError, match="can't listen there"):
+    with pytest.raises(InputError, match="can't listen"):
         _listening("127.0.0.1", 70_000)
 
 

@@ -155,7 +155,7 @@ def test_openais_client_sends_ssml(client: TestClient) -> None:
         assert (len(long) - len(short)) / 22050 == pytest.approx(1.5, abs=0.02)
         plain = soundfile.read(io.BytesIO(speech.create(input="Yes.\n\nNo.", **asked).content))[0]
         assert len(plain) < len(sound(client.post("/v1/audio/speech", json={**SAID, "input": "Yes.\n\nNo."})))
-        with pytest.raises(openai.BadRequestError, match="line 1: <brake> is not understood"):
+        with pytest.raises(openai.BadRequestError, match="line 1: <brake>"):
             speech.create(input="<speak>One <brake/></speak>", **asked)
         more = {"timestamp_granularities": ["word"]}
         with speech.with_streaming_response.create(

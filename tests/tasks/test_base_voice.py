@@ -357,7 +357,7 @@ def test_it_is_evaluated_into_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_unknown_base_is_refused() -> None:
-    with pytest.raises(InputError, match="base/singer: no such run or checkpoint"):
+    with pytest.raises(InputError, match="base/singer: no such"):
         resolve_checkpoint("base/singer")
 
 
@@ -376,7 +376,7 @@ def test_python_follows_ssml_wherever_it_speaks() -> None:
     assert len(streamed) == len(said)
     assert not streamed[: voice.sample_rate // 2].any()
     assert [len(one) for one in voice.speak([document, "Hello."])] == [len(said), len(voice.speak("Hello."))]
-    with pytest.raises(InputError, match="one <speak> element"):
+    with pytest.raises(InputError, match="<speak>"):
         voice.speak("Wait <break time='1s'/> here.")
 
 

@@ -183,7 +183,7 @@ def test_the_names_of_fine_tuning_scripts(folder: Path, anna: Path) -> None:
     with anna.open("rb") as file:
         np.testing.assert_array_equal(higgs.generate_speech(file, "hello"), by_path)
     np.testing.assert_array_equal(higgs.generate_speech(target_text="hello", speaker_name="anna"), by_path)
-    with pytest.raises(InputError, match="'cleo' has no recording"):
+    with pytest.raises(InputError, match="'cleo'"):
         higgs.generate_speech(target_text="hello", speaker_name="cleo")
 
 
@@ -288,7 +288,7 @@ def test_mistakes_are_one_line(
 def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         phonate.load(tmp_path, "cloning")
-    with pytest.raises(InputError, match="vocoder: the task cloning has no use"):
+    with pytest.raises(InputError, match="vocoder: the task cloning"):
         phonate.load(folder / "merged", vocoder="griffin_lim")
     other = tmp_path / "other"
     shutil.copytree(folder / "merged", other)

@@ -93,7 +93,7 @@ def test_a_curriculum_rises_along_half_a_cosine() -> None:
 
 
 def test_a_consistency_term_is_refused_with_its_reason() -> None:
-    with pytest.raises(InputError, match="consistency: there is no such term"):
+    with pytest.raises(InputError, match="consistency: "):
         CloningLoss(weights={"consistency": 0.05})
 
 

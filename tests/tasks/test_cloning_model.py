@@ -238,7 +238,7 @@ def test_codebooks_without_room_for_begin_and_end_are_refused(folder: Path, tmp_
     shutil.copytree(folder, tmp_path / "model")
     config = json.loads((tmp_path / "model/config.json").read_text())
     (tmp_path / "model/config.json").write_text(json.dumps(config | {"codebook_size": 1024}))
-    with pytest.raises(InputError, match=r"model: codebook_size 1024 in its config.json has no room .* is 1026$"):
+    with pytest.raises(InputError, match=r"codebook_size 1024 in .*config\.json.* 1026$"):
         load_base(str(tmp_path / "model"))
 
 
@@ -249,7 +249,7 @@ def test_the_text_head_is_kept_and_its_loss_is_an_error(folder: Path, tmp_path: 
     lost: Any = HiggsAudioV2ForConditionalGeneration.from_pretrained(folder)  # what transformers does unasked
     assert lost.text_lm_head is None
     lost.save_pretrained(tmp_path / "lost")
-    with pytest.raises(InputError, match=r"lost: its files have no text_lm_head.weight.* set model.text_head to false"):
+    with pytest.raises(InputError, match=r"lost: .*text_lm_head\.weight.*set model\.text_head to false"):
         load_base(str(tmp_path / "lost"), text_head=True)
     without = load_base(str(tmp_path / "lost"))
     batch = make_batch(base.config)
@@ -289,7 +289,7 @@ def test_damaged_folders_are_one_line(folder: Path, tmp_path: Path, change: Any,
 
 
 def test_without_a_network_a_hub_name_is_one_line() -> None:
-    with pytest.raises(InputError, match=r"^model\.name: no/such-model: the model can't be loaded") as caught:
+    with pytest.raises(InputError, match=r"^model\.name: no/such-model: ") as caught:
         load_base("no/such-model")
     assert "\n" not in str(caught.value)
 
@@ -405,7 +405,7 @@ def test_other_networks_of_the_release_are_refused(folder: Path, changes: dict[s
 
 
 def test_an_unknown_weight_of_the_release_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^audio_attn\.weight: no weight of Higgs Audio v2 has this name"):
+    with pytest.raises(InputError, match=r"^audio_attn\.weight: "):
         loading.converted_weights({"audio_attn.weight": torch.ones(1)})
 
 
@@ -479,7 +479,7 @@ def test_a_pattern_that_matches_nothing_is_an_error(base: Any, targets: tuple[st
 
 def test_a_module_to_save_is_never_two_heads(folder: Path) -> None:
     """peft would take lm_head for both of them."""
-    with pytest.raises(InputError, match=r"ends in lm_head; did you mean audio_lm_head or text_lm_head\?"):
+    with pytest.raises(InputError, match=r"lm_head; did you mean audio_lm_head or text_lm_head\?"):
         load_network(network_settings(folder, lora=CloningLoRA(modules_to_save=("lm_head",))), CPU)
     lora = CloningLoRA(rank=2, modules_to_save=("audio_decoder_proj.audio_lm_head",))
     made = load_network(network_settings(folder, lora=lora, dtype="bf16"), CPU)
@@ -491,9 +491,9 @@ def test_a_module_to_save_is_never_two_heads(folder: Path) -> None:
 
 
 def test_modes_and_targets_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="mode custom needs targets"):
+    with pytest.raises(InputError, match=r"custom .*targets"):
         CloningLoRA(mode="custom")
-    with pytest.raises(InputError, match="targets belong to mode custom; this is mode comprehensive"):
+    with pytest.raises(InputError, match=r"targets .*comprehensive"):
         CloningLoRA(targets=("q_proj",))
 
 

@@ -179,7 +179,7 @@ def test_another_models_tokenizer_is_refused() -> None:
     from phonate.data.dialogues import Dialogue
 
     other = TextTokenizer.train([Dialogue.plain("one", "some text")], 300)
-    with pytest.raises(InputError, match=r"no token <\|begin_of_text\|>; a model of Higgs Audio v2 is expected"):
+    with pytest.raises(InputError, match=r"<\|begin_of_text\|>"):
         CloningTokenizer(other)
 
 

@@ -131,7 +131,7 @@ def test_a_resumed_run_is_the_same_run(two_voices: Path, teacher: Path, tmp_path
 
 def test_a_teacher_that_does_not_fit_is_refused(two_voices: Path, teacher: Path, tmp_path: Path) -> None:
     from_teacher = {"data.distil_from": str(teacher)}
-    with pytest.raises(InputError, match=r"data\.distil_from: .* has other mels"):
+    with pytest.raises(InputError, match=r"data\.distil_from: .*other mels"):
         samples(two_voices, **from_teacher, **{"data.audio.hop_length": 128})
     with pytest.raises(InputError, match=r"data\.distil_from: .*nowhere"):
         samples(two_voices, **{"data.distil_from": str(tmp_path / "nowhere")})
@@ -139,7 +139,7 @@ def test_a_teacher_that_does_not_fit_is_refused(two_voices: Path, teacher: Path,
     for name, source in (("carl", "anna"), ("ben", "ben")):
         (tmp_path / "others" / name).symlink_to(two_voices / "voices" / source)
     more = {"data.path": str(tmp_path / "others"), "data.target": "carl"}
-    with pytest.raises(InputError, match=r"data\.distil_from: .* does not convert to the target 'carl'; .*anna"):
+    with pytest.raises(InputError, match=r"data\.distil_from: .*'carl'.*anna"):
         samples(two_voices, **from_teacher, **more)
 
 

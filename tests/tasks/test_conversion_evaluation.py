@@ -51,7 +51,7 @@ def test_as_many_speakers_as_there_are_are_converted() -> None:
 
 
 def test_a_corpus_that_can_not_be_judged_on_is_refused() -> None:
-    with pytest.raises(InputError, match="no clip of the target 'anna'"):
+    with pytest.raises(InputError, match=r"no clip of .*'anna'"):
         _divided(NamedTarget(), clips(("ben", 3)))
     with pytest.raises(InputError, match="only 'anna'"):
         _divided(NamedTarget(), clips(("anna", 3)))
@@ -169,7 +169,7 @@ def test_a_converter_that_makes_silence_is_scored_and_a_silent_recording_refused
     source = Source(Clip("b0", "ben", "", np.ones(2000, np.float32)), own=[judges.profiles["ben"]])
     metrics = metrics_of(judges, np.zeros(2000, np.float32), source, "some words")
     assert (metrics["closer"], metrics["first"], metrics["cer"], metrics["mos"]) == (0.0, 0.0, 1.0, 1.0)
-    with pytest.raises(DataError, match="b1: no words were recognised"):
+    with pytest.raises(DataError, match="b1: no words"):
         reference(judges, Clip("b1", "ben", "...", np.zeros(2000, np.float32)))
 
 
@@ -202,7 +202,7 @@ def test_references_too_short_for_the_speech_are_refused_counted_and_named(caplo
     assert texts[1:] == ["chapter 29", "Chapter 29."]
     assert refused == 1
     assert "1 recordings can't be judged by their words, and are left out: cut: its transcript" in caplog.text
-    with pytest.raises(DataError, match=r"no clip .* has words to compare with; the first: cut"):
+    with pytest.raises(DataError, match="the first: cut"):
         _with_references(CutShort(), sources[:1])
 
 

@@ -223,7 +223,7 @@ def test_a_previewed_mel_is_converted_in_order(converter, sound):
 
 
 def test_a_centred_vocoder_is_refused_with_the_command_that_trains_another(runs, sound):
-    with pytest.raises(InputError, match=r"causal vocoder.*model.lookahead=1"):
+    with pytest.raises(InputError, match=r"causal vocoder.*model\.lookahead=1"):
         Converter.load(runs / "live", runs / "centred").live()
     offline = Converter.load(runs / "live", runs / "centred").convert(sound)
     assert len(offline) == len(sound) // 256 * 256
@@ -231,7 +231,7 @@ def test_a_centred_vocoder_is_refused_with_the_command_that_trains_another(runs,
 
 def test_a_stream_without_a_pitch_is_refused(tone_corpus):
     recipe = resolve("conversion-live", {"data.path": str(tone_corpus), "data.prosody": False})
-    with pytest.raises(InputError, match="needs the pitch"):
+    with pytest.raises(InputError, match="pitch"):
         ConversionTask(recipe.recipe)
 
 

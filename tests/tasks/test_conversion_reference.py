@@ -175,17 +175,17 @@ def test_a_reference_is_a_file_a_folder_samples_or_a_list_of_them(converter: Con
 def test_what_can_not_be_a_reference_is_refused(converter: Converter, corpus: Path, tmp_path: Path) -> None:
     unseen, _ = speakers_of(corpus)
     speech = read_audio(sorted(unseen.iterdir())[0], RATE)[0]
-    with pytest.raises(DataError, match=r"the reference is 2\.0 s long, under 3 s"):
+    with pytest.raises(DataError, match=r"2\.0 s .*3 s"):
         converter.reference(speech[: 2 * RATE])
-    with pytest.raises(DataError, match="nobody speaks in the reference"):
+    with pytest.raises(DataError, match="nobody speaks"):
         converter.reference(0.01 * np.random.default_rng(0).standard_normal(4 * RATE).astype(np.float32))
-    with pytest.raises(InputError, match="holds no recordings"):
+    with pytest.raises(InputError, match="no recordings"):
         converter.reference(tmp_path)
-    with pytest.raises(InputError, match="needs recordings of the voice to convert to"):
+    with pytest.raises(InputError, match="recordings of the voice"):
         converter.convert(speech)
-    with pytest.raises(InputError, match="needs recordings of the voice to convert to"):
+    with pytest.raises(InputError, match="recordings of the voice"):
         converter.convert(speech, "1998")
-    with pytest.raises(InputError, match="reads a whole recording at once"):
+    with pytest.raises(InputError, match="whole recording"):
         converter.live(converter.reference(unseen))
 
 
@@ -252,7 +252,7 @@ def test_speakers_without_other_speech_are_left_out(
     alone = tmp_path / "alone"
     (alone / "voices").mkdir(parents=True)
     shutil.move(str(voices / "brief"), alone / "voices" / "brief")
-    with pytest.raises(DataError, match="give several recordings of each speaker, or longer ones"):
+    with pytest.raises(DataError, match="several recordings of each speaker"):
         task(alone, **{"data.validation": 0.0}).dataset("train")
 
 
@@ -268,7 +268,7 @@ def test_padding_of_a_batch_changes_nothing() -> None:
     torch.testing.assert_close(longer[:, :30], alone, atol=1e-5, rtol=1e-4)
     other = model(**{**parts, "reference": torch.randn(1, 30, 6)})
     assert (other - alone).abs().mean() > 1e-3
-    with pytest.raises(ValueError, match="reads 6 reference features of each frame: reference is needed"):
+    with pytest.raises(ValueError, match="reference is needed"):
         model(parts["features"], prosody=parts["prosody"])
 
 
@@ -324,5 +324,5 @@ def test_voices_are_given_by_some_clips_and_compared_with_others() -> None:
     assert {pair.wanted.name for pair in pairs if pair.source.clip.speaker == "ben"} == {"anna", "cleo"}
     assert all(pair.wanted.name != pair.source.clip.speaker for pair in pairs)
     assert len({pair.id for pair in pairs}) == len(pairs)
-    with pytest.raises(InputError, match="needs two speakers with 4 clips or more"):
+    with pytest.raises(InputError, match="two speakers with 4 clips"):
         _divided(AnyVoice(), clips(("anna", 9), ("ben", 3)))

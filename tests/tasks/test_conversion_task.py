@@ -127,7 +127,7 @@ def test_the_packaged_vocoder_is_left_out_where_it_does_not_fit(
     assert resolve(trained.run.path).recipe.data.vocoder is None
     assert "base/vocoder has other features (data.audio), so Griffin-Lim is used" in caplog.text
     assert Converter.load(trained.run.path).render.name == "Griffin-Lim"
-    with pytest.raises(InputError, match=r"data\.vocoder: base/vocoder: this vocoder was trained on features"):
+    with pytest.raises(InputError, match=r"data\.vocoder: base/vocoder: .*features"):
         train("conversion", {**changes, "data.vocoder": "base/vocoder"}, output=tmp_path / "asked")
     assert not (tmp_path / "asked").exists()
 
@@ -226,7 +226,7 @@ def test_a_model_refuses_features_it_was_not_trained_on(run: Path, monkeypatch: 
     from phonate.audio import processor
 
     monkeypatch.setattr(processor, "_VERSION", 999)
-    with pytest.raises(CheckpointError, match="was trained on features"):
+    with pytest.raises(CheckpointError, match="features"):
         Converter.load(run)
 
 
@@ -346,7 +346,7 @@ def test_a_run_does_not_go_on_with_other_speakers(run: Path, corpus: Path, tmp_p
     for new, old in (("anna", "anna"), ("carl", "ben")):
         shutil.copytree(corpus / "voices" / old, tmp_path / "voices" / new)
     changed = settings(corpus, **{"data.path": str(tmp_path / "voices"), "training.max_steps": 31})
-    with pytest.raises(InputError, match=r"same speakers \(new: carl, missing: ben\) \(changed: data.path .*init_from"):
+    with pytest.raises(InputError, match=r"new: carl, missing: ben.*data\.path .*init_from"):
         train("conversion", changed, output=tmp_path / "run", resume="auto")
 
 
@@ -357,5 +357,5 @@ def test_absolute_positions_are_used_as_far_as_they_were_trained(corpus: Path, t
     converter = Converter.load(trained.run.path)
     converted = converter.convert(corpus / "unseen.flac")
     assert len(converted) > 5 * 40 * 256
-    with pytest.raises(InputError, match=r"data\.crop_frames: 41 frames are more than"):
+    with pytest.raises(InputError, match=r"data\.crop_frames: 41 frames"):
         task(corpus, **{**sinusoidal, "data.crop_frames": 41})

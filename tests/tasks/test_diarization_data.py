@@ -338,7 +338,7 @@ def test_official_validation_speakers_who_are_in_training_are_no_strangers(tmp_p
     corpus = Corpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
     assert corpus.simulators["validation"].bank.speakers == ["e", "f"]
     few = data(path=str(tmp_path / "clips"), simulation={"speakers": [3, 3]})
-    with pytest.raises(DataError, match="there are 2 in the official validation split"):
+    with pytest.raises(DataError, match="2 in the official validation split"):
         samples(few)
 
 
@@ -423,7 +423,7 @@ def test_a_data_set_reaches_workers_that_are_started_anew(tmp_path: Path, data: 
 
 def test_too_few_speakers_for_two_splits_are_one_clear_line(tmp_path: Path, data: Any) -> None:
     settings = data(path=str(speakers(tmp_path / "clips", "abc")), simulation={"speakers": [2, 2]})
-    with pytest.raises(DataError, match=r"need at least 2 in each split; there are 1 in training, besides 2"):
+    with pytest.raises(DataError, match=r"at least 2 .*1 in training.* 2 "):
         samples(settings)
     assert len(samples(settings.model_copy(update={"validation": 0.0})).ids) == 1000
 
@@ -558,12 +558,12 @@ def test_a_corpus_without_speakers_is_an_error(tmp_path: Path, data: Any) -> Non
     soundfile.write(folder / "quiet.wav", 0.01 * np.random.default_rng(0).standard_normal(5 * RATE), RATE)
     (folder / "all.rttm").write_text("")
     write_uem(folder / "all.uem", {"quiet": [(0.0, 5.0)]})
-    with pytest.raises(DataError, match="no recording has speaker labels"):
+    with pytest.raises(DataError, match="speaker labels"):
         Corpus(data(path=str(folder)))
 
 
 def test_no_corpus_at_all_is_an_error(data: Any) -> None:
-    with pytest.raises(DataError, match=r"set data\.path or data\.simulation\.path"):
+    with pytest.raises(DataError, match=r"data\.path or data\.simulation\.path"):
         Corpus(data())
 
 
@@ -608,7 +608,7 @@ def test_a_collator_of_ones_own_is_named_by_the_recipe(tmp_path: Path, data: Any
 def test_mistakes_in_a_recipe_have_file_and_line(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("task: diarization\ndata:\n  path: x\n  simulation:\n    speakers: [4, 2]\n")
-    with pytest.raises(InputError, match=r"mine\.yaml:5:\d+ data\.simulation.*minimum, maximum"):
+    with pytest.raises(InputError, match=r"mine\.yaml:5:\d+ data\.simulation"):
         resolve(str(recipe))
 
 
@@ -649,5 +649,5 @@ def test_the_collator_takes_cuts_of_lhotse(tmp_path: Path, data: Any) -> None:
     assert (batch["speakers"] == -1).all()
     cut = next(iter(cuts))
     cut.supervisions[0].speaker = None
-    with pytest.raises(DataError, match=r"has no speaker; fill it in"):
+    with pytest.raises(DataError, match="speaker; fill it in"):
         Exported()([cut])

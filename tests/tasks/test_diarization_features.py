@@ -199,7 +199,7 @@ def test_a_model_is_trained_on_whisper_features_by_workers(folder: Path, tmp_pat
     found = diarizer.diarize(folder / "meetings" / "m0.wav")
     assert found.seconds == pytest.approx(6.0)
     assert found.frames_per_second == 10.0
-    with pytest.raises(InputError, match="its features, whisper, depend on later samples"):
+    with pytest.raises(InputError, match="whisper"):
         list(diarizer.stream([np.zeros(16000, dtype=np.float32)]))
 
 

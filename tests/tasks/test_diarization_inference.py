@@ -150,7 +150,7 @@ def test_what_a_model_confuses_is_put_right_by_the_voices(known, monkeypatch):
     confused = score(truth, known.decode(analysis, settings=plain).turns)
     assert confused.der > 0.1
     assert score(truth, known.decode(analysis, settings=compared).turns).der < 0.5 * confused.der
-    with pytest.raises(ValueError, match="without reassignment_margin"):
+    with pytest.raises(ValueError, match="reassignment_margin"):
         known.decode(known.analyse(waveform), settings=compared)
 
 
@@ -185,7 +185,7 @@ def test_one_window_needs_no_voices(known, monkeypatch):
 def test_silence_and_hardly_any_sound():
     found = diarizer(decoding="{threshold: 0.99}").diarize(np.zeros(10 * RATE, dtype=np.float32))
     assert (found.turns, found.speakers, found.rttm("m")) == ([], [], "")
-    with pytest.raises(DataError, match="shorter than one frame"):
+    with pytest.raises(DataError, match="one frame"):
         diarizer().diarize(np.zeros(10, dtype=np.float32))
 
 
@@ -261,7 +261,7 @@ def test_turns_of_a_stream_end_with_the_recording():
 
 
 def test_a_model_that_looks_ahead_refuses_a_stream():
-    with pytest.raises(InputError, match="uses later frames"):
+    with pytest.raises(InputError, match="later frames"):
         list(diarizer().stream([np.zeros(RATE, dtype=np.float32)]))
 
 
@@ -297,11 +297,11 @@ def test_windows_of_a_powerset_model_are_smoothed_and_others_refused():
     assert [one.shape for one in smooth] == [one.shape for one in plain]
     assert np.abs(np.diff(smooth, axis=1)).mean() < 0.5 * np.abs(np.diff(plain, axis=1)).mean()
     assert own.diarize(sound).seconds == 12.0
-    with pytest.raises(InputError, match=r"model\.decoding\.smoothing: only label_type powerset"):
+    with pytest.raises(InputError, match=r"model\.decoding\.smoothing: .*powerset"):
         diarizer(label_type="multilabel", decoding="{smoothing: {}}")
 
 
 def test_a_stream_is_not_smoothed():
     own = diarizer(CAUSAL, label_type="powerset", chunk=60.0, decoding="{smoothing: {}}")
-    with pytest.raises(InputError, match=r"needs later frames; set model\.decoding\.smoothing: null"):
+    with pytest.raises(InputError, match=r"set model\.decoding\.smoothing: null"):
         list(own.stream([np.zeros(RATE, dtype=np.float32)]))

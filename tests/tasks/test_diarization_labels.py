@@ -131,11 +131,11 @@ def test_what_can_be_trained_and_what_is_refused() -> None:
         for main in losses:
             DiarizationLoss(LossSettings(main=main), label_type)  # type: ignore[arg-type]
     for label_type in ("multilabel", "arrival", "attractors"):
-        with pytest.raises(InputError, match=f"cross_entropy needs one class per frame.*{label_type}"):
+        with pytest.raises(InputError, match=f"cross_entropy .*{label_type}"):
             DiarizationLoss(LossSettings(main="cross_entropy"), label_type)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="bce_with_logits needs independent labels"):
+    with pytest.raises(InputError, match="bce_with_logits "):
         DiarizationLoss(LossSettings(main="bce_with_logits"), "powerset")
-    with pytest.raises(InputError, match="no classes to smooth"):
+    with pytest.raises(InputError, match="smooth"):
         DiarizationLoss(LossSettings(main="focal", label_smoothing=0.1), "multilabel")
 
 
@@ -358,11 +358,11 @@ def test_contrastive_compares_halves_of_what_somebody_says_alone() -> None:
 def test_custom_labels_of_other_shapes_are_refused() -> None:
     """And a batch without them."""
     trained = Trained("custom")
-    with pytest.raises(InputError, match=r"must be classes \(B, T\)"):
+    with pytest.raises(InputError, match=r"\(B, T\)"):
         trained.terms(batch_of(custom_classes=False))
     batch = batch_of()
     del batch["labels"]
-    with pytest.raises(InputError, match=r"data\.collator must add them"):
+    with pytest.raises(InputError, match=r"data\.collator"):
         trained.terms(batch)
     with pytest.raises(InputError, match="num_classes"):
         build_labels("custom", settings("binary"), True)
@@ -378,11 +378,11 @@ def test_custom_labels_of_minus_100_are_not_learnt() -> None:
 
 def test_numbers_that_do_not_fit_are_refused() -> None:
     """Classes that the label type does not have; and settings."""
-    with pytest.raises(InputError, match="label_type powerset has 7 scores per frame"):
+    with pytest.raises(InputError, match=r"powerset .*7 "):
         build_labels("powerset", settings("custom"), True)
-    with pytest.raises(InputError, match="must not be above num_speakers"):
+    with pytest.raises(InputError, match="num_speakers"):
         settings("powerset", max_simultaneous=5)
-    with pytest.raises(InputError, match=r"upsampling 3 must divide front_end\.subsampling 10"):
+    with pytest.raises(InputError, match=r"upsampling 3 .*front_end\.subsampling 10"):
         settings("multilabel", upsampling=3)
 
 

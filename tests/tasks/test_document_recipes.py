@@ -99,7 +99,7 @@ def test_the_documents_sections_imply_the_task(folder: Path) -> None:
     (folder / "whole.yaml").write_text(MODEL + DATA + MINIMAL)
     assert resolve(folder / "whole.yaml").recipe.task == "diarization"
     assert resolve(folder / "minimal.yaml", ["datasets=[{name: ami}]"]).recipe.task == "diarization"
-    with pytest.raises(RecipeError, match="no task; write task: with one of"):
+    with pytest.raises(RecipeError, match="write task:"):
         resolve(folder / "minimal.yaml")
     (folder / "search.yaml").write_text("data: {path: pairs.tsv}\ntraining: {eval_knobs: {beam_width: 8}}\n")
     assert resolve(folder / "search.yaml").recipe.task == "sequence"

@@ -225,5 +225,5 @@ def test_mistakes_are_one_line(values: dict[str, Any], message: str) -> None:
 
 
 def test_what_does_not_fit_together_is_one_line() -> None:
-    with pytest.raises(InputError, match="width 500 can't be divided among 8 heads"):
+    with pytest.raises(InputError, match=r"500 .*8 heads"):
         EnglishTrainingConfig(hidden_dim=500).recipe()

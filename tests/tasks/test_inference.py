@@ -147,7 +147,7 @@ def test_arrays_and_files_are_the_same_audio(conversion: Path, clips: list[Path]
             converter.convert(wrong)
     with pytest.raises(DataError, match="NaN"):
         converter.convert(np.full(4000, np.nan, np.float32))
-    with pytest.raises(InputError, match="its own sample rate"):
+    with pytest.raises(InputError, match="sample rate"):
         converter.convert(clips[0], sample_rate=16000)
 
 
@@ -176,7 +176,7 @@ def test_spoken_batches_are_the_texts_one_by_one(speech: Path, vocoder: Path) ->
     together = synthesiser.speak(texts, "cleo")
     for text, waveform in zip(texts, together, strict=True):
         np.testing.assert_allclose(waveform, synthesiser.speak(text, "cleo"), atol=1e-5)
-    with pytest.raises(InputError, match=r"text 2 of 2: nothing of this text can be spoken"):
+    with pytest.raises(InputError, match="text 2 of 2: "):
         synthesiser.speak(["One.", "***"])
 
 
@@ -224,13 +224,13 @@ def test_a_run_is_loaded_by_what_it_is(conversion: Path, vocoder: Path) -> None:
     assert model.sample_rate == RATE
     assert set(model.inference_metadata["voices"]) == {"anna", "ben", "cleo"}
     assert isinstance(phonate.load(best_or_latest(vocoder)), phonate.NeuralVocoder)
-    with pytest.raises(CheckpointError, match="a model of the task conversion, not of speech"):
+    with pytest.raises(CheckpointError, match="conversion, not of speech"):
         phonate.load(conversion, "speech")
     with pytest.raises(InputError, match="did you mean speech"):
         phonate.load(conversion, "speach")
-    with pytest.raises(InputError, match="--vocoder: the task vocoder has no use for it"):
+    with pytest.raises(InputError, match="--vocoder: the task vocoder "):
         phonate.load(vocoder, vocoder="griffin_lim")
-    with pytest.raises(InputError, match="unknown device 'tpu'"):
+    with pytest.raises(InputError, match="'tpu'"):
         phonate.load(conversion, device="tpu")
 
 

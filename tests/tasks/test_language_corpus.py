@@ -61,7 +61,7 @@ def test_dialogues_with_audio_are_refused_counted_and_named(tmp_path: Path, capl
     assert "1 rows can't be used" in caplog.text
     assert "rows.json:1: message 1 holds audio (wavs/one.flac)" in caplog.text
     path.write_text(json.dumps(rows[:1]), encoding="utf-8")
-    with pytest.raises(DataError, match=r"nothing to train on; rows\.json:1: message 1 holds audio"):
+    with pytest.raises(DataError, match=r"rows\.json:1: message 1 .*audio"):
         task_of(path, **{"data.validation": 0.0}).dataset("train")
 
 
@@ -169,9 +169,9 @@ def test_logits_are_computed_where_there_are_labels_and_nowhere_else(texts: tupl
 def test_batches_are_limited_in_tokens(texts: tuple[Path, Path], tmp_path: Path) -> None:
     changes = {"data.packing": False, "training.max_length": 80, "training.max_steps": 2}
     train("language", settings(texts[0], **changes), output=tmp_path / "run")
-    with pytest.raises(InputError, match=r"training\.max_length: a batch of 8 can't hold sample lines\.txt:\d+ of"):
+    with pytest.raises(InputError, match=r"training\.max_length: .*8 .*lines\.txt:\d+"):
         train("language", settings(texts[0], **{**changes, "training.max_length": 8}), output=tmp_path / "short")
-    with pytest.raises(InputError, match=r"training\.max_duration: .* use training\.max_length"):
+    with pytest.raises(InputError, match=r"training\.max_duration: .*training\.max_length"):
         train("language", settings(texts[0], **{"training.max_duration": 80}), output=tmp_path / "seconds")
     both = {"training.max_duration": 80, "training.max_length": 80}
     with pytest.raises(InputError, match="both limit batches"):

@@ -143,7 +143,7 @@ def test_resumed_adapters_are_the_undisturbed_ones(adapted: Path, folder: Path, 
 def test_other_texts_do_not_go_on_with_a_tokenizer(run: Path, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
-    with pytest.raises(InputError, match=r"same tokenizer .*changed: data\.path"):
+    with pytest.raises(InputError, match=r"tokenizer .*changed: data\.path"):
         train("language", settings(folder / "pairs.jsonl"), output=tmp_path / "run", resume="auto")
 
 
@@ -274,7 +274,7 @@ def test_a_merge_that_changes_the_model_writes_nothing(adapted: Path, tmp_path: 
         return found
 
     monkeypatch.setattr("phonate.nn.pretrained.adapters.merge_adapters", wrong)
-    with pytest.raises(CheckpointError, match=r"logits differ by .* nothing was written"):
+    with pytest.raises(CheckpointError, match="logits differ"):
         export.merge(MergeRequest(best_or_latest(adapted), tmp_path / "merged"))
     assert not list(tmp_path.iterdir())
 
@@ -324,7 +324,7 @@ def test_adapters_load_and_answer_the_same_and_only_on_their_base(adapted: Path,
     tensors = load_file(path)
     save_file({**tensors, "model.norm.weight": tensors["model.norm.weight"] + 1.0}, path, metadata={"format": "pt"})
     try:
-        with pytest.raises(CheckpointError, match="belongs to other weights"):
+        with pytest.raises(CheckpointError, match="other weights"):
             Generator.load(adapted)
     finally:
         path.write_bytes(before)
@@ -485,7 +485,7 @@ def test_a_file_that_lacks_weights_is_refused(folder: Path, tmp_path: Path) -> N
     tensors = load_file(tmp_path / "base/model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, tmp_path / "base/model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(InputError, match=r"lacks 1 weights, such as model\.layers\.1\.mlp\.up_proj\.weight"):
+    with pytest.raises(InputError, match=r"1 weights, such as model\.layers\.1\.mlp\.up_proj\.weight"):
         task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
@@ -528,7 +528,7 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path, tmp_path: Path) -
 
     config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=320, n_positions=64, bos_token_id=0, eos_token_id=0)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
-    with pytest.raises(InputError, match=r"no tokenizer \(tokenizer\.json\)"):
+    with pytest.raises(InputError, match=r"tokenizer\.json"):
         task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
@@ -536,13 +536,13 @@ def test_pickled_weights_are_refused(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "base", tmp_path / "base")
     torch.save(load_file(tmp_path / "base/model.safetensors"), tmp_path / "base/pytorch_model.bin")
     (tmp_path / "base/model.safetensors").unlink()
-    with pytest.raises(InputError, match="the model can't be loaded"):
+    with pytest.raises(InputError, match="can't be loaded"):
         task_of(folder / "lines.txt", **{"model.name": str(tmp_path / "base")}).model(torch.device("cpu"))
 
 
 def test_without_the_packages_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"package transformers; pip install 'phonate\[language\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[language\]'"):
         require("transformers")
     with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[qlora\]'"):
         require("bitsandbytes")

@@ -303,7 +303,7 @@ def test_evaluation_stands_beside_what_never_listened(learnt: Path, folder: Path
     assert found.notes["trained_on"] == 0
     assert write_report(learnt).read_text(encoding="utf-8").count("<audio") == 4
     assert evaluate(learnt, str(folder / "words")).notes["trained_on"] == 16
-    with pytest.raises(InputError, match="--vocoder: the task recognition has no use for it"):
+    with pytest.raises(InputError, match="--vocoder: the task recognition "):
         evaluate(learnt, vocoder="runs/vocoder")
 
 
@@ -335,7 +335,7 @@ def test_whole_speakers_are_kept_for_validation_where_that_is_asked_for(folder: 
     assert speakers("validation", **by_speaker, **official) == speakers("validation", **official)
     assert speakers("train", **by_speaker, **official) == speakers("train", **official)
     changes["data.path"] = str(tmp_path / "words" / "speaker0")
-    with pytest.raises(DataError, match="there is only one speaker"):
+    with pytest.raises(DataError, match="only one speaker"):
         speakers("train", **by_speaker)
 
 
@@ -347,7 +347,7 @@ def test_a_run_of_one_recording_says_what_it_can_be_judged_by(
         shutil.copy(folder / "words" / f"02{suffix}", tmp_path / "one")
     changes = {"data.path": str(tmp_path / "one"), "training.max_steps": 2}
     train("recognition", settings(folder, **changes), output=tmp_path / "run")
-    with pytest.raises(InputError, match="no validation recordings"):
+    with pytest.raises(InputError, match="no validation"):
         evaluate(tmp_path / "run")
     strange = tmp_path / "strange"
     strange.mkdir()
@@ -365,7 +365,7 @@ def test_previews_are_pictures_of_what_is_heard(task: RecognitionTask) -> None:
 
 
 def test_what_does_not_fit_is_refused(run: Path, folder: Path, tone_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"same features .*data.audio.preemphasis"):
+    with pytest.raises(InputError, match=r"features .*data\.audio\.preemphasis"):
         train("recognition", settings(folder, **{"data.audio.preemphasis": 0.0}), output=run, resume="auto")
     with pytest.raises(DataError, match="no text"):
         train("recognition", settings(folder, **{"data.path": str(tone_corpus)}), output=tmp_path / "run")

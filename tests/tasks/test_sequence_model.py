@@ -140,9 +140,9 @@ def test_the_target_sees_the_source_and_gradients_reach_it() -> None:
 
 
 def test_num_classes_is_what_the_rows_have() -> None:
-    with pytest.raises(InputError, match=r"model.encoder.num_classes is 7, but there are 5 labels"):
+    with pytest.raises(InputError, match=r"model\.encoder\.num_classes is 7.* 5 "):
         model_of("encoder", num_classes=7)
-    with pytest.raises(InputError, match=r"model.decoder.num_classes is 7, but there are 37 tokens"):
+    with pytest.raises(InputError, match=r"model\.decoder\.num_classes is 7.* 37 "):
         model_of("decoder", num_classes=7)
     assert model_of("encoder", num_classes=5).output is not None
 
@@ -272,5 +272,5 @@ def test_learnable_positions_end_somewhere(tmp_path: Path) -> None:
 
     path = write_pairs(tmp_path / "pairs.tsv", pairs(1))
     changes = {"model.encoder.positional_encoding": "learnable", "model.encoder.max_seq_len": 32}
-    with pytest.raises(InputError, match=r"data.max_length: 64 exceeds max_seq_len 32"):
+    with pytest.raises(InputError, match=r"data\.max_length: 64 .*32"):
         SequenceTask(resolve("sequence", settings(path, **changes)).recipe)

@@ -212,7 +212,7 @@ def test_packages_that_compare_texts_are_needed_where_texts_are_written(
     find = importlib.util.find_spec
     hidden = lambda name, *rest: None if name.startswith("sacrebleu") else find(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", hidden)
-    with pytest.raises(MissingPackageError, match=r"needs the package sacrebleu.*pip install 'phonate\[eval\]'"):
+    with pytest.raises(MissingPackageError, match=r"sacrebleu.*pip install 'phonate\[eval\]'"):
         task_of(folder / "pairs.tsv")
     answering = task_of(folder / "pairs.tsv", **kind("decoder"))
     with pytest.raises(MissingPackageError, match="sacrebleu"):
@@ -225,7 +225,7 @@ def test_packages_that_compare_texts_are_needed_where_texts_are_written(
 
 def test_a_contrastive_loss_needs_labels(folder: Path, tmp_path: Path) -> None:
     changes = {"training.loss.auxiliary": {"contrastive": 0.1}}
-    with pytest.raises(InputError, match=r"training.loss.auxiliary.contrastive: this task does not give the loss"):
+    with pytest.raises(InputError, match=r"training\.loss\.auxiliary\.contrastive: "):
         train("sequence", settings(folder / "pairs.tsv", **changes), output=tmp_path / "run")
 
 
@@ -240,7 +240,7 @@ def test_what_a_model_cant_be_trained_on_is_told(tmp_path: Path, caplog: pytest.
     assert "the target has 2" in caplog.text
     assert "more than data.max_length 64; raise that" in caplog.text
     write_lines(tmp_path / "lines.jsonl", ["one sequence", "another"])
-    with pytest.raises(DataError, match="no row has a source and a target, which model_type encoder_decoder"):
+    with pytest.raises(DataError, match="encoder_decoder"):
         task_of(tmp_path / "lines.jsonl").dataset("train")
 
 
@@ -324,7 +324,7 @@ def test_a_recipe_without_a_task_is_recognised(tmp_path: Path) -> None:
     recipe.write_text("data:\n  path: pairs.tsv\n  target: French\nmodel:\n  model_type: encoder_decoder\n")
     assert resolve(recipe).recipe.task == "sequence"
     recipe.write_text("data:\n  path: pairs.tsv\n")
-    with pytest.raises(RecipeError, match="no task; write task: with one of"):
+    with pytest.raises(RecipeError, match="write task:"):
         resolve(recipe)
 
 
@@ -351,7 +351,7 @@ def test_other_rows_do_not_go_on_with_a_tokenizer(folder: Path, tmp_path: Path) 
     shutil.copytree(folder / "run", tmp_path / "run")
     shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
     path = write_pairs(tmp_path / "others.tsv", [("other words", "for it"), ("some more", "of them")])
-    with pytest.raises(InputError, match=r"same tokenizer .*changed: data.path"):
+    with pytest.raises(InputError, match=r"tokenizer .*changed: data\.path"):
         train("sequence", settings(path, **{"data.validation": 0.0}), output=tmp_path / "run", resume="auto")
 
 
@@ -415,7 +415,7 @@ def test_the_command_writes_and_says_what_it_cant(folder: Path, capsys: pytest.C
     assert main(["generate", run, " "]) == 2
     assert "is empty" in capsys.readouterr().err
     assert main(["generate", run, "cat", "--beam-width", "0"]) == 2
-    with pytest.raises(InputError, match="only encoder-only models"):
+    with pytest.raises(InputError, match="encoder-only"):
         generator.classify("cat")
 
 

@@ -222,7 +222,7 @@ def test_numbers_of_the_other_kind_are_refused(changes: dict[str, Any], message:
 
 def test_a_discriminator_is_refused() -> None:
     recipe = resolve("speech", {"data.path": "x", "model.kind": "autoregressive"}).recipe
-    with pytest.raises(InputError, match=r"training\.adversarial_start: an autoregressive model is trained without"):
+    with pytest.raises(InputError, match=r"training\.adversarial_start: .*autoregressive"):
         SpeechTask(recipe)
 
 
@@ -272,5 +272,5 @@ def test_from_recordings_to_a_file(espeak: None, tmp_path: Path, capsys: pytest.
     assert np.isfinite(read_audio(tmp_path / "said.wav")[0]).all()
     capsys.readouterr()
     words = next(Synthesiser.load(run).sentences("Hello there."))
-    with pytest.raises(InputError, match="can't change its pitch"):
+    with pytest.raises(InputError, match="pitch"):
         Synthesiser.load(run).mel(words, semitones=2.0)

@@ -160,13 +160,13 @@ def test_files_that_are_missing_broken_or_of_another_recording_are_errors(voice:
     with pytest.raises(DataError, match="no such folder"):
         corpus_of(voice, "mfa", alignments=str(folder)).durations  # noqa: B018
     folder.mkdir()
-    with pytest.raises(DataError, match="a1: has no TextGrid in"):
+    with pytest.raises(DataError, match="a1: has no TextGrid"):
         corpus_of(voice, "mfa", alignments=str(folder)).durations  # noqa: B018
     (folder / "a1.TextGrid").write_text("nothing of the kind")
-    with pytest.raises(DataError, match="not a readable TextGrid"):
+    with pytest.raises(DataError, match="readable TextGrid"):
         corpus_of(voice, "mfa", alignments=str(folder)).durations  # noqa: B018
     later: Spoken = [*WORDS[:3], ("thursday", 5.0, THURSDAY[2])]
-    with pytest.raises(DataError, match=r"a1: its TextGrid ends at 5.50 s, the recording lasts 2.0"):
+    with pytest.raises(DataError, match=r"a1: .*5\.50 s, .*2\.0"):
         with_grid(voice, later, length=6.0).durations  # noqa: B018
 
 

@@ -368,9 +368,9 @@ def test_predicted_mels_fit_the_recordings_and_train_a_vocoder(run: Path, folder
     shutil.copytree(folder / "voice" / "wavs", tmp_path / "renamed")
     for file in sorted((tmp_path / "renamed").iterdir()):
         file.rename(file.with_stem(f"another-{file.stem}"))
-    with pytest.raises(DataError, match="has mels of other recordings than"):
+    with pytest.raises(DataError, match="other recordings"):
         train("vocoder", elsewhere, output=tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="no predicted mels here"):
+    with pytest.raises(DataError, match="no predicted mels"):
         train("vocoder", {**changes, "data.predicted": str(tmp_path)}, output=tmp_path / "another")
 
 
@@ -390,11 +390,11 @@ def test_a_stream_says_the_same(run: Path) -> None:
 
 def test_what_does_not_fit_is_refused(run: Path, folder: Path, tmp_path: Path) -> None:
     own = {"data.phonemes": "characters", "data.durations": "pocketsphinx"}
-    with pytest.raises(InputError, match="only knows English phones"):
+    with pytest.raises(InputError, match="English phones"):
         train("speech", settings(folder, **own), output=tmp_path / "run")
-    with pytest.raises(InputError, match=r"same features .*data.audio.preemphasis"):
+    with pytest.raises(InputError, match=r"features .*data\.audio\.preemphasis"):
         train("speech", settings(folder, **{"data.audio.preemphasis": 0.0}), output=run, resume="auto")
-    with pytest.raises(InputError, match=r"data\.vocoder: nowhere: no such run"):
+    with pytest.raises(InputError, match=r"data\.vocoder: nowhere: "):
         train("speech", settings(folder, **{"data.vocoder": "nowhere"}), output=tmp_path / "run")
     with pytest.raises(InputError, match="no such run"):
         Synthesiser.load(tmp_path / "nothing")
@@ -413,15 +413,15 @@ def test_who_is_to_judge_is_known_before_training(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = {"training.validation.metric_for_best_model": "quality"}
-    with pytest.raises(InputError, match=r"data\.judged texts, and that is 0.*data\.judged=0 .*=step"):
+    with pytest.raises(InputError, match=r"data\.judged .*0.*data\.judged=0 .*=step"):
         train("speech", settings(folder, **chosen), output=tmp_path / "run")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))
-    with pytest.raises(MissingPackageError, match=r"judging needs distillmos, .*data\.judged=0"):
+    with pytest.raises(MissingPackageError, match=r"distillmos, .*data\.judged=0"):
         train("speech", settings(folder, **{"data.judged": 2}), output=tmp_path / "run")
     monkeypatch.undo()
     require("faster_whisper", "distillmos")
-    with pytest.raises(InputError, match="quality, which is better when higher; leave"):
+    with pytest.raises(InputError, match=r"quality.* higher"):
         train("speech", settings(folder, **{"data.judged": 2, **chosen}), output=tmp_path / "run")
 
 

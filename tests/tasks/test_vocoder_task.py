@@ -105,7 +105,7 @@ def test_a_run_with_other_discriminators_is_not_resumed(run: Path) -> None:
     check_identity(checkpoint, task, task.identity(), "")
     earlier = {**checkpoint.inference, "resolutions": task.identity()["discriminators"]}
     check_identity(replace(checkpoint, state={}, inference=earlier), task, task.identity(), "")
-    with pytest.raises(InputError, match="same discriminators"):
+    with pytest.raises(InputError, match="discriminators"):
         check_identity(replace(checkpoint, state={}), task, task.identity(), "")
 
 
@@ -163,7 +163,7 @@ def test_a_trained_vocoder_renders_mels_of_its_features_only(run: Path, tone_cor
         assert vocoder(mel[:frames]).shape == (0,)
         assert list(vocoder.stream(mel[:frames])) == []
     other = AudioProcessor(recipe.data.audio.model_copy(update={"hop_length": 200}))
-    with pytest.raises(CheckpointError, match="this vocoder was trained on features"):
+    with pytest.raises(CheckpointError, match="features"):
         renderer(run, other)
     with pytest.raises(InputError, match="no such run"):
         renderer(run.parent / "nothing", processor)

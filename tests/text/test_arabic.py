@@ -65,7 +65,7 @@ def test_numbers_as_words(text: str, wanted: str) -> None:
 
 def test_numbers_as_words_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match="digits: words needs the package num2words"):
+    with pytest.raises(MissingPackageError, match=r"digits: words .*num2words"):
         normalise_arabic("عندي ٣ كتب", ArabicText(digits="words"))
 
 

@@ -166,7 +166,7 @@ def test_the_lexicon_can_be_built_again() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert gzip.decompress(script.build()) == gzip.decompress(script.OUT.read_bytes())
-    with pytest.raises(ValueError, match=r"'kʘt': no ARPAbet phone for 'ʘ' \(U\+0298\)"):
+    with pytest.raises(ValueError, match=r"'kʘt': .*'ʘ' \(U\+0298\)"):
         script.from_ipa("kʘt")
 
 
@@ -211,7 +211,7 @@ def test_any_text_gives_known_phones_or_says_that_there_is_nothing_to_say(text: 
 
 
 def test_nothing_to_say_quotes_the_text() -> None:
-    with pytest.raises(InputError, match=r"nothing in '\.\.\. !' can be pronounced"):
+    with pytest.raises(InputError, match=r"'\.\.\. !'"):
         phonemizer("english")("... !")
 
 

@@ -61,13 +61,13 @@ def test_every_language_can_say_its_digits() -> None:
 
 @pytest.mark.parametrize(("code", "advice"), [("en-uk", "use en"), ("de_DE", "use de"), ("dde", "did you mean de")])
 def test_an_unknown_language_is_told_the_nearest(code: str, advice: str) -> None:
-    with pytest.raises(InputError, match=f"espeak-ng has no language '{code}'; {advice}"):
+    with pytest.raises(InputError, match=f"'{code}'; {advice}"):
         phonemizer("espeak", code)
 
 
 def test_a_code_point_outside_the_table_is_named_with_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(espeak, "_KNOWN", frozenset("k"))
-    with pytest.raises(InputError, match=r"espeak-ng gives 'ˈ' \(U\+02C8\) for 'cat'"):
+    with pytest.raises(InputError, match=r"'ˈ' \(U\+02C8\) for 'cat'"):
         phonemizer("espeak")("cat")
 
 
@@ -79,7 +79,7 @@ def test_without_the_package_the_install_command_is_told(monkeypatch: pytest.Mon
 
 
 def test_nothing_to_say_quotes_the_text() -> None:
-    with pytest.raises(InputError, match="nothing in '!!' can be pronounced"):
+    with pytest.raises(InputError, match="'!!'"):
         phonemizer("espeak", "de")("!!")
 
 

@@ -12,9 +12,9 @@ from phonate.text.phonemes import MARKS, Inventory, Word, phonemizer
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"unknown phonemizer 'englsh'; did you mean english\?"):
+    with pytest.raises(InputError, match=r"'englsh'; did you mean english\?"):
         phonemizer("englsh")
-    with pytest.raises(InputError, match="supports en-us, not 'de'; use the phonemizer 'espeak'"):
+    with pytest.raises(InputError, match="'de'; use the phonemizer 'espeak'"):
         phonemizer("english", "de")
 
 
@@ -81,7 +81,7 @@ def test_every_id_round_trips(pieces: list[str]) -> None:
 
 
 def test_an_unknown_symbol_is_named_with_its_word() -> None:
-    with pytest.raises(InputError, match="'XX1' of the word 'odd' is not among the 79 symbols"):
+    with pytest.raises(InputError, match="'XX1' of the word 'odd'"):
         Inventory.of(phonemizer("english")).ids([Word("odd", ("XX1", "D"))])
 
 

@@ -103,7 +103,7 @@ def test_the_ipa_is_written_as_espeak_writes_it(tmp_path: Path) -> None:
     assert found == {"ich": ("ɪ", "c", "\u0327"), "wasser": tuple("vˈasɐ"), "gehts": tuple("ɡeːts")}
     assert set(found["ich"]) <= set(espeak("ich")[0].phones)
     assert LexiconPhonemizer(espeak, found)("Geht’s, gehts?")[1].phones == tuple("ɡeːts")
-    with pytest.raises(InputError, match=r"names\.txt:1: '\.' has no sound"):
+    with pytest.raises(InputError, match=r"names\.txt:1: '\.'"):
         read_lexicon(lexicon(tmp_path, "ich .\n"), espeak)
 
 

@@ -56,7 +56,7 @@ def test_each_item_of_a_list_is_a_sentence() -> None:
 
 
 def test_a_length_below_one_is_refused() -> None:
-    with pytest.raises(InputError, match="must have 1 character or more, not 0"):
+    with pytest.raises(InputError, match=r"1 character .*not 0"):
         sentences("a", 0)
 
 

@@ -199,7 +199,7 @@ def test_short_forms_stand_for_callbacks():
 
 
 def test_features_that_are_fixed_are_not_redrawn_by_a_callback_either():
-    with pytest.raises(InputError, match="fixed_projection keeps the features that the callback feature_redraw"):
+    with pytest.raises(InputError, match=r"fixed_projection .*feature_redraw"):
         TrainingSettings(fixed_projection=True, callbacks=(CallbackSettings(type="feature_redraw"),))
 
 
@@ -301,7 +301,7 @@ def test_redrawing_leaves_the_global_generator_alone():
 
 
 def test_a_model_without_features_is_no_silent_no_op():
-    with pytest.raises(InputError, match="no module of this model has redraw_features"):
+    with pytest.raises(InputError, match="redraw_features"):
         Loop(network(), [build("feature_redraw")]).begin()
 
 
@@ -351,9 +351,9 @@ def test_a_run_resumed_past_the_step_freezes_nothing():
 
 def test_a_pattern_that_matches_nothing_is_an_error():
     model = nn.ModuleDict({"encoder": nn.Linear(2, 2), "decoder": nn.Linear(2, 2)})
-    with pytest.raises(InputError, match="'encodr' matches no parameter; did you mean encoder"):
+    with pytest.raises(InputError, match=r"'encodr' .*did you mean encoder"):
         Loop(model, [build("freeze_layers", patterns=["encodr"])]).begin()
-    with pytest.raises(InputError, match="match every parameter"):
+    with pytest.raises(InputError, match="every parameter"):
         Loop(model, [build("freeze_layers", patterns=["*"])]).begin()
 
 
@@ -531,7 +531,7 @@ def test_a_wrong_option_is_reported_before_the_corpus_is_read(tmp_path):
     settings = TrainingSettings.model_validate(
         {"max_steps": 1, "callbacks": [{"type": "early_stopping", "options": {"patiense": 3}}]}
     )
-    with pytest.raises(InputError, match=r"callbacks\[0\].options.patiense: no such option; did you mean patience"):
+    with pytest.raises(InputError, match=r"callbacks\[0\]\.options\.patiense: .*did you mean patience"):
         Trainer(Unread(), settings, Run(tmp_path))
 
 

@@ -43,7 +43,7 @@ def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path):
 
 
 def test_the_option_to_set_is_the_one_that_chooses():
-    with pytest.raises(InputError, match=r"selected by val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
+    with pytest.raises(InputError, match=r"val_mse; set training\.checkpoint\.monitor_metric=val_loss"):
         settings(early_stopping={}, checkpoint={"monitor_metric": "val_mse"})
 
 
@@ -72,7 +72,7 @@ def test_the_mistake_is_told_with_the_recipes_line(tmp_path, monkeypatch):
     TASKS.register("judged", TaskEntry(data=Nothing, model=Nothing, task=Judged))
     recipe = tmp_path / "judged.yaml"
     recipe.write_text("task: judged\ntraining:\n  early_stopping: {metric: val_quality}\n")
-    with pytest.raises(RecipeError, match=r"judged\.yaml:\d+:\d+ training: early_stopping monitors val_quality"):
+    with pytest.raises(RecipeError, match=r"judged\.yaml:\d+:\d+ training: .*val_quality"):
         resolve(recipe)
 
 

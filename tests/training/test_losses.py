@@ -75,7 +75,7 @@ def test_a_loss_that_compares_items_must_take_a_mask():
     class Compares(MyLoss):
         couples_items = True
 
-    with pytest.raises(InputError, match="Compares couples the items of a batch, so its forward must take a mask"):
+    with pytest.raises(InputError, match=r"Compares .*mask"):
         compute(Compares(), torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool))
 
 
@@ -84,7 +84,7 @@ def test_a_loss_that_returns_something_else_is_refused():
         def forward(self, outputs, targets):
             return outputs - targets
 
-    with pytest.raises(InputError, match="Vector must return a scalar"):
+    with pytest.raises(InputError, match=r"Vector .*scalar"):
         compute(Vector(), torch.zeros(2, 3), torch.zeros(2, 3))
 
 
@@ -113,7 +113,7 @@ def test_label_smoothing_changes_the_loss(name):
 
 
 def test_label_smoothing_without_classes_is_refused():
-    with pytest.raises(InputError, match="label_smoothing: mse has no classes"):
+    with pytest.raises(InputError, match="label_smoothing: mse"):
         build_loss(LossSettings(main="mse", label_smoothing=0.1))
 
 
@@ -155,7 +155,7 @@ def test_a_recipes_losses_are_looked_up_when_it_is_read(loss, said, tmp_path):
 
 
 def test_a_weight_of_no_term_is_refused_at_the_first_step(tmp_path):
-    with pytest.raises(InputError, match=r"training\.loss\.weights\.mze: the loss has no such term; did you mean mse"):
+    with pytest.raises(InputError, match=r"training\.loss\.weights\.mze: .*did you mean mse"):
         train(tmp_path / "run", loss={"weights": {"mze": 3.0}})
     weights = {"generator": 2.0, "discriminator": 0.5}
     train(tmp_path / "gan", GanTask(), loss={"weights": weights})
@@ -225,9 +225,9 @@ def test_the_manager_masks_padding(loss_type):
 def test_the_manager_tells_mel_frames_from_waveforms(loss_type):
     manager = LossManager(loss_type)
     batch = {"features": torch.zeros(2, 33, 80), "waveform": torch.zeros(2, 8192)}
-    with pytest.raises(InputError, match="compares waveforms and this model returns mel frames"):
+    with pytest.raises(InputError, match=r"waveforms .*mel"):
         manager(torch.zeros(2, 33, 80), batch)
-    with pytest.raises(InputError, match="no `waveform`"):
+    with pytest.raises(InputError, match="`waveform`"):
         manager(torch.zeros(2, 8192), {"features": torch.zeros(2, 33, 80)})
 
 
@@ -258,9 +258,9 @@ def test_the_manager_gives_each_loss_what_it_takes():
     assert float(losses["norm_reg"].detach()) == pytest.approx(float(model.weight.detach().square().mean()))
     assert float(losses["contrastive"].detach()) > 0
     assert manager.coupling is Coupling.MICRO_BATCH
-    with pytest.raises(InputError, match="norm_reg: it needs the model"):
+    with pytest.raises(InputError, match=r"norm_reg: .*model"):
         manager(outputs, batch)
-    with pytest.raises(InputError, match="contrastive: it needs the output `embeddings`"):
+    with pytest.raises(InputError, match=r"contrastive: .*`embeddings`"):
         manager(outputs["features"], batch, model=model)
 
 

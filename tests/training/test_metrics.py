@@ -60,9 +60,9 @@ def test_the_best_checkpoint_has_the_highest(tmp_path):
     assert (trainer.progress.best.step, best.name, best.mode) == (8, "step-00000008", "max")
     assert listing.rank_by(infos, "val_hits")[0][0].step == 8
     assert listing.rank_by(infos, "val_mse")[0][1] == min(one.metadata.metrics["val_mse"] for one in infos)
-    with pytest.raises(InputError, match="--higher-is-better: val_mse is better when lower"):
+    with pytest.raises(InputError, match="--higher-is-better: val_mse "):
         listing.rank_by(infos, "val_mse", higher_is_better=True)
-    with pytest.raises(InputError, match="--no-higher-is-better: hits is better when higher"):
+    with pytest.raises(InputError, match="--no-higher-is-better: hits "):
         listing.rank_by(infos, "hits", higher_is_better=False)
 
 
@@ -104,7 +104,7 @@ def test_one_option_says_the_direction_of_an_undeclared_metric_for_all(tmp_path)
         tmp_path / "run", Undeclared(), max_steps=8, validation=best, scheduler=plateau, early_stopping=stopping
     )
     assert (trainer.step, trainer.progress.best.step, trainer.schedules["main"].reductions) == (8, 8, 0)
-    with pytest.raises(InputError, match=r"early_stopping\.mode=min contradicts .*greater_is_better=true.* hits"):
+    with pytest.raises(InputError, match=r"early_stopping\.mode=min .*greater_is_better=true.* hits"):
         train(tmp_path / "b", Undeclared(), validation=best, early_stopping={**stopping, "mode": "min"})
 
 

@@ -135,9 +135,9 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="did you mean adamw"):
         build_optimizer(OptimizerSettings(type="adamww"), network().named_parameters(), CPU)
     settings = OptimizerSettings(type="sgd", nesterov=True, momentum=0.0)
-    with pytest.raises(InputError, match="needs a momentum"):
+    with pytest.raises(InputError, match="momentum"):
         build_optimizer(settings, network().named_parameters(), CPU)
-    with pytest.raises(InputError, match="no trainable parameters"):
+    with pytest.raises(InputError, match="trainable"):
         build_optimizer(OptimizerSettings(), [], CPU)
 
 

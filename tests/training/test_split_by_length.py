@@ -113,7 +113,7 @@ def test_elsewhere_batches_stay_whole(device, ranks, validation):
 
 
 def test_coupled_losses_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"split_by_length: the loss of an item depends on the other items"):
+    with pytest.raises(InputError, match="split_by_length: "):
         train(tmp_path / "run", CoupledTask(), **SPLIT)
 
 

@@ -117,7 +117,7 @@ def test_a_model_on_another_device_than_the_one_given_is_refused(tmp_path):
         def model(self, device):
             return super().model(torch.device("meta"))
 
-    with pytest.raises(InputError, match=r"Elsewhere\.model\(cpu\): 0\.weight is on meta"):
+    with pytest.raises(InputError, match=r"0\.weight is on meta"):
         train(tmp_path / "run", Elsewhere())
 
 
@@ -135,7 +135,7 @@ def test_coupling_within_micro_batches_allows_ranks_and_coupling_of_the_batch_do
     check_settings(CoupledWithinMicroBatches(), trainer.settings, two)
     whole = CoupledWithinMicroBatches()
     whole.coupling = Coupling.BATCH
-    with pytest.raises(InputError, match="depends on the whole batch"):
+    with pytest.raises(InputError, match="whole batch"):
         check_settings(whole, trainer.settings, two)
 
 

@@ -210,7 +210,7 @@ def test_a_full_disk_ends_in_one_clear_line():
     sink.path = Path("/dev/full")
     sink._file = open("/dev/full", "w")  # noqa: SIM115 - stands for a file on a full disk
     sink._repeatable, sink._last, sink._last_start = set(), {}, 0
-    with pytest.raises(TrainingError, match="/dev/full: can't write metrics: No space left"):
+    with pytest.raises(TrainingError, match=r"/dev/full: .*No space left"):
         sink.write(1, "train", {"loss": 1.0}, None)
 
 

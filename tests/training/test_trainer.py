@@ -654,7 +654,7 @@ def test_ema_is_validated_and_saved_for_inference(tmp_path):
 
 
 def test_a_coupled_loss_is_not_split_over_ranks(tmp_path):
-    with pytest.raises(InputError, match="depends on the whole batch"):
+    with pytest.raises(InputError, match="whole batch"):
         Trainer(CoupledTask(), settings(), Run(tmp_path), ranks=Ranks(world_size=2))
 
 

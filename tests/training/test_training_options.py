@@ -280,7 +280,7 @@ def max_duration(tmp_path, m):
 
 def max_length(tmp_path, m):
     m.setattr(Sequences, "frames_per_second", None)
-    with pytest.raises(InputError, match=r"max_duration: .* not measured in seconds; use training\.max_length"):
+    with pytest.raises(InputError, match=r"max_duration: .*training\.max_length"):
         train(tmp_path / "a", max_duration=3.0)
     trainer = train(tmp_path / "b", max_length=30)
     batches = [planned.batch["x"] for planned in trainer.train_source.epoch(0)]
@@ -382,7 +382,7 @@ def device_option(tmp_path, m):
     TASKS.register("options", TaskEntry(data=Nothing, model=Nothing, task=RegressionTask))
     recipe = tmp_path / "options.yaml"
     recipe.write_text("task: options\ntraining: {device: 'cuda:99'}\n")
-    with pytest.raises(InputError, match="cuda:99 does not exist"):
+    with pytest.raises(InputError, match="cuda:99"):
         workflow.train(recipe, output=tmp_path / "run")
     return True
 

@@ -191,7 +191,7 @@ def voice_trainer(folder, **changes):
 
 
 def test_a_loader_that_is_shorter_than_it_says_is_refused(tmp_path):
-    with pytest.raises(InputError, match="ended after 3 batches, but its length is 5"):
+    with pytest.raises(InputError, match=r"3 batches, .* 5"):
         voice_trainer(tmp_path).train(NoisyLoader(5, 3), NoisyLoader(1, 1))
 
 

@@ -194,7 +194,7 @@ def test_epoch_by_epoch_is_the_same_run(loaders, tmp_path):
     assert losses[2] < losses[0]
     for a, b in zip(whole.model.parameters(), single.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    with pytest.raises(InputError, match="all 3 epochs are trained"):
+    with pytest.raises(InputError, match="3 epochs"):
         single.train_epoch(*loaders)
     rows = [
         [json.loads(line) for line in (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()]

@@ -222,7 +222,7 @@ def test_codes_of_languages_are_understood_before_anything_is_cut(monkeypatch: p
     for code, name, spoken in (("en_US", "tiny.en", "en"), ("EN", "tiny.en", "en"), ("de-AT", "base", "de")):
         found = recogniser(None, code)
         assert (found.name, found.language) == (name, spoken)
-    with pytest.raises(InputError, match="language 'english': Whisper base does not know it; give a code such as en"):
+    with pytest.raises(InputError, match=r"'english': .*such as en"):
         recogniser(None, "english")
 
 
@@ -241,7 +241,7 @@ def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
     (tmp_path / "in/broken.wav").write_text("no audio")
     noise = 0.001 * np.random.default_rng(0).standard_normal(3 * 16000)
     soundfile.write(tmp_path / "in/silent.wav", noise, 16000)
-    with pytest.raises(DataError, match="nothing remains of 2 recordings"):
+    with pytest.raises(DataError, match="2 recordings"):
         make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report["why"] == {"unreadable": 1, "no speech": 1}
@@ -250,11 +250,11 @@ def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
-    with pytest.raises(InputError, match="already exists and is not empty"):
+    with pytest.raises(InputError, match="not empty"):
         make_dataset(tone_corpus, tmp_path / "full", split=False, transcribe=Heard())
-    with pytest.raises(DataError, match="no recordings in this folder"):
+    with pytest.raises(DataError, match="no recordings"):
         make_dataset(tmp_path / "full", tmp_path / "new", split=False, transcribe=Heard())
-    with pytest.raises(DataError, match="file: not a recording; give a recording"):
+    with pytest.raises(DataError, match="file: not a recording"):
         make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
-    with pytest.raises(InputError, match=r"--model tiny\.en: an English-only model"):
+    with pytest.raises(InputError, match=r"--model tiny\.en: "):
         recogniser("tiny.en", "de")

@@ -235,13 +235,13 @@ def test_recordings_without_words_are_sent_to_conversion(tmp_path: Path, monkeyp
     for seed in range(2):
         hiss = 0.01 * np.random.default_rng(seed).standard_normal(48000)
         soundfile.write(tmp_path / "hiss" / f"{seed}.wav", hiss, 16000)
-    with pytest.raises(InputError, match=r"no recording has a text.*--task conversion"):
+    with pytest.raises(InputError, match="--task conversion"):
         demo(tmp_path / "out", tmp_path / "hiss")
 
 
 def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(InputError, match="is not empty"):
+    with pytest.raises(InputError, match="not empty"):
         demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

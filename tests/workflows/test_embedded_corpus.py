@@ -54,7 +54,7 @@ def test_the_guest_says_what_nobody_else_says(corpus: EmbeddedCorpus) -> None:
 
 
 def test_too_many_sentences_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has 1 to 30 sentences a speaker, not 31"):
+    with pytest.raises(InputError, match=r"1 to 30 .*31"):
         make_corpus(tmp_path, sentences=31)
 
 

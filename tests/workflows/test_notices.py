@@ -431,7 +431,7 @@ def test_line_breaks_make_no_headers() -> None:
 )
 def test_addresses_are_plain(address: str) -> None:
     for field in ({"to": (address,)}, {"sender": address}):
-        with pytest.raises(InputError, match="not an e-mail address"):
+        with pytest.raises(InputError, match="e-mail address"):
             email(25, **field)
 
 

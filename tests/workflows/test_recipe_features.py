@@ -70,7 +70,7 @@ def test_frozen_layers_stay_as_they_are_until_they_are_freed(name: str, tmp_path
     assert all(torch.equal(first[one], frozen[one]) for one in inside)
     assert any(not torch.equal(first[one], frozen[one]) for one in outside)
     assert any(not torch.equal(frozen[one], freed[one]) for one in inside)
-    with pytest.raises(InputError, match="freeze_layers: 'encodr' matches no parameter"):
+    with pytest.raises(InputError, match="freeze_layers: 'encodr'"):
         run(name, tmp_path / "other", **callback("freeze_layers", patterns=["encodr"]))
 
 

@@ -490,7 +490,7 @@ def test_names_are_told_in_one_line(place):
 
 @pytest.mark.parametrize("memory", [-1.0, float("nan")])
 def test_memory_that_can_not_be_asked_for(place, memory):
-    with pytest.raises(InputError, match="give 0 or more"):
+    with pytest.raises(InputError, match="0 or more"):
         TrainingSession(mode="cpu", min_gpu_memory=memory)
 
 

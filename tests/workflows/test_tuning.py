@@ -200,24 +200,24 @@ def test_a_run_that_fails_is_listed_and_the_search_goes_on(recipe: Path) -> None
 
 
 def test_a_search_without_hope_ends(recipe: Path) -> None:
-    with pytest.raises(TrainingError, match=r"the first 3 runs failed: .*batch_size"):
+    with pytest.raises(TrainingError, match=r"3 runs failed: .*batch_size"):
         search(recipe, settings({"training.batch_size": [0]}, n_trials=10))
 
 
 def test_mistakes_are_found_before_anything_is_trained(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RecipeError, match=r"no option 'training.optimizer.lrr'; did you mean training.optimizer.lr\?"):
+    with pytest.raises(RecipeError, match=r"'training\.optimizer\.lrr'; did you mean training\.optimizer\.lr\?"):
         search(recipe, settings({"training.optimizer.lrr": [1, 2]}))
-    with pytest.raises(RecipeError, match=r"no option 'lr'; did you mean training.optimizer.lr\?"):
+    with pytest.raises(RecipeError, match=r"'lr'; did you mean training\.optimizer\.lr\?"):
         search(recipe, settings({"lr": [1e-4, 3e-4]}))
     assert not (recipe.parent / "run").exists()
-    with pytest.raises(RecipeError, match="search_space is empty"):
+    with pytest.raises(RecipeError, match="search_space"):
         search(recipe, settings({}))
-    with pytest.raises(RecipeError, match="must be below high"):
+    with pytest.raises(RecipeError, match=r"low.* high"):
         search(recipe, settings({LR: {"low": 1.0, "high": 0.1}}))
     with pytest.raises(InputError, match=r"training.tuning.metric: .*val_los.*training.tuning.direction"):
         search(recipe, settings({LR: [1e-2]}, metric="val_los", n_trials=3))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="without torchrun"):
+    with pytest.raises(InputError, match="torchrun"):
         search(recipe, settings({LR: [1e-2]}))
 
 

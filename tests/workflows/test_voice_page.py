@@ -295,7 +295,7 @@ def test_mistakes_are_named(tones: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="10 have 9"):
         write_voice_page(tmp_path / "page.html", "Ada", profile, files, features[1:], report)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"file/page\.html: can't be written"):
+    with pytest.raises(InputError, match=r"file/page\.html: "):
         write_voice_page(tmp_path / "file/page.html", "Ada", profile, files, features, report)
 
 

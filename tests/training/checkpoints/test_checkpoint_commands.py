@@ -87,9 +87,7 @@ def test_export_takes_the_best(run: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_export_of_one_checkpoint_takes_no_other(run: Path, tmp_path: Path) -> None:
     one = run / "checkpoints" / "step-00000003"
-    with pytest.raises(
-        InputError, match=r"--checkpoint best: .*step-00000003 is a checkpoint already; leave the option out"
-    ):
+    with pytest.raises(InputError, match=r"--checkpoint best: .*step-00000003 "):
         call("export", one, tmp_path / "out", "--checkpoint", "best")
     assert not (tmp_path / "out").exists()
     assert call("export", one, tmp_path / "out") == 0
@@ -102,7 +100,7 @@ def test_export_without_a_best_takes_the_newest(tmp_path: Path) -> None:
         save(store, 2)
     assert call("export", tmp_path / "run", tmp_path / "out") == 0
     assert json.loads((tmp_path / "out" / "metadata.json").read_text())["global_step"] == 2
-    with pytest.raises(CheckpointError, match="no checkpoint was chosen as the best yet"):
+    with pytest.raises(CheckpointError, match="as the best"):
         call("export", tmp_path / "run", tmp_path / "asked", "--checkpoint", "best")
 
 
@@ -126,13 +124,13 @@ def test_ranked_by_a_metric(run: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(values) > 2
     assert values == sorted(values)
     assert call_json(capsys, "compare", run, "1", "2", "3")["checkpoints"][0] in ranked
-    with pytest.raises(InputError, match="--higher-is-better: val_loss is better when lower"):
+    with pytest.raises(InputError, match="--higher-is-better: val_loss "):
         call("compare", run, "--metric", "val_loss", "--higher-is-better")
     assert call("compare", run, "1", "2", "3") == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:3]] == ["step-00000002", "step-00000001"]
-    with pytest.raises(InputError, match=r"no checkpoint has the metric vall_loss; did you mean val_loss\?"):
+    with pytest.raises(InputError, match=r"vall_loss; did you mean val_loss\?"):
         call("compare", run, "--metric", "vall_loss")
-    with pytest.raises(InputError, match="name two checkpoints"):
+    with pytest.raises(InputError, match="two checkpoints"):
         call("compare", run, "1")
 
 
@@ -141,7 +139,7 @@ def test_no_such_run(tmp_path: Path) -> None:
         call("list", tmp_path / "nothing")
     with CheckpointManager(tmp_path / "run" / "checkpoints") as store:
         save(store, 1)
-    with pytest.raises(InputError, match=r"no checkpoint 'step-9' \(a number is a step\); available: 1 \(v1\)"):
+    with pytest.raises(InputError, match=r"'step-9' .*available: 1 \(v1\)"):
         call("verify", tmp_path / "run", "step-9")
 
 

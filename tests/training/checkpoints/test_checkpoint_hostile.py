@@ -57,7 +57,7 @@ def test_names_in_a_manifest_are_those_of_files_in_the_checkpoint(name: str, fol
     forge(source, {}, **{name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}})
     with CheckpointManager(folder) as store:
         assert "is not a plain file name" in str(store.verify(500)[0])
-        with pytest.raises(CheckpointError, match="is not a plain file name"):
+        with pytest.raises(CheckpointError, match="plain file name"):
             store.export_checkpoint(500, target)
     assert (target.parent / ".bashrc").read_bytes() == b"mine"
     assert [path.name for path in target.parent.iterdir()] == [".bashrc"]
@@ -293,9 +293,9 @@ def test_a_model_that_does_not_fit_its_recipe_is_one_line(folder: Path) -> None:
     metadata = InferenceMetadata(found.path / "model.json", found.inference)
     trained = TrainedModel(found.path, resolve_document(parse("task: conversion\ndata: {path: x}\n", "x")).recipe,
                            metadata, found.weights)  # fmt: skip
-    with pytest.raises(CheckpointError, match=r"model.json: has no 'features', which inference needs"):
+    with pytest.raises(CheckpointError, match=r"model\.json: .*'features'"):
         trained.require_features("0")
-    with pytest.raises(CheckpointError, match=r"do not fit the model of its recipe: layer\.bias is not in this model"):
+    with pytest.raises(CheckpointError, match=r"layer\.bias"):
         trained.load_into(torch.nn.Linear(2, 2))
 
 

@@ -262,7 +262,7 @@ def test_export_has_what_inference_needs_and_no_more(tmp_path: Path) -> None:
     assert loaded.weights["layer.weight"].eq(1).all()
     assert loaded.inference == {"speakers": ["a", "b"]}
     assert loaded.recipe_yaml == "task: conversion\n"
-    with pytest.raises(CheckpointError, match="not plain JSON"), CheckpointManager(tmp_path / "x") as store:
+    with pytest.raises(CheckpointError, match="plain JSON"), CheckpointManager(tmp_path / "x") as store:
         save(store, 1, export={"model": object()})
 
 
@@ -284,7 +284,7 @@ def test_names_of_checkpoints(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "checkpoints"
     with CheckpointManager(folder) as store:
         assert store.load_latest_checkpoint() is None
-        with pytest.raises(CheckpointError, match="no checkpoint was chosen"):
+        with pytest.raises(CheckpointError, match="no checkpoint"):
             store.load_best_checkpoint()
         for step, loss in ((1, 0.1), (2, 0.2)):
             save(store, step, best_metric=("val_loss", loss), metrics={"val_loss": loss})
@@ -301,7 +301,7 @@ def test_names_of_checkpoints(tmp_path: Path) -> None:
         assert resolve_checkpoint(place) == newest
     with pytest.raises(InputError, match="no such run"):
         resolve_checkpoint(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"no checkpoint '7' \(a number is a step\); available: 2 "):
+    with pytest.raises(InputError, match=r"'7' .*available: 2 "):
         resolve_checkpoint("7", run=tmp_path / "run")
 
 
@@ -316,7 +316,7 @@ def test_a_removed_best_is_replaced_by_the_best_of_those_left(tmp_path: Path) ->
         assert (best["name"], best["value"]) == ("step-00000003", 0.2)
         for step in (2, 3):
             store.remove_checkpoint(step)
-        with pytest.raises(CheckpointError, match="no checkpoint was chosen"):
+        with pytest.raises(CheckpointError, match="no checkpoint"):
             store.load_best_checkpoint()
         assert not (tmp_path / "best.json").exists()
 
@@ -324,7 +324,7 @@ def test_a_removed_best_is_replaced_by_the_best_of_those_left(tmp_path: Path) ->
 def test_an_unknown_order_is_refused(tmp_path: Path) -> None:
     with CheckpointManager(tmp_path) as store:
         save(store, 1)
-        with pytest.raises(InputError, match="can't be sorted by 'nope'; choose timestamp, epoch, val_loss"):
+        with pytest.raises(InputError, match="'nope'; choose timestamp, epoch, val_loss"):
             store.list_checkpoints("nope")  # type: ignore[arg-type]
 
 

@@ -104,17 +104,17 @@ def test_a_whole_training_state_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_named_by_its_key_path() -> None:
-    with pytest.raises(CheckpointError, match=re.escape("state['callbacks'][1]['seen']: a value of type builtins.set")):
+    with pytest.raises(CheckpointError, match=r"state\['callbacks'\]\[1\]\['seen'\]: .*builtins\.set"):
         tree.encode({"callbacks": [0, {"seen": {1, 2}}]})
-    with pytest.raises(CheckpointError, match=re.escape("state['a']: a numpy array of object")):
+    with pytest.raises(CheckpointError, match=r"state\['a'\]: .*object"):
         tree.encode({"a": np.array([None])})
-    with pytest.raises(CheckpointError, match="key of type frozenset"):
+    with pytest.raises(CheckpointError, match="frozenset"):
         tree.encode({frozenset(): 1})
     with pytest.raises(CheckpointError, match="can't be stored"):
         snapshot.Snapshot().take({"sparse": torch.eye(2).to_sparse()})
     circular: dict[str, Any] = {}
     circular["self"] = circular
-    with pytest.raises(CheckpointError, match="contain itself"):
+    with pytest.raises(CheckpointError, match="itself"):
         tree.encode(circular)
 
 

@@ -39,13 +39,13 @@ def test_lengths_are_seconds_whatever_the_rate():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"win_length": 2048}, "window must fit"),
-        ({"hop_length": 1025}, "samples between windows would be lost"),
-        ({"sample_rate": 8000}, "fmax 8000 Hz is over half the sample_rate"),
-        ({"n_mels": 400}, "n_mels 400 is too many for n_fft 1024 .*: 47 bands .*; lower n_mels or raise n_fft"),
-        ({"fmin": 9000}, "must be under fmax"),
-        ({"min_seconds": 100}, "must be under max_seconds"),
-        ({"n_mells": 80}, "Extra inputs are not permitted"),
+        ({"win_length": 2048}, "win_length 2048"),
+        ({"hop_length": 1025}, "hop_length 1025"),
+        ({"sample_rate": 8000}, "fmax 8000 Hz .*sample_rate"),
+        ({"n_mels": 400}, "n_mels 400 .*47 bands .*; lower n_mels or raise n_fft"),
+        ({"fmin": 9000}, "under fmax"),
+        ({"min_seconds": 100}, "under max_seconds"),
+        ({"n_mells": 80}, "Extra inputs"),
         ({"preemphasis": 1.0}, "less than 1"),
     ],
 )

@@ -174,10 +174,10 @@ def test_a_corpus_that_lhotse_can_not_download_is_asked_for(tmp_path, data):
     [
         (
             {"name": "ami", "process_params": {"microphone": "sdm"}},
-            "process_params: unknown 'microphone'; the recipe accepts .*mic",
+            "process_params: .*'microphone'; .*mic",
         ),
-        ({"name": "ami", "process_params": {"output_dir": "x"}}, "process_params: unknown 'output_dir'"),
-        ({"name": "heroico"}, "process_params lacks transcript_dir"),
+        ({"name": "ami", "process_params": {"output_dir": "x"}}, "process_params: .*'output_dir'"),
+        ({"name": "heroico"}, "process_params .*transcript_dir"),
     ],
 )
 @pytest.mark.usefixtures("no_download")

@@ -72,10 +72,10 @@ def test_frames_are_those_of_the_encoder_unless_another_number_is_asked_for():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"frame_shift": 0.01}, "feature_type whisper needs frame_shift 0.02"),
-        ({"sampling_rate": 8000}, "feature_type whisper needs sampling_rate 16000"),
-        ({"snip_edges": True}, "feature_type whisper needs snip_edges false"),
-        ({"feature_type": "fbank", "whisper_with_fbank": True}, "whisper_with_fbank is only for feature_type whisper"),
+        ({"frame_shift": 0.01}, "whisper .*frame_shift 0.02"),
+        ({"sampling_rate": 8000}, "whisper .*sampling_rate 16000"),
+        ({"snip_edges": True}, "whisper .*snip_edges false"),
+        ({"feature_type": "fbank", "whisper_with_fbank": True}, "whisper_with_fbank .*feature_type whisper"),
         ({"feature_type": "wisper"}, "whisper"),
     ],
 )

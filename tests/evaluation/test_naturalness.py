@@ -62,10 +62,10 @@ def test_a_score_depends_on_the_sound_alone(judge: MosPredictor, recordings: Pat
 @pytest.mark.parametrize(
     ("waveform", "why"),
     [
-        (np.zeros(RATE, dtype=np.float32), "is silent"),
+        (np.zeros(RATE, dtype=np.float32), "silent"),
         (np.ones(100, dtype=np.float32), "too short"),
         (np.zeros(0, dtype=np.float32), "too short"),
-        (np.full(RATE, np.nan, dtype=np.float32), "non-finite samples"),
+        (np.full(RATE, np.nan, dtype=np.float32), "non-finite"),
     ],
 )
 def test_what_is_no_speech_is_refused_by_name(judge: MosPredictor, waveform: FloatArray, why: str) -> None:

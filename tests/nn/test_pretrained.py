@@ -118,9 +118,9 @@ def test_tied_weights_are_saved_once() -> None:
 def test_tensors_that_do_not_fit_are_refused() -> None:
     wanted = {"a": torch.zeros(2), "b": torch.zeros(3)}
     for tensors, message in (
-        ({"a": torch.ones(2)}, "the checkpoint has no b"),
-        ({"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1)}, "the model has no c"),
-        ({"a": torch.ones(2), "b": torch.ones(4)}, r"b is \(4,\) in the checkpoint, \(3,\) in the model"),
+        ({"a": torch.ones(2)}, "checkpoint has no b"),
+        ({"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1)}, "model has no c"),
+        ({"a": torch.ones(2), "b": torch.ones(4)}, r"b is \(4,\) .*\(3,\)"),
     ):
         with pytest.raises(CheckpointError, match=message):
             copy_tensors(wanted, tensors)
@@ -191,10 +191,10 @@ def test_modules_are_trained_whole_and_in_full_precision() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("lm_hed", r"no module's name ends in lm_hed; did you mean lm_head\?"),
-        ("head", r"no module's name ends in head; did you mean lm_head\?"),
-        ("input_layernorm", "names 2 modules, such as model.layers.0.input_layernorm and"),
-        ("lm_head", "lm_head shares its weight with model.embed_tokens.weight"),
+        ("lm_hed", r"lm_hed; did you mean lm_head\?"),
+        ("head", r" head; did you mean lm_head\?"),
+        ("input_layernorm", "2 modules, such as model.layers.0.input_layernorm"),
+        ("lm_head", "lm_head .*model.embed_tokens.weight"),
     ],
 )
 def test_a_module_to_save_is_one_module_of_its_own(name: str, message: str) -> None:
@@ -212,8 +212,8 @@ def test_biases_are_trained_where_there_are_some() -> None:
     assert trained["lora_only"] == {"q_proj.base_layer.bias"}
     assert trained["all"] == {"q_proj.base_layer.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"}
     for model, message in (
-        (from_config(CONFIG), "no layer of this model has a bias"),
-        (from_config(biased).to(torch.bfloat16), "bias is held in bfloat16"),
+        (from_config(CONFIG), "no layer"),
+        (from_config(biased).to(torch.bfloat16), "bfloat16"),
     ):
         with pytest.raises(InputError, match=f"model.lora.bias: all; .*{message}"):
             add_adapters(model, LoRASettings(bias="all"))

@@ -324,19 +324,19 @@ def test_component_beats_global_beats_default() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"encoder": {"attention_type": "fast"}}, "encoder.attention_type: expected 'softmax', 'linear' or"),
-        ({"global_config": {"dropout": 3}}, "global_config.dropout: expected a number < 1.0"),
-        ({"encoder": {"d_ff": 2048}}, "encoder.d_ff: expected a number <= 64"),
-        ({"encoder": {"num_heads": 7}}, "d_model 512 must be divisible by num_heads 7"),
-        ({"encoder": {"conv_kernel": 8}}, "conv_kernel 8 must be odd"),
-        ({"encoder": {"d_model": 24}}, "positional_encoding rope needs an even"),
-        ({"model_type": "decoder", "encoder": {}}, "model_type decoder has no encoder"),
+        ({"encoder": {"attention_type": "fast"}}, "encoder.attention_type: .*'softmax', 'linear'"),
+        ({"global_config": {"dropout": 3}}, "global_config.dropout: .*< 1.0"),
+        ({"encoder": {"d_ff": 2048}}, "encoder.d_ff: .*<= 64"),
+        ({"encoder": {"num_heads": 7}}, "d_model 512 .*num_heads 7"),
+        ({"encoder": {"conv_kernel": 8}}, "conv_kernel 8 .*odd"),
+        ({"encoder": {"d_model": 24}}, "rope .*even"),
+        ({"model_type": "decoder", "encoder": {}}, "decoder has no encoder"),
         ({"model_type": "decoder", "decoder": {"attention_type": "linear"}}, "use causal_linear or softmax"),
         ({"model_type": "decoder", "decoder": {"use_cross_attention": True}}, "remove it"),
         ({"model_type": "encoder_decoder", "decoder": {"use_cross_attention": False}}, "remove it"),
-        ({"encoder": {"use_cross_attention": True}}, "only the decoder of an encoder_decoder"),
+        ({"encoder": {"use_cross_attention": True}}, "decoder of an encoder_decoder"),
         ({"model_type": "encoder_decoder", "encoder": {"d_model": 256}}, "must be equal"),
-        ({"model_type": "encoder_decoder", "encoder": {"num_classes": 3}}, "the decoder produces the outputs"),
+        ({"model_type": "encoder_decoder", "encoder": {"num_classes": 3}}, "outputs"),
     ],
 )
 def test_mistakes_in_settings(wrong: dict[str, Any], message: str) -> None:

@@ -90,12 +90,12 @@ def test_what_the_assistant_says_is_learnt() -> None:
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        ([("user", [text("x"), R]), ("assistant", "words")], "no recording in the assistant's message"),
-        ([("user", [text("x"), R]), ("assistant", [T, T])], "2 recordings in the assistant's message"),
-        ([("user", "x"), ("assistant", SPOKEN)], "no recording in the messages before it"),
-        ([("user", [R, R, text("x")]), ("assistant", SPOKEN)], "2 recordings in the messages before it"),
-        ([("user", [R]), ("assistant", [T])], "no text to speak"),
-        ([("user", [text("a"), text("b"), R, text("c")]), ("assistant", SPOKEN)], "2 texts beside the one to speak"),
+        ([("user", [text("x"), R]), ("assistant", "words")], "no recording .*assistant"),
+        ([("user", [text("x"), R]), ("assistant", [T, T])], "2 recordings .*assistant"),
+        ([("user", "x"), ("assistant", SPOKEN)], "no recording .*before"),
+        ([("user", [R, R, text("x")]), ("assistant", SPOKEN)], "2 recordings .*before"),
+        ([("user", [R]), ("assistant", [T])], "no text"),
+        ([("user", [text("a"), text("b"), R, text("c")]), ("assistant", SPOKEN)], "2 texts beside"),
         ([("user", [text("a")]), ("assistant", [text("b"), R]), ("user", "c"), ("assistant", [T])], "2 texts beside"),
     ],
 )

@@ -154,8 +154,8 @@ SILENT, LONG = np.zeros(24000, np.float32), np.ones(24000 * 61, np.float32)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"text": "  "}, "the text is empty"),
-        ({"text": "..."}, "nothing of this text can be spoken"),
+        ({"text": "  "}, "empty"),
+        ({"text": "..."}, "nothing"),
         ({"text": "word " * 1001}, "5005 characters"),
         ({"text": "<|eot_id|>"}, "special token"),
         ({"reference": "missing.wav"}, "missing.wav"),
@@ -164,7 +164,7 @@ SILENT, LONG = np.zeros(24000, np.float32), np.ones(24000 * 61, np.float32)
         ({"reference": 3}, "not int"),
         ({"temperature": -1.0}, "temperature"),
         ({"max_seconds": 0.0}, "max seconds"),
-        ({"max_seconds": 160.0}, "at most 2040 together"),
+        ({"max_seconds": 160.0}, "2040"),
         ({"text": ["a", "b"], "reference": ["anna"]}, "1 references for 2 texts"),
     ],
 )
@@ -208,7 +208,7 @@ def test_requests_to_the_service_give_what_clone_gives(cloner: VoiceCloner, anna
         list(stopped.chunks(60))
         for wrong, message in [
             (SpeechRequest("", voice="anna"), "empty"),
-            (SpeechRequest("hello"), "no voice; give a reference, or one of the voices anna, ben"),
+            (SpeechRequest("hello"), "give a reference, or .*anna, ben"),
             (SpeechRequest("hello", voice="ana"), "anna"),
             (SpeechRequest("hello", voice="anna", speed=2.0), "speed 2"),
             (SpeechRequest("hello", voice="anna", top_p=2.0), "top p"),

@@ -272,9 +272,9 @@ def test_the_generation_config_is_carried(folder: Path, tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda at: (at / "config.json").unlink(), "no config.json here"),
-        (lambda at: (at / "config.json").write_text("{"), "config.json is no JSON"),
-        (lambda at: (at / "config.json").write_text('{"model_type": "llama"}'), "is of type llama; a model of Higgs"),
-        (lambda at: (at / "model.safetensors").unlink(), "has no model.safetensors"),
+        (lambda at: (at / "config.json").write_text("{"), "config.json .*JSON"),
+        (lambda at: (at / "config.json").write_text('{"model_type": "llama"}'), "type llama"),
+        (lambda at: (at / "model.safetensors").unlink(), "no model.safetensors"),
         (lambda at: (at / "model.safetensors").write_bytes(b"12345678"), "model.safetensors can't be read"),
         (shutil.rmtree, "no such folder"),
     ],
@@ -465,10 +465,10 @@ def test_other_names_of_layers_are_understood(base: Any, targets: tuple[str, ...
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (("q_proj", "audio_head.linear"), "no linear layer's name ends in audio_head.linear; "),
-        (("self_attn.q_prj",), r"ends in self_attn.q_prj; did you mean self_attn.q_proj\?"),
-        (("q_proj", "audio_encoder_proj.linear"), "which is off; set model.whisper.enabled to true"),
-        (("embed_tokens",), "no linear layer's name ends in embed_tokens"),
+        (("q_proj", "audio_head.linear"), "audio_head.linear; "),
+        (("self_attn.q_prj",), r"self_attn.q_prj; did you mean self_attn.q_proj\?"),
+        (("q_proj", "audio_encoder_proj.linear"), "set model.whisper.enabled to true"),
+        (("embed_tokens",), "embed_tokens"),
     ],
 )
 def test_a_pattern_that_matches_nothing_is_an_error(base: Any, targets: tuple[str, ...], message: str) -> None:

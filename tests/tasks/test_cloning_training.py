@@ -183,8 +183,8 @@ def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model.codec": "codec2"}, r"not trained with the same codec .*changed: model\.codec "),
-        ({"model.name": "model2"}, r"not trained with the same base weights .*changed: model\.name "),
+        ({"model.codec": "codec2"}, r"codec .*changed: model\.codec "),
+        ({"model.name": "model2"}, r"base weights .*changed: model\.name "),
     ],
 )
 def test_another_model_does_not_go_on(run: Path, folder: Path, changes: dict[str, str], message: str) -> None:
@@ -203,10 +203,10 @@ def test_another_model_does_not_go_on(run: Path, folder: Path, changes: dict[str
     ("changes", "message"),
     [
         ({"training.loss.weights": {"consistency": 0.05}}, "there is no such term"),
-        ({"training.loss.weights": {"txt": 1.0}}, "training.loss.weights.txt: the loss has no such term"),
-        ({"training.loss.main": "mse"}, "training.loss.main: has no effect, because the task cloning"),
-        ({"model.text_head": False, "training.loss.text": "target"}, "needs model.text_head"),
-        ({"data.max_length": 64}, r"nothing to train on; .*tokens, over data.max_length 64; raise it"),
+        ({"training.loss.weights": {"txt": 1.0}}, "training.loss.weights.txt: "),
+        ({"training.loss.main": "mse"}, "training.loss.main: has no effect"),
+        ({"model.text_head": False, "training.loss.text": "target"}, "model.text_head"),
+        ({"data.max_length": 64}, r"data.max_length 64; raise it"),
         ({"model.codec": "nowhere"}, "nowhere: the codec can't be loaded"),
         (
             {"data.packing": False, "training.batch_size": 1, "training.loss.weights": {"contrastive": 0.1}},
@@ -214,7 +214,7 @@ def test_another_model_does_not_go_on(run: Path, folder: Path, changes: dict[str
         ),
         (
             {"data.max_length": 160, "training.batch_size": 1, "training.loss.weights": {"contrastive": 0.1}},
-            "micro-batch, which holds one sample; raise training.batch_size",
+            "raise training.batch_size",
         ),
     ],
 )
@@ -335,20 +335,20 @@ def test_the_command_trains_on_recordings(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("model.lora.r", "phonate calls it model.lora.rank"),
-        ("model.lora.target_modules_mode", "phonate calls it model.lora.mode"),
-        ("model.model_path", "phonate calls it model.name"),
-        ("model.audio_tokenizer_path", "phonate calls it model.codec"),
-        ("data.max_audio_duration", "phonate calls it data.max_seconds"),
-        ("model.lora.enable_lora_for_audio_head", "model.lora.mode says it: comprehensive and audio_focused adapt"),
-        ("model.lora.enable_lora_for_audio_projector", "model.whisper.enabled adds one, which is trained whole"),
-        ("data.validate_on_init", "every row is checked before the first step; leave it out"),
-        ("training.loss.text_loss_weight", "phonate calls it training.loss.weights.text"),
-        ("training.loss.enable_curriculum_learning", "phonate calls it training.loss.curriculum_steps"),
-        ("training.gradient_checkpointing", "phonate calls it model.gradient_checkpointing"),
+        ("model.lora.r", "calls it model.lora.rank"),
+        ("model.lora.target_modules_mode", "calls it model.lora.mode"),
+        ("model.model_path", "calls it model.name"),
+        ("model.audio_tokenizer_path", "calls it model.codec"),
+        ("data.max_audio_duration", "calls it data.max_seconds"),
+        ("model.lora.enable_lora_for_audio_head", "model.lora.mode says it: comprehensive and audio_focused"),
+        ("model.lora.enable_lora_for_audio_projector", "model.whisper.enabled"),
+        ("data.validate_on_init", "leave it out"),
+        ("training.loss.text_loss_weight", "calls it training.loss.weights.text"),
+        ("training.loss.enable_curriculum_learning", "calls it training.loss.curriculum_steps"),
+        ("training.gradient_checkpointing", "calls it model.gradient_checkpointing"),
         ("training.performance.enable_cpu_offload", "weights are not moved to the CPU"),
         ("training.performance.max_memory_usage", "there is no share to set"),
-        ("training.logging.wandb_run_name", "phonate calls it training.logging.wandb_name"),
+        ("training.logging.wandb_run_name", "calls it training.logging.wandb_name"),
     ],
 )
 def test_options_of_fine_tuning_scripts_are_refused_with_what_to_write(option: str, message: str) -> None:

@@ -87,8 +87,8 @@ def test_noise_is_as_loud_as_asked_for() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data.audio.n_mels": 400}, "data.audio: n_mels 400 is too many for n_fft 1024"),
-        ({"data.cepstral_coefficients": 80}, "data: cepstral_coefficients 80 must be below audio.n_mels 80"),
+        ({"data.audio.n_mels": 400}, "data.audio: n_mels 400 .*n_fft 1024"),
+        ({"data.cepstral_coefficients": 80}, "data: cepstral_coefficients 80 .*audio.n_mels 80"),
     ],
 )
 def test_sizes_that_do_not_fit_are_one_line(changes: dict[str, int], message: str) -> None:

@@ -198,7 +198,7 @@ def test_a_model_that_learnt_its_voices_takes_no_reference(
         train("conversion", {**sizes, **paths, "training.max_steps": 1}, output=tmp_path / "run").run.path
     )
     unseen, _ = speakers_of(corpus)
-    message = r"converts to the voices that it learnt \(anna, ben, cleo\).*recipe conversion-any"
+    message = r"\(anna, ben, cleo\).*recipe conversion-any"
     with pytest.raises(InputError, match=message):
         learnt.reference(unseen)
     with pytest.raises(InputError, match=message):

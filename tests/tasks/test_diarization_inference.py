@@ -192,10 +192,10 @@ def test_silence_and_hardly_any_sound():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"speakers": 0}, "must be 1 or more"),
+        ({"speakers": 0}, "1 or more"),
         ({"speakers": 2, "max_speakers": 3}, "not both"),
-        ({"min_speakers": 3, "max_speakers": 2}, "must not exceed"),
-        ({"speakers": 2, "stitching": "overlap"}, "only be given with stitching embeddings"),
+        ({"min_speakers": 3, "max_speakers": 2}, "exceed"),
+        ({"speakers": 2, "stitching": "overlap"}, "stitching embeddings"),
     ],
 )
 def test_contradictions_are_refused(given, message):

@@ -157,7 +157,7 @@ def test_a_stream_gives_what_the_whole_recording_gives(folder: Path, changes: di
     [
         ({}, "model_type decoder"),
         ({"model.model_type": "decoder", "model.front_end.normalisation": "mean"}, "normalisation global"),
-        ({**KINDS["decoder"], "training.eval_knobs.label_type": "attractors"}, "attractors depend on all frames"),
+        ({**KINDS["decoder"], "training.eval_knobs.label_type": "attractors"}, "attractors"),
     ],
 )
 def test_models_that_look_ahead_do_not_stream(folder: Path, changes: dict[str, Any], reason: str) -> None:
@@ -308,12 +308,12 @@ def test_previews_show_a_chunk(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training.loss.main": "cross_entropy"}, "cross_entropy needs one class per frame"),
-        ({"training.loss.auxiliary": {"stft": 1.0}}, "stft compares audio or mel frames"),
-        ({"model.global_config.num_classes": 7}, "num_classes is 7, but label_type .* has 2 scores"),
+        ({"training.loss.main": "cross_entropy"}, "cross_entropy "),
+        ({"training.loss.auxiliary": {"stft": 1.0}}, "stft "),
+        ({"model.global_config.num_classes": 7}, "num_classes is 7, .*label_type .* 2 "),
         ({"training.eval_knobs.label_type": "custom"}, "num_classes of the encoder or decoder"),
-        ({"model.global_config.batch_size": 9}, r"batch_size is 9 but training\.batch_size is 4"),
-        ({"model.upsampling": 3}, r"upsampling 3 must divide front_end\.subsampling 10"),
+        ({"model.global_config.batch_size": 9}, r"batch_size is 9 .*training\.batch_size is 4"),
+        ({"model.upsampling": 3}, r"upsampling 3 .*front_end\.subsampling 10"),
         ({"training.max_duration": 20.0, "training.eval_knobs.max_duration": 30.0}, "are the same option"),
     ],
 )

@@ -208,9 +208,9 @@ def test_checkpointing_changes_no_gradient() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model.kind": "parallel", "model.heads": 4}, "heads: a model of kind parallel has no heads"),
-        ({"model.kind": "autoregressive", "model.predictor_layers": 3}, "kind autoregressive has no predictor_layers"),
-        ({"model.kind": "autoregressive", "model.width": 100}, "width 100 can't be divided among 8 heads"),
+        ({"model.kind": "parallel", "model.heads": 4}, "heads: .*parallel"),
+        ({"model.kind": "autoregressive", "model.predictor_layers": 3}, "autoregressive .*predictor_layers"),
+        ({"model.kind": "autoregressive", "model.width": 100}, "width 100 .*8 heads"),
         ({"model.kind": "autoregresive"}, "model.kind"),
     ],
 )

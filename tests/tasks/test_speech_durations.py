@@ -133,16 +133,16 @@ THURSDAY = ("thursday", 1.25, [("TH", 0.1), ("ER1", 0.1), ("Z", 0.05), ("D", 0.0
     [
         (
             [*WORDS[:3], ("friday", *THURSDAY[1:])],
-            "a1: the text has the word 'Thursday' where its TextGrid has 'friday'",
+            "a1: .*'Thursday' .*'friday'",
         ),
-        (WORDS[:3], "a1: the text has the word 'Thursday' where its TextGrid has 'nothing'"),
-        ([*WORDS, ("now", 1.8, [("N", 0.05)])], "a1: its TextGrid has the word 'now' after the end"),
+        (WORDS[:3], "a1: .*'Thursday' .*'nothing'"),
+        ([*WORDS, ("now", 1.8, [("N", 0.05)])], "a1: .*'now' after the end"),
         (
             [*WORDS[:3], ("thursday", 1.25, [("TH", 0.1), ("EY2", 0.2)])],
-            "'Thursday' is TH ER1 Z D EY. here, and TH EY2",
+            "'Thursday' .*TH ER1 Z D EY. .*TH EY2",
         ),
-        ([("the", 0.3, [("spn", 0.1)]), *WORDS[1:]], "the word 'The' is DH AH0 here, and spn"),
-        ([("the", 0.3, [("DH", 0.05), ("Q", 0.1)]), *WORDS[1:]], "the word 'The' is DH AH0 here, and DH Q"),
+        ([("the", 0.3, [("spn", 0.1)]), *WORDS[1:]], "'The' .*DH AH0 .*spn"),
+        ([("the", 0.3, [("DH", 0.05), ("Q", 0.1)]), *WORDS[1:]], "'The' .*DH AH0 .*DH Q"),
     ],
     ids=["wrong word", "missing word", "one more word", "missing phones", "spoken noise", "no phone of ours"],
 )

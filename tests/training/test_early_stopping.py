@@ -32,7 +32,7 @@ def options(**changes):
 
 
 def test_the_metric_that_chooses_the_best_must_be_the_watched_one(tmp_path):
-    said = r"selected by val_loss; set training\.validation\.metric_for_best_model=val_quality"
+    said = r"val_loss; set training\.validation\.metric_for_best_model=val_quality"
     listed = [{"type": "early_stopping", "options": BY_QUALITY}]
     for asked in ({"early_stopping": BY_QUALITY}, {"callbacks": listed}):
         with pytest.raises(InputError, match=said):

@@ -122,7 +122,7 @@ def test_fused_kernels_are_used(name):
 )
 def test_a_number_that_the_optimizer_does_not_have_is_refused(name, option):
     settings = OptimizerSettings(type=name, **option)
-    with pytest.raises(InputError, match=rf"training\.optimizer\.{next(iter(option))}: {name} has no"):
+    with pytest.raises(InputError, match=rf"training\.optimizer\.{next(iter(option))}: {name} "):
         build_optimizer(settings, network().named_parameters(), CPU)
 
 

@@ -248,12 +248,12 @@ def test_contradictions_are_refused():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"type": "cosine", "num_cycles": 3}, r"scheduler\.num_cycles: cosine has no num_cycles; it has .*decay_steps"),
-        ({"type": "cosine", "gamma": 0.5}, r"scheduler\.gamma: cosine has no gamma"),
-        ({"type": "linear", "step_size": 7}, r"scheduler\.step_size: linear has no step_size"),
-        ({"type": "constant", "decay_steps": 7}, r"scheduler\.decay_steps: constant has no decay_steps"),
-        ({"type": "step", "patience": 7}, r"scheduler\.patience: step has no patience"),
-        ({"type": "plateau", "cycle_steps": 7}, r"scheduler\.cycle_steps: plateau has no cycle_steps"),
+        ({"type": "cosine", "num_cycles": 3}, r"scheduler\.num_cycles: .*decay_steps"),
+        ({"type": "cosine", "gamma": 0.5}, r"scheduler\.gamma: cosine"),
+        ({"type": "linear", "step_size": 7}, r"scheduler\.step_size: linear"),
+        ({"type": "constant", "decay_steps": 7}, r"scheduler\.decay_steps: constant"),
+        ({"type": "step", "patience": 7}, r"scheduler\.patience: step"),
+        ({"type": "plateau", "cycle_steps": 7}, r"scheduler\.cycle_steps: plateau"),
     ],
 )
 def test_numbers_that_change_nothing_are_refused(options, said):

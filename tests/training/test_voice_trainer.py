@@ -277,9 +277,9 @@ def test_auto_starts_anew_where_a_run_ended_before_its_first_checkpoint(loaders,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"local_rank": 1}, "local_rank has no effect without distributed=True"),
-        ({"world_size": 2}, "world_size has no effect without distributed=True"),
-        ({"loss_type": "nosuch", "loss_weights": {"l1": 1.0}}, "loss_type=nosuch has no effect.*reconstruction"),
+        ({"local_rank": 1}, "local_rank .*distributed=True"),
+        ({"world_size": 2}, "world_size .*distributed=True"),
+        ({"loss_type": "nosuch", "loss_weights": {"l1": 1.0}}, "loss_type=nosuch .*reconstruction"),
     ],
 )
 def test_options_without_effect_are_refused(options, said):

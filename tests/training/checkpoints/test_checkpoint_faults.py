@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_too_small_for_the_first_save_is_said_at_once(small_disk: Path) -> None:
     with CheckpointManager(small_disk / "checkpoints") as store:
-        message = rf"{small_disk}/checkpoints: disk full: a checkpoint needs 9.0 MB, 4.\d MB is free"
+        message = rf"{small_disk}/checkpoints: disk full: .*9.0 MB, 4.\d MB"
         with pytest.raises(CheckpointError, match=message):
             save(store, 1, numel=1_000_000)
 

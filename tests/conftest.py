@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 
+# otherwise each test worker and each process that a test starts would compile phonate and the tests again
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # before torch, huggingface_hub and numpy are imported by any test or by a process that a test starts
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"

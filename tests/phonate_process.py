@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,14 @@ IMPORTED = (
 SET_CHILD_SUBREAPER = 36
 
 
-class Process(subprocess.Popen):
-    """A `subprocess.Popen` of `phonate ARGUMENTS`, a child of this process like any other.
+class PythonProcess(subprocess.Popen):
+    """A `subprocess.Popen` of `python -m MODULE`, `-c CODE` or `SCRIPT` with arguments, a child of this process.
 
     Its signals are those of an interactive shell, whatever started the tests.
     """
 
     def __init__(self, *arguments: object, **options: Any) -> None:
-        super().__init__([sys.executable, "-m", "phonate", *map(str, arguments)], **options)
+        super().__init__([sys.executable, *map(str, arguments)], **options)
 
     def _execute_child(self, *given: Any) -> None:
         if sys.platform != "linux":
@@ -65,7 +66,7 @@ class Process(subprocess.Popen):
         p2cread, _, _, c2pwrite, _, errwrite, *_ = pipes
         assert (preexec_fn, pass_fds, shell) == (None, (), False), "what a fork of the server can't do"
         folder = os.path.abspath(cwd or ".")
-        text = json.dumps({"arguments": args[3:], "folder": folder, "environment": dict(env or os.environ)}).encode()
+        text = json.dumps({"arguments": args[1:], "folder": folder, "environment": dict(env or os.environ)}).encode()
         streams = [number if stream == -1 else stream for number, stream in enumerate((p2cread, c2pwrite, errwrite))]
         connection = _server(os.getpid())
         with _as_parent_of_orphans():
@@ -75,6 +76,13 @@ class Process(subprocess.Popen):
         assert self.pid, "the server of processes has ended"
         self._child_created = True
         self._close_pipe_fds(*pipes[:6])
+
+
+class Process(PythonProcess):
+    """A `subprocess.Popen` of `phonate ARGUMENTS`."""
+
+    def __init__(self, *arguments: object, **options: Any) -> None:
+        super().__init__("-m", "phonate", *arguments, **options)
 
 
 def run_ranks(ranks: int, *arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -97,9 +105,15 @@ def run_ranks(ranks: int, *arguments: object, **options: Any) -> subprocess.Comp
 
 def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run `phonate ARGUMENTS` to its end, as `subprocess.run` does; both outputs are captured."""
+    return run_python("-m", "phonate", *arguments, **options)
+
+
+def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run `python ARGUMENTS` to its end, as `subprocess.run` does; both outputs are captured."""
     given, timeout = options.pop("input", None), options.pop("timeout", 300)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    with Process(*arguments, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, **options) as process:
+    stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
+    with PythonProcess(*arguments, stdin=stdin, **options) as process:
         try:
             shown, said = process.communicate(given, timeout)
         except BaseException:
@@ -157,7 +171,7 @@ def serve(connection: socket.socket) -> None:
             connection.close()
             os.close(ready)
             os.close(tell)
-            _be_phonate(json.loads(text), streams)
+            _be_python(json.loads(text), streams)
         os.close(tell)
         os.waitpid(between, 0)
         connection.sendall(os.read(ready, 8))
@@ -165,7 +179,7 @@ def serve(connection: socket.socket) -> None:
             os.close(stream)
 
 
-def _be_phonate(request: dict[str, Any], streams: list[int]) -> None:
+def _be_python(request: dict[str, Any], streams: list[int]) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -180,15 +194,26 @@ def _be_phonate(request: dict[str, Any], streams: list[int]) -> None:
     sys.stdout = sys.__stdout__ = open(1, "w", encoding=encoding, errors=errors or "strict", closefd=False)  # noqa: SIM115
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through="PYTHONUNBUFFERED" in os.environ)
     sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    sys.path[0] = request["folder"]
+    kind, *rest = request["arguments"]
+    script = kind not in {"-m", "-c"}
+    sys.path[0] = str(Path(kind).resolve().parent) if script else request["folder"]
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.argv = ["phonate", *request["arguments"]]
-    code = 1
+    sys.argv = rest if kind == "-m" else [kind, *rest] if script else ["-c", *rest[1:]]
+    code = 0
     try:
-        runpy.run_module("phonate", run_name="__main__", alter_sys=True)
+        if kind == "-m":
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+        else:
+            runpy.run_path(kind, run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 - as Python prints it
+        code = 1
         sys.excepthook(*sys.exc_info())
     threading._shutdown()
     atexit._run_exitfuncs()

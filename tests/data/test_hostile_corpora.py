@@ -11,6 +11,7 @@ from small_corpora import corpus, wav
 
 from phonate.config.errors import DataError
 from phonate.data.corpora.manifest import check_corpus, list_corpus
+from phonate_process import PythonProcess, run_python
 
 GOOD = [
     {"audio_path": f"{speaker}/{i}.wav", "speaker_id": speaker, "text": str(i)}
@@ -197,8 +198,6 @@ def test_columns_that_are_there_twice_or_hold_no_text(folder, tmp_path):
 
 def test_a_damaged_arrow_file_is_an_error_and_never_a_crash(folder, tmp_path):
     """In a process of its own: without the check of a batch's offsets some of these end it by a signal."""
-    import subprocess
-    import sys
 
     arrow = pytest.importorskip("pyarrow")
     texts = ["hello " * 20] * 200
@@ -225,13 +224,12 @@ for seed in range(60):
         refused += 1
 assert refused > 10, refused
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_two_processes_extract_at_the_same_time(folder, tmp_path):
     import subprocess
-    import sys
 
     (tmp_path / "set").mkdir()
     good = {"audio": [{"bytes": sounds(folder)[i % 3] + bytes(i), "path": None} for i in range(300)]}
@@ -240,6 +238,6 @@ def test_two_processes_extract_at_the_same_time(folder, tmp_path):
         "from phonate.data.corpora.manifest import list_corpus; from phonate.data.settings import VoiceData;"
         f"print(len(list_corpus(VoiceData(path={str(tmp_path / 'set')!r}, cache_dir={str(tmp_path / 'c')!r}))[0]))"
     )
-    ranks = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
+    ranks = [PythonProcess("-c", code, stdout=subprocess.PIPE) for _ in range(2)]
     assert [rank.communicate(timeout=120)[0].strip() for rank in ranks] == [b"300", b"300"]
     assert not list((tmp_path / "c").rglob(".*"))

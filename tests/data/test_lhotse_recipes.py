@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 
 import lhotse.recipes
 import numpy as np
@@ -18,6 +16,7 @@ from phonate.data.corpora import lhotse as recipes
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.prepared import prepare
 from phonate.data.settings import PARTS, DatasetSettings, KaldiData, recipe_names
+from phonate_process import PythonProcess
 from recipe_corpora import ami, librispeech, timit, voxconverse, yesno
 
 
@@ -314,7 +313,6 @@ def test_processes_that_start_together_prepare_once(tmp_path):
         folder = sys.argv[1]
         manifests_of(DatasetSettings(name="ami", corpus_dir=folder + "/data/ami", output_dir=folder + "/m/ami"))
     """
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    started = [subprocess.Popen(command) for _ in range(2)]
+    started = [PythonProcess("-c", script, tmp_path) for _ in range(2)]
     assert [one.wait() for one in started] == [0, 0]
     assert (tmp_path / "calls").read_text() == "prepared"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import soundfile
 
 from phonate.data.annotations import SpeakerTurn, read_rttm, read_uem, write_rttm
+from phonate_process import run_python
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "prepare_diarization_study.py"
 
@@ -23,7 +22,7 @@ def test_recordings_with_a_common_speaker_are_in_one_fold(tmp_path: Path) -> Non
     write_rttm(
         corpus / "ref.rttm", {name: [SpeakerTurn(0.0, 0.5, one) for one in there] for name, there in speakers.items()}
     )
-    subprocess.run([sys.executable, SCRIPT, corpus, study], check=True, capture_output=True)
+    run_python(SCRIPT, corpus, study).check_returncode()
     tested = {}
     for fold in study.iterdir():
         train, test = (read_rttm(fold / part / "ref.rttm") for part in ("train", "test"))

@@ -6,14 +6,13 @@ import argparse
 import itertools
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from phonate.cli.parsing import COMMANDS, parse_command
 from phonate.config.resolve import resolve
+from phonate_process import run, run_python
 
 ROOT = Path(__file__).parents[2]
 CARDS = sorted((ROOT / "src" / "phonate" / "base").glob("*/MODEL_CARD.md"))
@@ -69,14 +68,14 @@ def test_shell_snippets_run(code: str, tmp_path: Path) -> None:
     for line in filter(None, code.splitlines()):
         words = shlex.split(line, comments=True)
         assert words[0] == "phonate"
-        ran = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        ran = run(*words[1:], cwd=tmp_path)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.strip()
 
 
 @pytest.mark.parametrize("code", [code for _, code in blocks("python", "run")])
 def test_python_snippets_run(code: str, tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = run_python("-c", code, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -99,12 +98,7 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
 
 
 def test_the_settings_reference_is_current() -> None:
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "settings_reference.py"), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run_python(ROOT / "scripts" / "settings_reference.py", "--check")
     assert ran.returncode == 0, ran.stderr
 
 

@@ -16,6 +16,7 @@ import pytest
 import phonate
 from phonate.config.resolve import resolve
 from phonate.training.checkpoints.manifest import problems
+from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]
 GIVEN = {"KATHLEEN": "kathleen", "KERSTIN": "kerstin", "LIBRISPEECH": "librispeech", "OTHERS": "one two"}
@@ -68,8 +69,7 @@ def test_missing_folders_are_named(tmp_path: Path, given: list[str], said: str) 
     for name in ("kathleen", "kerstin"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metadata.csv").touch()
-    script = ROOT / "scripts" / "prepare_base.py"
-    ran = subprocess.run([sys.executable, script, *given], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = run_python(ROOT / "scripts" / "prepare_base.py", *given, cwd=tmp_path)
     assert ran.returncode == 1
     assert said in ran.stderr
     assert not (tmp_path / "study").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import phonate
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.manifest import problems, write_manifest
 from phonate.training.checkpoints.resolve import resolve_checkpoint
+from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]
 VOICES = "acoustic.voices.weight"
@@ -28,8 +28,7 @@ def voice() -> Path:
 
 
 def pack(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "scripts" / "pack_base.py", *arguments]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    return run_python(ROOT / "scripts" / "pack_base.py", *arguments)
 
 
 def changed(source: Path, target: Path, weights: dict[str, Tensor], held_out: list[str] | None = None) -> Path:

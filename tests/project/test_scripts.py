@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*(ROOT / "scripts").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")])
@@ -47,8 +48,7 @@ def test_imports_exist(path: Path) -> None:
 
 def recorder(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The script that records behaviour, as a user starts it."""
-    words = [sys.executable, ROOT / "scripts" / "record_behaviour.py", *arguments]
-    return subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+    return run_python(ROOT / "scripts" / "record_behaviour.py", *arguments)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from phonate.tasks.speech.settings import (
     get_small_config,
 )
 from phonate.training.schedules import CosineRestartsSchedule
+from phonate_process import run_python
 
 SNIPPET = """
 from phonate import EnglishTrainingConfig
@@ -139,7 +138,7 @@ def at(recipe: Any, key: str) -> Any:
 
 def test_the_documented_snippet(tmp_path: Path) -> None:
     """Word for word, but for the import."""
-    done = subprocess.run([sys.executable, "-c", SNIPPET], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_python("-c", SNIPPET, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["LJSpeech-1.1", "32", "5e-05", "768", "8", "True", "False"]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -35,6 +33,7 @@ from phonate.training.settings import (
 )
 from phonate.training.tracking import read_metrics
 from phonate.training.trainer import Trainer
+from phonate_process import run_python
 
 ADAMW = OptimizerSettings(lr=0.1)
 SETTINGS = TrainingSettings()
@@ -169,7 +168,7 @@ def test_every_callback_has_a_sensible_default():
 
 def test_the_shipped_ones_are_imported_by_their_names():
     script = "from phonate.training.callbacks import *\nprint(sorted(n for n in dir() if n.endswith('Callback')))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python("-c", script)
     from phonate.training.callbacks import EarlyStoppingCallback, FreezeLayersCallback, LRMonitorCallback
 
     shipped = {EarlyStoppingCallback, FreezeLayersCallback, LRMonitorCallback}

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 
-# otherwise each test worker and each process that a test starts would compile phonate and the tests again
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # before torch, huggingface_hub and numpy are imported by any test or by a process that a test starts
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,6 +12,7 @@ os.environ.setdefault("MPLBACKEND", "agg")
 
 import gc
 import importlib.util
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -25,6 +22,9 @@ import soundfile
 from sounds import SAMPLE_RATE, voiced_tone
 
 gc.disable()  # until all test modules are imported
+# otherwise each test worker and each process that a test starts would compile phonate and the tests again
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 hypothesis.settings.register_profile("phonate", deadline=None)  # machines differ in speed
 hypothesis.settings.load_profile("phonate")

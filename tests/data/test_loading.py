@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ import torch
 from phonate.config.errors import DataError, PhonateError, TrainingError
 from phonate.data.batches import Dataset
 from phonate.data.loading import BatchSource
-from phonate_process import run_python
 
 
 class Noise:
@@ -288,7 +289,7 @@ assert os.getpid() not in workers
 def run(code):
     """A process of its own: it must end by itself, workers and all."""
     program = GROUP.format(tests=os.path.dirname(__file__)) + code
-    return run_python("-c", program, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
 
 def test_workers_outlive_a_signal_to_the_whole_group():

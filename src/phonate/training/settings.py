@@ -255,11 +255,15 @@ class LoggingSettings(Settings):
     """W&B run name. Null: the run folder's name."""
     wandb_tags: tuple[str, ...] = ()
     """W&B tags."""
+    mlflow: bool = False
+    """Report to MLflow (pip install mlflow), at the address MLFLOW_TRACKING_URI."""
+    trackio: bool = False
+    """Report to Trackio (pip install trackio)."""
     log_metrics: tuple[str, ...] | None = None
     """Show only these metrics in the console and the trackers; metrics.jsonl has all. Names or wildcards: `loss` is
     that of training and validation, `val_loss` that of validation alone. Null: all."""
     log_model: bool = False
-    """Upload checkpoints to W&B as artifacts."""
+    """Upload checkpoints to W&B and MLflow."""
     log_gradients: bool = False
     """Report the gradient norm of each top-level module."""
     system: bool = True

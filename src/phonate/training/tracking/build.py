@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,9 @@ def check_trackers(settings: LoggingSettings) -> None:
         from phonate.training.tracking import wandb
 
         wandb.require()
+    for name in ("mlflow", "trackio"):
+        if getattr(settings, name):
+            importlib.import_module(f"phonate.training.tracking.{name}").require()
     tensorboard.enabled(settings.tensorboard)
 
 
@@ -62,6 +66,14 @@ def build_stream(
         from phonate.training.tracking.wandb import WeightsAndBiases
 
         sinks.append(WeightsAndBiases(settings, run_path, names, hyperparameters, resume_step is not None))
+    if settings.mlflow:
+        from phonate.training.tracking.mlflow import MLflow
+
+        sinks.append(MLflow(run_path, names, hyperparameters or {}, settings.log_model))
+    if settings.trackio:
+        from phonate.training.tracking.trackio import Trackio
+
+        sinks.append(Trackio(run_path, names, hyperparameters or {}))
     if tensorboard.enabled(settings.tensorboard):
         sinks.append(tensorboard.TensorBoard(run_path / "events", names, resume_step))
     elif settings.tensorboard:

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from phonate.tasks.cloning.decoding import Decoder, Job, Piece, Sampling, run
+from phonate.tasks.cloning.decoding import Decoder, Engine, Generation, Job, Piece, Sampling, run
 from phonate.tasks.cloning.sequences import Prompt, delayed
-from phonate.tasks.cloning.service import Engine, Generation
 
 VOCABULARY = 512
 BEGIN, END = 1024, 1025

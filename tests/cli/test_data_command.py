@@ -277,7 +277,11 @@ def test_the_check_of_a_recipe_refuses_what_its_training_leaves_out(tone_corpus,
         + ("training: {init_from: null}\n" if task == "speech" else "")
     )
     report = check(corpus_settings(str(recipe)))
-    corpus = importlib.import_module(f"phonate.tasks.{task}.data").Corpus(resolve(recipe).recipe.data)
+    module = importlib.import_module(f"phonate.tasks.{task}.data")
+    (kind,) = {
+        one for name, one in vars(module).items() if name.endswith("Corpus") and one.__module__ == module.__name__
+    }
+    corpus = kind(resolve(recipe).recipe.data)
     trained = [*corpus.positions("train"), *corpus.positions("validation")]
     assert report["usable"] == len(trained)
     names = {corpus.prepared.index.id[position] for position in trained}

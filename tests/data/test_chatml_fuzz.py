@@ -19,7 +19,7 @@ import soundfile
 
 from phonate.config.errors import DataError, PhonateError
 from phonate.data.dialogues import dialogue_of
-from phonate.tasks.cloning.data import Corpus
+from phonate.tasks.cloning.data import CloningCorpus
 from phonate.tasks.cloning.settings import CloningData
 from sounds import voiced_tone
 
@@ -237,7 +237,7 @@ def _too_slow(*_: object) -> None:
     raise AssertionError(f"a file took more than {LONGEST_SECONDS} s")
 
 
-def read_all(corpus: Corpus) -> PhonateError | None:
+def read_all(corpus: CloningCorpus) -> PhonateError | None:
     """Read all pairs with their codes; returns the error that a user would see."""
     try:
         for sample in (*corpus.samples("train"), *corpus.samples("validation")):
@@ -258,7 +258,7 @@ def fuzz(place: Path, cache: Path, count: int, seed: int, monkeypatch: pytest.Mo
         for number, (suffix, content, good) in enumerate(cases(place, count, random.Random(seed))):
             file = cache / f"rows{suffix}"
             file.write_bytes(content)
-            corpus = Corpus(CloningData(path=str(file), cache_dir=str(cache)), StandInCodec)  # type: ignore[arg-type]
+            corpus = CloningCorpus(CloningData(path=str(file), cache_dir=str(cache)), StandInCodec)  # type: ignore[arg-type]
             signal.alarm(LONGEST_SECONDS)
             try:
                 with writes_watched() as paths:

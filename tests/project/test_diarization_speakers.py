@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phonate.data.annotations import read_rttm
-from phonate.tasks.diarization.data import Corpus
+from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.settings import DiarizationData
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def test_the_benchmark_corpus_is_the_same_each_time_and_tests_strangers(tmp_path
         cache_dir=str(tmp_path / "cache-a"),
         simulation={"speakers": (2, 2), "overlap": 0.44},  # type: ignore[arg-type]
     )
-    banks = {split: set(one.bank.speakers) for split, one in Corpus(data).simulators.items()}
+    banks = {split: set(one.bank.speakers) for split, one in DiarizationCorpus(data).simulators.items()}
     tested = {turn.speaker for turns in read_rttm(tmp_path / "a/conversations/ref.rttm").values() for turn in turns}
     assert {split: len(names) for split, names in banks.items()} == {"train": 6, "validation": 2}
     assert len(tested) == 4

@@ -8,7 +8,7 @@ from typing import Any
 
 from phonate.config.resolve import resolve
 from phonate.tasks.language import model as models
-from phonate.tasks.language.data import Corpus
+from phonate.tasks.language.data import LanguageCorpus
 from phonate.tasks.language.task import LanguageTask
 
 ANIMALS = ("cat", "dog", "hen", "cow", "pig", "owl", "bee", "fox")
@@ -69,7 +69,7 @@ def task_of(path: Path, **changes: Any) -> LanguageTask:
 def save_base(texts: Path, folder: Path, **changes: Any) -> Path:
     """A small model of Hugging Face with its tokenizer, in files as they lie on the hub."""
     recipe = resolve("language", settings(texts, **changes)).recipe
-    tokenizer = Corpus(recipe.data).train_tokenizer(320)
+    tokenizer = LanguageCorpus(recipe.data).train_tokenizer(320)
     model: Any = models.new_model(recipe.model, tokenizer, 64)
     model.save_pretrained(folder)
     tokenizer.tokenizer.save_pretrained(folder)

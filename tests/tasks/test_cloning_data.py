@@ -19,7 +19,14 @@ from phonate.audio.higgs_codec import HiggsCodec
 from phonate.cli import main
 from phonate.config.errors import DataError
 from phonate.data.dialogues import Audio, dialogue_of
-from phonate.tasks.cloning.data import INSTRUCTION, CloningSample, Corpus, check_pairs, cloning_sample, examples_of
+from phonate.tasks.cloning.data import (
+    INSTRUCTION,
+    CloningCorpus,
+    CloningSample,
+    check_pairs,
+    cloning_sample,
+    examples_of,
+)
 from phonate.tasks.cloning.settings import CloningData
 from phonate.text.arabic import ArabicText
 
@@ -154,7 +161,7 @@ def test_every_row_is_checked_and_named(tmp_path: Path, caplog: pytest.LogCaptur
     assert [problem.place for problem in report.refused if problem.reason == "too long"] == ["rows.json:7"]
     assert {problem.place for problem in report.refused} == {f"rows.json:{i}" for i in range(2, 1511)}
     with caplog.at_level(logging.WARNING, "phonate"):
-        assert len(Corpus(data, HiggsCodec.load).samples("train")) == 1  # type: ignore[arg-type]
+        assert len(CloningCorpus(data, HiggsCodec.load).samples("train")) == 1  # type: ignore[arg-type]
     logged = caplog.text
     assert "1509 of 1510 rows are left out" in logged
     assert "1501 missing file" in logged
@@ -204,7 +211,7 @@ def test_targets_and_their_copies_are_on_one_side(tmp_path: Path) -> None:
     path.write_text(json.dumps(rows), encoding="utf-8")
 
     def sides(share: float) -> tuple[set[str], set[str]]:
-        made = Corpus(CloningData(path=str(path), validation=share, cache_dir=str(tmp_path / "c")), None)  # type: ignore[arg-type]
+        made = CloningCorpus(CloningData(path=str(path), validation=share, cache_dir=str(tmp_path / "c")), None)  # type: ignore[arg-type]
         found = [{Path(one.target.path).stem for one in made.samples(split)} for split in ("train", "validation")]
         return found[0], found[1]
 
@@ -228,7 +235,7 @@ def test_codes_are_made_once_and_are_those_of_the_codec(corpus: Path, tmp_path: 
         return loaded[-1]
 
     data = CloningData(path=str(corpus), cache_dir=str(tmp_path / "cache"), validation=0.3)
-    made = Corpus(data, codec)
+    made = CloningCorpus(data, codec)
     samples = [*made.samples("train"), *made.samples("validation")]
     assert len(samples) == 4
     assert not loaded
@@ -238,25 +245,25 @@ def test_codes_are_made_once_and_are_those_of_the_codec(corpus: Path, tmp_path: 
         assert made.frames(one) == len(made.codes(one))
         assert made.seconds(one) == pytest.approx(made.frames(one) / 25, abs=0.05)
     assert len(loaded) == 1
-    again = Corpus(data, codec)
+    again = CloningCorpus(data, codec)
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("codes.npy"))
     np.testing.assert_array_equal(again.codes(samples[0].target), made.codes(samples[0].target))
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("codes.npy")) == before
     other = small_codec_folder(tmp_path / "other", seed=1)
-    with_other = Corpus(data, lambda: HiggsCodec.load(other))
+    with_other = CloningCorpus(data, lambda: HiggsCodec.load(other))
     assert (with_other.codes(samples[0].target) != made.codes(samples[0].target)).mean() > 0.5
 
 
 def test_a_damaged_cache_is_said_once(corpus: Path, tmp_path: Path) -> None:
     folder = small_codec_folder(tmp_path / "codec")
     data = CloningData(path=str(corpus), cache_dir=str(tmp_path / "cache"), validation=0.0)
-    made = Corpus(data, lambda: HiggsCodec.load(folder))
+    made = CloningCorpus(data, lambda: HiggsCodec.load(folder))
     made.codes(made.samples("train")[0].target)
     (codes,) = (tmp_path / "cache").rglob("codes.npy")
     codes.write_bytes(codes.read_bytes()[:-10] + b"\0" * 10)
     tokenizer: Any = None  # not reached
     with pytest.raises(DataError, match=r"part-[0-9a-f]*: damaged .*delete this folder"):
-        examples_of(Corpus(data, lambda: HiggsCodec.load(folder)), "train", tokenizer, data)
+        examples_of(CloningCorpus(data, lambda: HiggsCodec.load(folder)), "train", tokenizer, data)
 
 
 def test_arabic_texts_are_changed_as_the_settings_say(tmp_path: Path) -> None:
@@ -268,7 +275,7 @@ def test_arabic_texts_are_changed_as_the_settings_say(tmp_path: Path) -> None:
         (ArabicText(remove_diacritics=True, unify_alef=True, punctuation="western"), ("كتاب", "مرحبا, اهلا")),
     ):
         data = CloningData(path=str(path), validation=0.0, arabic=arabic, cache_dir=str(tmp_path))
-        (sample,) = Corpus(data, None).samples("train")  # type: ignore[arg-type]
+        (sample,) = CloningCorpus(data, None).samples("train")  # type: ignore[arg-type]
         assert (sample.reference_text, sample.target_text) == wanted
 
 

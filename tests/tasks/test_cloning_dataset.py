@@ -169,18 +169,18 @@ def test_features_of_references_stand_at_their_frames(tokenizer: CloningTokenize
     for number, one in enumerate(examples(tokenizer, LENGTHS)):
         path = tmp_path / f"{number}.npy"
         np.save(path, np.full((len(one.reference_codes), 3), float(number), dtype=np.float32))
-        given.append(replace(one, heard=path))
+        given.append(replace(one, whisper=path))
     dataset = CloningDataset(given, tokenizer, 250)
     for batch in batches(dataset, 2):
         about = zip(batch["pools"], batch["frames"], strict=True)
         frames = dict(zip(batch["frame_positions"].tolist(), about, strict=True))
-        assert len(batch["heard_positions"]) == len(batch["heard_features"])
+        assert len(batch["whisper_positions"]) == len(batch["whisper_features"])
         names: dict[int, set[float]] = {}
-        for position, features in zip(batch["heard_positions"].tolist(), batch["heard_features"], strict=True):
+        for position, features in zip(batch["whisper_positions"].tolist(), batch["whisper_features"], strict=True):
             pool, codes = frames[position]
             assert int(pool) % 2 == 0
             assert int(codes[0]) < 1024
             names.setdefault(int(pool), set()).add(float(features[0]))
         assert len(names) == len(batch["target_lengths"])
         assert all(len(found) == 1 for found in names.values())
-        assert len(batch["heard_positions"]) == sum(end - start - 9 for start, end in batch["references"])
+        assert len(batch["whisper_positions"]) == sum(end - start - 9 for start, end in batch["references"])

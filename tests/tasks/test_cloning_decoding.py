@@ -189,12 +189,12 @@ def test_whispers_features_are_heard_as_in_training(model: Any) -> None:
             torch.from_numpy(np.setdiff1d(np.arange(len(ids)), audio)),
             torch.tensor([0]),
             torch.tensor([len(ids) - 1]),
-            heard_positions=torch.from_numpy(plain.frame_positions[1:7]),
-            heard_features=torch.from_numpy(heard),
+            whisper_positions=torch.from_numpy(plain.frame_positions[1:7]),
+            whisper_features=torch.from_numpy(heard),
         ).audio_logits
     decoder: Decoder[int] = Decoder(model, 4, 128, projector)
     # the voice without features, and with other ones, is another voice
-    for owner, prompt in enumerate([plain, replace(other, heard=-heard), replace(plain, heard=heard)]):
+    for owner, prompt in enumerate([plain, replace(other, whisper=-heard), replace(plain, whisper=heard)]):
         decoder.join(Job(Piece(prompt, 8), GREEDY, 0, owner))
     torch.testing.assert_close(decoder._logits[2], expected[0])
     assert not torch.allclose(decoder._logits[0], expected[0])

@@ -14,8 +14,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 from cloning_prompts import disciplined_model, generated, prompts
 
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.cloning.decoding import Decoder, Piece, Sampling, Step, piece_seed
-from phonate.tasks.cloning.service import Engine, Generation
+from phonate.tasks.cloning.decoding import Decoder, Engine, Generation, Piece, Sampling, Step, piece_seed
 
 LIMIT = 16
 WARM = Sampling(temperature=1.0)

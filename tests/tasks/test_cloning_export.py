@@ -25,7 +25,7 @@ import phonate
 from phonate.cli import main
 from phonate.tasks.cloning import export
 from phonate.tasks.cloning.inference import trained_network
-from phonate.tasks.cloning.loading import load_base
+from phonate.tasks.cloning.model import load_base
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.checkpoints.loading import open_trained

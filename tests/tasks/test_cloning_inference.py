@@ -26,8 +26,7 @@ from phonate.config.errors import CheckpointError, InputError, PhonateError
 from phonate.models import HiggsAudioInference
 from phonate.tasks.cloning import inference
 from phonate.tasks.cloning.decoding import Sampling
-from phonate.tasks.cloning.inference import VoiceCloner
-from phonate.tasks.cloning.references import frame_limit, parts
+from phonate.tasks.cloning.inference import VoiceCloner, frame_limit, parts
 from phonate.training.speech_service import Reference, SpeechRequest
 from sounds import SAMPLE_RATE, voiced_tone
 

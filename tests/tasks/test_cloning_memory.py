@@ -20,8 +20,14 @@ from torch import Tensor
 from higgs import small_model_folder
 from phonate.compute.device import Usage
 from phonate.tasks.cloning import model
-from phonate.tasks.cloning.loading import load_network, trainable_parameters
-from phonate.tasks.cloning.model import Load, StepMemory, choose_checkpointing, measure
+from phonate.tasks.cloning.model import (
+    Load,
+    StepMemory,
+    choose_checkpointing,
+    load_network,
+    measure,
+    trainable_parameters,
+)
 from phonate.tasks.cloning.network import CloningNetwork
 from phonate.tasks.cloning.settings import CloningLoRA
 

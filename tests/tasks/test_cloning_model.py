@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from higgs import SPECIALS, small_model_folder, small_tokenizer
 from phonate.config.errors import InputError
 from phonate.nn.pretrained.adapters import copy_tensors, merge_adapters, saved_tensors
-from phonate.tasks.cloning import loading
-from phonate.tasks.cloning.loading import load_base, load_network, trainable_parameters
-from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector, heard_features, resolved_targets
+from phonate.tasks.cloning import model as loading
+from phonate.tasks.cloning.model import load_base, load_network, trainable_parameters
+from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector, resolved_targets, whisper_features
 from phonate.tasks.cloning.settings import CloningLoRA
 
 CPU = torch.device("cpu")
@@ -513,7 +513,7 @@ def test_adapters_come_back_to_the_bit(network: CloningNetwork, folder: Path) ->
 def test_features_are_averaged_over_each_frame(frames: int) -> None:
     ramp = np.stack([np.arange(50), np.ones(50)], axis=1).astype(np.float32)
     encoder: Any = lambda waveform, rate: ramp  # noqa: E731
-    found = heard_features(encoder, np.zeros(16000, np.float32), 16000, frames)
+    found = whisper_features(encoder, np.zeros(16000, np.float32), 16000, frames)
     assert found.shape == (frames, 2)
     assert found.mean(0) == pytest.approx(ramp.mean(0), abs=0.5)
     assert found[:, 1].tolist() == [1.0] * frames
@@ -526,7 +526,7 @@ def test_the_projector_changes_nothing_at_first_and_learns(network: CloningNetwo
     width = network.config.hidden_size
     conditioned = CloningNetwork(network.model, WhisperProjector(24, width))
     batch = make_batch(network.config)
-    heard = {"heard_positions": batch["frame_positions"][:9], "heard_features": torch.randn(9, 24)}
+    heard = {"whisper_positions": batch["frame_positions"][:9], "whisper_features": torch.randn(9, 24)}
     with torch.no_grad():
         plain, same = network(**batch), conditioned(**batch, **heard)
     assert torch.equal(plain.hidden, same.hidden)

@@ -259,8 +259,8 @@ def test_whispers_features_are_learnt_from_and_heard(folder: Path, tmp_path: Pat
     cloner = phonate.load(done.run.path, "cloning")
     recording = Reference(voiced_tone(1.0, 140.0, (600.0, 1500.0, 2600.0), seed=1), 24_000, "what is said")
     (piece,) = cloner.pieces(recording, "The fox.")
-    assert piece.prompt.heard is not None
-    assert piece.prompt.heard.shape == (len(piece.prompt.frames) - 9, 384)
+    assert piece.prompt.whisper is not None
+    assert piece.prompt.whisper.shape == (len(piece.prompt.frames) - 9, 384)
     assert len(cloner.generate([[piece]], Sampling(), 0)) == 1
     for form in ("peft", "transformers"):  # neither has a place for the projector
         with pytest.raises(InputError, match=r"model\.whisper"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.tasks.diarization.clustering import LocalSpeakers, SpeakerLimits, cluster
+from phonate.tasks.diarization.segmentation import LocalSpeakers, SpeakerLimits, cluster
 
 
 def local_speakers(windows, embeddings, seconds, tracks=None):

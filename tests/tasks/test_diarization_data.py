@@ -20,8 +20,8 @@ from phonate.data.batches import COLLATORS, with_collator
 from phonate.data.corpora.manifest import read_corpus
 from phonate.data.features import FEATURES
 from phonate.data.loading import BatchSource
-from phonate.tasks.diarization.data import Corpus, DiarizationCollator, DiarizationDataset
-from phonate.tasks.diarization.evaluation import kept_for_validation
+from phonate.tasks.diarization.data import DiarizationCollator, DiarizationCorpus, DiarizationDataset
+from phonate.tasks.diarization.evaluation import validation_recordings
 from phonate.tasks.diarization.settings import DiarizationData, MixingSettings
 from phonate.tasks.diarization.task import DiarizationTask
 
@@ -78,14 +78,14 @@ def data(tmp_path: Path) -> Any:
 
 
 def samples(settings: DiarizationData, split: str = "train") -> DiarizationDataset:
-    return DiarizationDataset(Corpus(settings), split)
+    return DiarizationDataset(DiarizationCorpus(settings), split)
 
 
 # Pieces of recordings
 
 
 def test_labels_are_the_speakers_at_the_centres_of_frames(tmp_path: Path, data: Any) -> None:
-    corpus = Corpus(data(path=str(meetings(tmp_path / "talk")), validation=0.0))
+    corpus = DiarizationCorpus(data(path=str(meetings(tmp_path / "talk")), validation=0.0))
     train = DiarizationDataset(corpus, "train")
     for number in range(len(train.ids)):
         item = train.get(number, generator(0, number))
@@ -101,7 +101,7 @@ def test_labels_are_the_speakers_at_the_centres_of_frames(tmp_path: Path, data: 
 
 
 def test_those_who_begin_together_come_by_name_and_the_silent_have_no_column(tmp_path: Path, data: Any) -> None:
-    corpus = Corpus(data(path=str(meetings(tmp_path / "talk")), validation=0.0))
+    corpus = DiarizationCorpus(data(path=str(meetings(tmp_path / "talk")), validation=0.0))
     position = next(one for one in corpus.positions("train") if corpus.prepared.index.id[one] == "m4")
     activity, numbers = corpus.activity(position, 100, 500)
     assert [corpus.speakers[one] for one in numbers] == ["gus", "hal"]
@@ -113,7 +113,7 @@ def test_those_who_begin_together_come_by_name_and_the_silent_have_no_column(tmp
 
 def test_features_of_a_piece_are_those_of_the_whole(tmp_path: Path, data: Any) -> None:
     settings = data(path=str(meetings(tmp_path / "talk")), validation=0.0)
-    corpus = Corpus(settings)
+    corpus = DiarizationCorpus(settings)
     item = DiarizationDataset(corpus, "train").get(0, generator(3))
     sound, _ = soundfile.read(tmp_path / "talk" / f"{item.source}.wav", dtype="float32")
     whole = FEATURES.get("fbank")(settings).compute(sound)
@@ -165,7 +165,7 @@ def test_uem_regions_are_never_left(tmp_path: Path, data: Any) -> None:
     folder = meetings(tmp_path / "talk")
     write_uem(folder / "all.uem", {name: [(1.0, 5.0), (8.0, 13.0)] for name in TURNS})
     settings = data(path=str(folder), validation=0.0, chunk_seconds=3.0)
-    corpus = Corpus(settings)
+    corpus = DiarizationCorpus(settings)
     train = DiarizationDataset(corpus, "train")
     assert len(corpus.prepared.index) == 8
     for number in range(len(train.ids)):
@@ -206,7 +206,7 @@ def test_rttm_kaldi_and_lhotse_say_the_same(tmp_path: Path, data: Any) -> None:
     forms = [folder, as_kaldi(folder, tmp_path / "kaldi"), as_cuts(folder, tmp_path / "cuts.jsonl.gz")]
     found = []
     for form in forms:
-        corpus = Corpus(data(path=str(form), validation=0.0, chunk_seconds=20.0))
+        corpus = DiarizationCorpus(data(path=str(form), validation=0.0, chunk_seconds=20.0))
         train = DiarizationDataset(corpus, "train")
         items = sorted((train.get(number, generator(0)) for number in range(4)), key=lambda one: one.source)
         found.append([(one.source, one.activity_TS.tobytes(), one.features_TF.tobytes()) for one in items])
@@ -217,7 +217,7 @@ def test_rttm_kaldi_and_lhotse_say_the_same(tmp_path: Path, data: Any) -> None:
 # Who is held out
 
 
-def people(corpus: Corpus, split: str) -> set[str]:
+def people(corpus: DiarizationCorpus, split: str) -> set[str]:
     index = corpus.prepared.index
     return {index.speakers[one.speaker] for position in corpus.positions(split) for one in index.segments(position)}
 
@@ -229,7 +229,7 @@ def test_nobody_is_in_training_and_in_validation(tmp_path: Path, data: Any) -> N
         **{f"c{n}": [(0.0, 2.0, f"r{n}"), (1.0, 3.0, f"s{n}")] for n in range(3)},
     }
     folder = meetings(tmp_path / "talk", turns, 4.0)
-    corpus = Corpus(data(path=str(folder), validation=0.3))
+    corpus = DiarizationCorpus(data(path=str(folder), validation=0.3))
     train, validation = corpus.positions("train"), corpus.positions("validation")
     assert sorted(train + validation) == list(range(10))
     assert 1 <= len(validation) <= 4
@@ -237,7 +237,7 @@ def test_nobody_is_in_training_and_in_validation(tmp_path: Path, data: Any) -> N
     item = DiarizationDataset(corpus, "validation").get(0, generator(0))
     assert set(item.speakers_S.tolist()) == {-1}
     # The faulty way, by recordings alone, lets speakers through.
-    leaky = Corpus(data(path=str(folder), validation=0.3, validation_by="recording"))
+    leaky = DiarizationCorpus(data(path=str(folder), validation=0.3, validation_by="recording"))
     assert people(leaky, "train") & people(leaky, "validation")
 
 
@@ -261,7 +261,7 @@ def test_named_speakers_stay_in_training(tmp_path: Path) -> None:
         assert heard
         assert -1 not in heard
         kept = {corpus.prepared.index.id[position] for position in corpus.positions("validation")}
-        assert {one.id for one in kept_for_validation(recipe)} == kept
+        assert {one.id for one in validation_recordings(recipe)} == kept
 
 
 def test_named_speakers_can_not_be_validated_by_strangers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,11 +284,11 @@ def test_names_of_one_recording_only_are_other_people_elsewhere(
     turns = {f"m{n}": [(0.0, 2.0, "spk00"), (1.0, 3.0, "spk01")] for n in range(4)}
     folder = meetings(tmp_path / "talk", turns, 4.0)
     with caplog.at_level(logging.WARNING, "phonate"):
-        linked = Corpus(data(path=str(folder), validation=0.25))
+        linked = DiarizationCorpus(data(path=str(folder), validation=0.25))
     assert "data.speaker_names: recording" in caplog.text
     assert (len(linked.speakers), len(linked.positions("validation"))) == (2, 1)
     caplog.clear()
-    apart = Corpus(data(path=str(folder), validation=0.25, speaker_names="recording"))
+    apart = DiarizationCorpus(data(path=str(folder), validation=0.25, speaker_names="recording"))
     assert not caplog.text
     assert len(apart.speakers) == 6
     assert apart.speakers[0].endswith("/spk00")
@@ -297,7 +297,7 @@ def test_names_of_one_recording_only_are_other_people_elsewhere(
 def test_official_splits_are_kept(tmp_path: Path, data: Any) -> None:
     for split, names in (("train", ("m1", "m2")), ("dev", ("m3",)), ("test", ("m4",))):
         meetings(tmp_path / "talk" / split, {name: TURNS[name] for name in names})
-    corpus = Corpus(data(path=str(tmp_path / "talk")))
+    corpus = DiarizationCorpus(data(path=str(tmp_path / "talk")))
     ids = {split: [corpus.prepared.index.id[one] for one in corpus.positions(split)] for split in ("train", "test")}
     assert ids == {"train": ["m1", "m2"], "test": ["m4"]}
     assert [DiarizationDataset(corpus, "validation").get(0, generator(0)).source] == ["m3"]
@@ -309,7 +309,7 @@ def test_official_splits_are_kept(tmp_path: Path, data: Any) -> None:
 
 def test_clips_alone_are_simulated_with_strangers_in_validation(tmp_path: Path, data: Any) -> None:
     settings = data(path=str(speakers(tmp_path / "clips")), simulation={"speakers": [2, 2], "validation_samples": 5})
-    corpus = Corpus(settings)
+    corpus = DiarizationCorpus(settings)
     assert corpus.simulated_share == 1.0
     assert not corpus.validates_on_recordings
     banks = {split: set(one.bank.speakers) for split, one in corpus.simulators.items()}
@@ -327,7 +327,7 @@ def test_clips_alone_are_simulated_with_strangers_in_validation(tmp_path: Path, 
 def test_official_test_and_validation_speakers_are_kept_apart(tmp_path: Path, data: Any) -> None:
     for split, names in (("train", "abcd"), ("dev", "ef"), ("test", "gh")):
         speakers(tmp_path / "clips" / split, names)
-    corpus = Corpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
+    corpus = DiarizationCorpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
     banks = {split: one.bank.speakers for split, one in corpus.simulators.items()}
     assert banks == {"train": list("abcd"), "validation": list("ef")}
 
@@ -335,7 +335,7 @@ def test_official_test_and_validation_speakers_are_kept_apart(tmp_path: Path, da
 def test_official_validation_speakers_who_are_in_training_are_no_strangers(tmp_path: Path, data: Any) -> None:
     for split, names in (("train", "abcd"), ("dev", "cdef")):
         speakers(tmp_path / "clips" / split, names)
-    corpus = Corpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
+    corpus = DiarizationCorpus(data(path=str(tmp_path / "clips"), simulation={"speakers": [2, 2]}))
     assert corpus.simulators["validation"].bank.speakers == ["e", "f"]
     few = data(path=str(tmp_path / "clips"), simulation={"speakers": [3, 3]})
     with pytest.raises(DataError, match="2 in the official validation split"):
@@ -370,7 +370,7 @@ def test_clips_of_the_corpus_itself_are_those_of_training_recordings(tmp_path: P
     """Otherwise the model would hear the voices that it is validated on."""
     talk, clips = meetings(tmp_path / "talk"), speakers(tmp_path / "clips")
     settings = data(path=str(talk), validation=0.25, simulation={"path": [str(talk), str(clips)], "speakers": [2, 2]})
-    corpus = Corpus(settings)
+    corpus = DiarizationCorpus(settings)
     bank = corpus.simulators["train"].bank.speakers
     assert people(corpus, "validation")
     assert not set(bank) & people(corpus, "validation")
@@ -383,7 +383,7 @@ def test_clips_of_one_of_several_data_sets(tmp_path: Path, data: Any) -> None:
     one, two = meetings(tmp_path / "one"), meetings(tmp_path / "two")
     datasets = [{"name": "first", "path": str(one)}, {"name": "second", "path": str(two)}]
     simulation = {"path": [str(two)], "speakers": [2, 2]}
-    corpus = Corpus(data(datasets=datasets, validation=0.2, simulation=simulation))
+    corpus = DiarizationCorpus(data(datasets=datasets, validation=0.2, simulation=simulation))
     bank = set(corpus.simulators["train"].bank.speakers)
     assert bank
     assert bank <= people(corpus, "train")
@@ -448,7 +448,7 @@ def test_pieces_are_added_with_their_labels(tmp_path: Path, data: Any) -> None:
     talk = str(meetings(tmp_path / "talk", {name: TURNS[name] for name in ("m1", "m2")}))
     whole = {"path": talk, "validation": 0.0, "chunk_seconds": 14.0, "samples": 8}
     mixed, plain = samples(data(**whole, mixing={"share": 1.0})), samples(data(**whole))
-    corpus = Corpus(data(**whole))
+    corpus = DiarizationCorpus(data(**whole))
     sounds = [corpus.prepared.cache.waveform(position) for position in (0, 1)]
     one = mixed.get(0, generator(0))
     together = corpus.features.compute(sounds[0] + sounds[1])
@@ -520,7 +520,7 @@ def test_bad_recordings_are_refused_and_never_silence(tmp_path: Path, data: Any)
     with (folder / "all.rttm").open("a") as file:
         file.write("SPEAKER gone 1 0.0 2.0 <NA> <NA> ann <NA> <NA>\n")
         file.write("SPEAKER m3 1 zero 2.0 <NA> <NA> ann <NA> <NA>\n")
-    corpus = Corpus(data(path=str(folder), validation=0.0))
+    corpus = DiarizationCorpus(data(path=str(folder), validation=0.0))
     assert [corpus.prepared.index.id[one] for one in corpus.positions("train")] == ["m1", "m4"]
     refused = {one["id"]: one["reason"] for one in corpus.prepared.report["refused"]}
     assert refused == {
@@ -534,7 +534,7 @@ def test_bad_recordings_are_refused_and_never_silence(tmp_path: Path, data: Any)
 def test_segments_without_a_speaker_are_refused(tmp_path: Path, data: Any) -> None:
     folder = speakers(tmp_path / "clips", "ab")
     (folder / "list.csv").write_text("path,speaker\na/0.wav,a\na/1.wav,\nb/0.wav,b\n")
-    corpus = Corpus(data(path=str(folder / "list.csv"), validation=0.0))
+    corpus = DiarizationCorpus(data(path=str(folder / "list.csv"), validation=0.0))
     assert corpus.prepared.report["reasons"] == {"no speaker": 1}
 
 
@@ -542,7 +542,7 @@ def test_recordings_in_which_nobody_speaks_are_fine_beside_others(tmp_path: Path
     folder = meetings(tmp_path / "talk")
     soundfile.write(folder / "quiet.wav", 0.01 * np.random.default_rng(0).standard_normal(5 * RATE), RATE)
     write_uem(folder / "all.uem", {**{name: [(0.0, 14.0)] for name in TURNS}, "quiet": [(0.0, 5.0)]})
-    corpus = Corpus(data(path=str(folder), validation=0.0))
+    corpus = DiarizationCorpus(data(path=str(folder), validation=0.0))
     train = DiarizationDataset(corpus, "train")
     items = [train.get(number, generator(0)) for number in range(len(train.ids))]
     quiet = next(one for one in items if one.source == "quiet")
@@ -559,12 +559,12 @@ def test_a_corpus_without_speakers_is_an_error(tmp_path: Path, data: Any) -> Non
     (folder / "all.rttm").write_text("")
     write_uem(folder / "all.uem", {"quiet": [(0.0, 5.0)]})
     with pytest.raises(DataError, match="speaker labels"):
-        Corpus(data(path=str(folder)))
+        DiarizationCorpus(data(path=str(folder)))
 
 
 def test_no_corpus_at_all_is_an_error(data: Any) -> None:
     with pytest.raises(DataError, match=r"data\.path or data\.simulation\.path"):
-        Corpus(data())
+        DiarizationCorpus(data())
 
 
 # Batches
@@ -621,7 +621,7 @@ def test_real_meetings_and_clips_of_real_speakers(recordings: Path, data: Any) -
         samples=20,
         simulation={"path": [str(recordings / "spk_en_librispeech/train-clean-100"), str(recordings / "asr_en_an4")]},
     )
-    corpus = Corpus(settings)
+    corpus = DiarizationCorpus(settings)
     train, held_out = DiarizationDataset(corpus, "train"), DiarizationDataset(corpus, "validation")
     assert not people(corpus, "train") & people(corpus, "validation")
     simulated = [train.get(number, generator(number)) for number in range(10, 20)]

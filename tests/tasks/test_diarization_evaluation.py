@@ -74,9 +74,9 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
 
 def test_baselines_of_real_meetings(recordings, trained):
     """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
-    from phonate.tasks.diarization.clustering import SpeakerLimits
     from phonate.tasks.diarization.evaluation import Baseline
     from phonate.tasks.diarization.inference import Diarizer
+    from phonate.tasks.diarization.segmentation import SpeakerLimits
 
     data = Diarizer.load(trained / "run").recipe.data
     baseline = Baseline(0.4)

@@ -112,7 +112,7 @@ class FakeJudge:
 
 
 def test_a_model_of_three_speakers_handles_five(known, monkeypatch):
-    monkeypatch.setattr("phonate.tasks.diarization.clustering.SpeakerEncoder", lambda device: FakeJudge())
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.SpeakerEncoder", lambda device: FakeJudge())
     rng = np.random.default_rng(0)
     turns, at = [], 0.5
     for number in range(30):
@@ -141,7 +141,7 @@ class Confused(Known):
 
 
 def test_what_a_model_confuses_is_put_right_by_the_voices(known, monkeypatch):
-    monkeypatch.setattr("phonate.tasks.diarization.clustering.SpeakerEncoder", lambda device: FakeJudge())
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.SpeakerEncoder", lambda device: FakeJudge())
     monkeypatch.setattr(known, "model", Confused())
     waveform, truth = meeting([(at, at + 0.9, number % 2) for number, at in enumerate(range(20))], 20.0)
     plain = known.decoding
@@ -155,7 +155,7 @@ def test_what_a_model_confuses_is_put_right_by_the_voices(known, monkeypatch):
 
 
 def test_files_arrays_and_lists_give_the_same(known, tmp_path, monkeypatch):
-    monkeypatch.setattr("phonate.tasks.diarization.clustering.SpeakerEncoder", lambda device: FakeJudge())
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.SpeakerEncoder", lambda device: FakeJudge())
     waveform, truth = meeting([(0.5, 2.0, 0), (2.5, 5.0, 1), (6.0, 9.5, 0)], 10.0)
     soundfile.write(tmp_path / "m.wav", waveform, RATE, subtype="FLOAT")
     one = known.diarize(tmp_path / "m.wav")
@@ -175,7 +175,7 @@ def test_one_window_needs_no_voices(known, monkeypatch):
     def refuse(device):
         raise AssertionError("voices were compared")
 
-    monkeypatch.setattr("phonate.tasks.diarization.clustering.SpeakerEncoder", refuse)
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.SpeakerEncoder", refuse)
     waveform, truth = meeting([(0.5, 2.0, 0), (2.0, 3.5, 1)], 3.7)
     assert score(truth, known.diarize(waveform).turns).der < 0.1
     with pytest.raises(AssertionError):

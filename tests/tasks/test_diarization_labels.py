@@ -10,8 +10,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.tasks.diarization.labels import Output, PowersetLabels, Reference, build_labels, reference_of
-from phonate.tasks.diarization.losses import EXISTENCE, PERMUTATION, DiarizationLoss, speaker_views
+from phonate.tasks.diarization.labels import (
+    EXISTENCE,
+    PERMUTATION,
+    DiarizationLoss,
+    Output,
+    PowersetLabels,
+    Reference,
+    build_labels,
+    reference_of,
+    speaker_views,
+)
 from phonate.tasks.diarization.model import SpeakerActivityModel
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 from phonate.training.losses import LossRegistry

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phonate.tasks.diarization.clustering import Segments, exchanges
-from phonate.tasks.diarization.segmentation import Exchange, Segmentation, joined
+from phonate.tasks.diarization.segmentation import Exchange, Segmentation, Segments, exchanges, joined
 
 ANN, BEN = 0, 1
 FRAMES = 40

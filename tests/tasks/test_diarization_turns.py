@@ -119,7 +119,7 @@ def test_a_turn_is_given_when_it_has_ended_and_the_rest_is_forgotten():
     assert [spans([turn]) for _, turn in stream.push(column(0))] == [[(0.1, 0.3)]]
     for _ in range(50):
         assert stream.push(np.zeros((100, 1), dtype=np.float32)) == []
-    assert len(stream._kept_UG) < 10
+    assert len(stream._held_UG) < 10
 
 
 @given(st.integers(1, 200), st.integers(1, 10), st.integers(1, 10), st.integers(1, 5), st.integers(0, 10**6))

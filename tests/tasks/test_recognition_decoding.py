@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.tasks.recognition.decoding import END, LanguageModelFusion, SymbolModel, beam_search, greedy
+from phonate.tasks.recognition.inference import END, LanguageModelFusion, SymbolModel, beam_search, greedy
 
 NONE = -math.inf
 TEXTS = [[1, 2, 1], [1, 1, 2], [2, 1], [1]]
@@ -99,15 +99,15 @@ def test_a_long_recording_is_searched_without_keeping_what_was_given_up() -> Non
     """Prefixes that nothing holds any more are gone; else an hour would fill the memory."""
     import gc
 
-    from phonate.tasks.recognition import decoding
+    from phonate.tasks.recognition import inference
 
     beam_search(random_frames(400, 6, 0), 8)
     gc.collect()
-    before = sum(type(thing) is decoding._Prefix for thing in gc.get_objects())
-    prefixes = decoding._Prefixes(LanguageModelFusion())
+    before = sum(type(thing) is inference._Prefix for thing in gc.get_objects())
+    prefixes = inference._Prefixes(LanguageModelFusion())
     kept = {prefixes.root: (0.0, NONE)}
     for row in random_frames(400, 6, 0):
-        kept = decoding._best(decoding._step(prefixes, kept, list(enumerate(row.tolist()))), 8)
-    held = sum(type(thing) is decoding._Prefix for thing in gc.get_objects()) - before
+        kept = inference._best(inference._step(prefixes, kept, list(enumerate(row.tolist()))), 8)
+    held = sum(type(thing) is inference._Prefix for thing in gc.get_objects()) - before
     assert prefixes._count > 5000
     assert held < 2000

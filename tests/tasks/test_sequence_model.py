@@ -19,7 +19,7 @@ from torch import Tensor
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.dialogue_tokens import Tokens
-from phonate.tasks.sequence.data import IGNORED, Item, SequenceDataset, spans, windows
+from phonate.tasks.sequence.data import IGNORED, SequenceDataset, SequenceItem, spans, windows
 from phonate.tasks.sequence.inference import beam_search
 from phonate.tasks.sequence.model import SequenceModel, build_model
 
@@ -43,16 +43,16 @@ def tokens(length: int, seed: int) -> Tokens:
     return Tokens(ids, np.ones(length, bool), np.ones(length, np.int32))
 
 
-def items(model_type: str, lengths: tuple[int, ...] = (9, 4, 17)) -> list[Item]:
+def items(model_type: str, lengths: tuple[int, ...] = (9, 4, 17)) -> list[SequenceItem]:
     found = []
     for number, length in enumerate(lengths):
         source = () if model_type == "decoder" else (tokens(length, number).ids.astype(np.int64),)
         target = None if model_type == "encoder" else tokens(length + 3 * number, 10 + number)
-        found.append(Item(f"{number}", source, target, label=number % CLASSES))
+        found.append(SequenceItem(f"{number}", source, target, label=number % CLASSES))
     return found
 
 
-def logits_of(model: SequenceModel, chosen: list[Item]) -> list[Tensor]:
+def logits_of(model: SequenceModel, chosen: list[SequenceItem]) -> list[Tensor]:
     """The logits of each item, without those of padding."""
     batch = SequenceDataset(chosen, pad=2).collate(chosen)
     logits, _ = model(batch)
@@ -121,7 +121,7 @@ def test_no_token_sees_a_later_one(model_type: str, attention: str) -> None:
 def test_the_order_of_tokens_matters_but_without_positions(attention: str, positions: str) -> None:
     model = model_of("encoder", attention, positional_encoding=positions)
     (item,) = items("encoder", (9,))
-    turned = Item("", (item.sources[0][::-1].copy(),))
+    turned = SequenceItem("", (item.sources[0][::-1].copy(),))
     change = float((logits_of(model, [item])[0] - logits_of(model, [turned])[0]).detach().abs().max())
     assert (change > 1e-6) == (positions != "none")
 
@@ -166,10 +166,10 @@ def test_windows_of_a_classifier_count_as_one_item() -> None:
     model = model_of("encoder")
     ids = tokens(24, 3).ids.astype(np.int64)
     parts = tuple(ids[start:end] for start, end in spans(24, 8, 0))
-    cut = Item("cut", parts, label=1)
+    cut = SequenceItem("cut", parts, label=1)
     short = items("encoder", (5,))[0]
     together = logits_of(model, [cut, short])
-    each = [logits_of(model, [Item("", (part,))])[0] for part in parts]
+    each = [logits_of(model, [SequenceItem("", (part,))])[0] for part in parts]
     torch.testing.assert_close(together[0], torch.stack(each).mean(0), rtol=0, atol=1e-9)
     torch.testing.assert_close(together[1], logits_of(model, [short])[0], rtol=0, atol=1e-9)
 

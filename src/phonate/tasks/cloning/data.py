@@ -37,7 +37,7 @@ from phonate.data.corpora.validation import Finding, Inspection, Report, Unusabl
 from phonate.data.dialogues import Audio, Dialogue, Refused, Text, Turn, read_dialogues, split_by_contents, warn_refused
 from phonate.data.settings import cache_folder
 from phonate.tasks.cloning.model import Load
-from phonate.tasks.cloning.network import Hearing, sequence_layout
+from phonate.tasks.cloning.network import WhisperCache, sequence_layout
 from phonate.tasks.cloning.sequences import (
     CODEBOOKS,
     NO_POOL,
@@ -97,8 +97,8 @@ def cloning_sample(dialogue: Dialogue) -> CloningSample:
     response, prompt = dialogue.response, [turn for turn in dialogue.prompt if turn.role != "system"]
     target = _only([part for part in response.parts if isinstance(part, Audio)], dialogue.id, "assistant's message")
     reference = _only([audio for turn in prompt for audio in turn.audio], dialogue.id, "messages before it")
-    transcript, asked = _texts(prompt, reference, bool(response.text), dialogue.id)
-    spoken = _joined(response.text) or asked
+    transcript, requested = _texts(prompt, reference, bool(response.text), dialogue.id)
+    spoken = _joined(response.text) or requested
     if spoken is None:
         raise DataError(f"{dialogue.id}: no text to speak; add a text part behind the reference, or to the assistant's")
     system = " ".join(turn.text for turn in dialogue.prompt if turn.role == "system")
@@ -110,15 +110,15 @@ def cloning_sample(dialogue: Dialogue) -> CloningSample:
         reference=reference,
         target_text=spoken,
         target=target,
-        prompted_text=asked if asked not in (None, spoken) else None,
+        prompted_text=requested if requested not in (None, spoken) else None,
     )
 
 
-def _only(found: Sequence[Audio], id: str, where: str) -> Audio:
-    if len(found) != 1:
-        many = f"{len(found)} recordings" if found else "no recording"
+def _only(audios: Sequence[Audio], id: str, where: str) -> Audio:
+    if len(audios) != 1:
+        many = f"{len(audios)} recordings" if audios else "no recording"
         raise DataError(f'{id}: {many} in the {where}; one {{"type": "audio", "audio_url": FILE}} is expected')
-    return found[0]
+    return audios[0]
 
 
 def _texts(prompt: Sequence[Turn], reference: Audio, spoken_known: bool, id: str) -> tuple[str | None, str | None]:
@@ -134,17 +134,17 @@ def _texts(prompt: Sequence[Turn], reference: Audio, spoken_known: bool, id: str
         (index, part.text) for index, (part, role) in enumerate(parts) if isinstance(part, Text) and role == "user"
     ]
     instructed = [entry for entry in texts if _INSTRUCTION.match(entry[1])]
-    asked = instructed[-1] if instructed else texts[-1] if texts else None
-    if asked and not instructed and asked[0] < at and (len(texts) > 1 or spoken_known or own):
-        asked = None
-    others = [text for entry in texts if entry is not asked and (text := _joined(entry[1]))]
+    request = instructed[-1] if instructed else texts[-1] if texts else None
+    if request and not instructed and request[0] < at and (len(texts) > 1 or spoken_known or own):
+        request = None
+    others = [text for entry in texts if entry is not request and (text := _joined(entry[1]))]
     transcripts = list(dict.fromkeys([*map(_joined, own), *others]))
     if len(transcripts) > 1:
         raise DataError(
             f"{id}: {len(transcripts)} texts beside the one to speak; one, the transcript of the reference, is expected"
         )
-    wanted = _joined(_INSTRUCTION.sub("", asked[1], count=1)) if asked else ""
-    return (transcripts[0] or None if transcripts else None), wanted or None
+    requested = _joined(_INSTRUCTION.sub("", request[1], count=1)) if request else ""
+    return (transcripts[0] or None if transcripts else None), requested or None
 
 
 def _joined(text: str) -> str:
@@ -195,9 +195,9 @@ def check_pairs(data: CloningData, remembered: Path | None = None) -> CheckedPai
     report.refused += [Problem("", row.place, MALFORMED, printable(row.reason)) for row in read.refused]
     samples = list(_samples(read.dialogues, report))
     audios = [audio for sample in samples for audio in (sample.reference, sample.target)]
-    found = measure(audios, data.max_seconds, remembered, data.workers)
-    usable = [sample for sample in samples if _accepted(sample, found, data, report)]
-    facts = {audio: one for audio, one in found.items() if isinstance(one, Inspection)}
+    measurements = measure(audios, data.max_seconds, remembered, data.workers)
+    usable = [sample for sample in samples if _accepted(sample, measurements, data, report)]
+    facts = {audio: one for audio, one in measurements.items() if isinstance(one, Inspection)}
     report.warnings += _duplicates(usable, facts)
     return CheckedPairs(report, usable, facts)
 
@@ -211,17 +211,17 @@ def _samples(dialogues: Sequence[Dialogue], report: Report) -> Iterator[CloningS
             report.refused.append(Problem(dialogue.id, dialogue.id, "not a pair", printable(detail)))
 
 
-def _accepted(sample: CloningSample, found: Mapping[Audio, Found], data: CloningData, report: Report) -> bool:
+def _accepted(sample: CloningSample, measurements: Mapping[Audio, Found], data: CloningData, report: Report) -> bool:
     """Whether a sample can be used; what is to be said of it goes to the report."""
     try:
-        _require_usable(sample, found, data)
+        _require_usable(sample, measurements, data)
     except Unusable as why:
         report.refused.append(why.problem(sample.id, sample.id))
         return False
     report.warnings += [
-        Problem(sample.id, sample.id, one.reason, printable(one.detail)) for one in _warnings(sample, found)
+        Problem(sample.id, sample.id, one.reason, printable(one.detail)) for one in _warnings(sample, measurements)
     ]
-    target = found[sample.target]
+    target = measurements[sample.target]
     assert isinstance(target, Inspection)
     report.usable += 1
     report.seconds += target.quality.duration
@@ -230,10 +230,10 @@ def _accepted(sample: CloningSample, found: Mapping[Audio, Found], data: Cloning
     return True
 
 
-def _require_usable(sample: CloningSample, found: Mapping[Audio, Found], data: CloningData) -> None:
+def _require_usable(sample: CloningSample, measurements: Mapping[Audio, Found], data: CloningData) -> None:
     """Raises Unusable for a sample that can't be used."""
     for name, audio in (("reference", sample.reference), ("target", sample.target)):
-        facts = found[audio]
+        facts = measurements[audio]
         try:
             if isinstance(facts, Unusable):
                 raise facts
@@ -249,13 +249,13 @@ def _require_usable(sample: CloningSample, found: Mapping[Audio, Found], data: C
         raise Unusable("text too short", few)
 
 
-def _warnings(sample: CloningSample, found: Mapping[Audio, Found]) -> Iterator[Finding]:
+def _warnings(sample: CloningSample, measurements: Mapping[Audio, Found]) -> Iterator[Finding]:
     if sample.prompted_text is not None:
-        asked, said = sample.prompted_text[:40], sample.target_text[:40]
-        detail = f"the prompt asks for {asked!r}, the assistant says {said!r}; training uses the assistant's"
+        prompt, response = sample.prompted_text[:40], sample.target_text[:40]
+        detail = f"the prompt asks for {prompt!r}, the assistant says {response!r}; training uses the assistant's"
         yield Finding("texts differ", detail, 1.0)
     for name, audio in (("reference", sample.reference), ("target", sample.target)):
-        facts = found[audio]
+        facts = measurements[audio]
         assert isinstance(facts, Inspection)
         for finding in (*facts.warnings(), facts.clipping()):
             if finding.score >= 1.0:
@@ -285,7 +285,7 @@ NAMED = 5
 """Rows of each kind of problem that the log names."""
 
 
-class Corpus:
+class CloningCorpus:
     """The pairs at `data.path`, read and checked when they are first needed."""
 
     def __init__(self, data: CloningData, codec: Callable[[], HiggsCodec]) -> None:
@@ -355,10 +355,10 @@ class Corpus:
 
 def normalised(sample: CloningSample, arabic: ArabicText) -> CloningSample:
     """The sample with texts as `data.arabic` says."""
-    said = sample.reference_text
+    spoken = sample.reference_text
     return replace(
         sample,
-        reference_text=None if said is None else normalise_arabic(said, arabic) or None,
+        reference_text=None if spoken is None else normalise_arabic(spoken, arabic) or None,
         target_text=normalise_arabic(sample.target_text, arabic),
     )
 
@@ -381,27 +381,27 @@ def _log(problems: list[Problem], message: str) -> None:
     kinds: dict[str, list[Problem]] = {}
     for problem in problems:
         kinds.setdefault(problem.reason, []).append(problem)
-    logger.warning(message, len(problems), ", ".join(f"{len(found)} {reason}" for reason, found in kinds.items()))
-    for reason, found in kinds.items():
+    logger.warning(message, len(problems), ", ".join(f"{len(of_kind)} {reason}" for reason, of_kind in kinds.items()))
+    for reason, of_kind in kinds.items():
         if reason == MALFORMED:
             continue
-        for problem in found[:NAMED]:
+        for problem in of_kind[:NAMED]:
             logger.warning("%s: %s: %s", problem.place, reason, problem.detail)
-        if len(found) > NAMED:
-            logger.warning("... and %d more: %s", len(found) - NAMED, reason)
+        if len(of_kind) > NAMED:
+            logger.warning("... and %d more: %s", len(of_kind) - NAMED, reason)
 
 
 # ----------------------- Samples -> training sequences, several of them packed into one row of a batch
 
 
 @dataclass(frozen=True)
-class Item:
+class CloningItem:
     """A sample of a row."""
 
     sequence: TrainingSequence
     speaker: int
     """The number of its speaker."""
-    heard: FloatArray | None
+    whisper: FloatArray | None
     """(T, C) Whisper's features of its reference, if they are wanted."""
 
     def __len__(self) -> int:
@@ -470,16 +470,16 @@ class CloningDataset:
         texts = [sum(len(self.examples[i].script.after) if self.learn_text else 3 for i in row) for row in self.rows]
         return Load(rows * int(self.lengths.max()), rows * max(audio), rows * max(texts))
 
-    def get(self, index: int, rng: np.random.Generator) -> list[Item]:
+    def get(self, index: int, rng: np.random.Generator) -> list[CloningItem]:
         """The samples of a row. Nothing about it is random."""
         return [self._item(i) for i in self.rows[index]]
 
-    def _item(self, index: int) -> Item:
+    def _item(self, index: int) -> CloningItem:
         example = self.examples[index]
         # A sample of an unknown speaker is of a speaker of its own.
         number = len(self._speakers) + index if example.speaker is None else self._speakers[example.speaker]
-        heard = None if example.heard is None else np.load(example.heard)
-        return Item(training_sequence(self.tokenizer, example, self.learn_text), number, heard)
+        whisper = None if example.whisper is None else np.load(example.whisper)
+        return CloningItem(training_sequence(self.tokenizer, example, self.learn_text), number, whisper)
 
     def collate(self, items: list[Any]) -> Batch:
         """Rows as a batch of S samples, one behind the other without padding. All positions are indices into L.
@@ -499,10 +499,10 @@ class CloningDataset:
             `speakers` (S,): a number for each speaker.
             `references` and `target_lengths`, on the host: for each sample where in `frames` its reference begins and
             ends, and the frames T of its target.
-            `heard_positions` (E,), `heard_features` (E, C), where they are wanted: Whisper's features of references,
-            at the frames with a code in the first codebook.
+            `whisper_positions` (E,), `whisper_features` (E, C), if the model takes them: Whisper's features of
+            references, at the frames with a code in the first codebook.
         """
-        samples: list[Item] = [one for row in items for one in row]
+        samples: list[CloningItem] = [one for row in items for one in row]
         sequences = [one.sequence for one in samples]
         lengths = [len(one) for one in sequences]
         starts: list[int] = [0, *np.cumsum(lengths[:-1]).tolist()]
@@ -534,7 +534,7 @@ class CloningDataset:
             "speakers": torch.tensor([one.speaker for one in samples]),
             "references": _spans(sequences),
             "target_lengths": [len(one.audio_labels) - one.audio_labels.shape[1] for one in sequences],
-            **_heard(samples, starts),
+            **_whisper_features(samples, starts),
         }
 
 
@@ -545,15 +545,15 @@ def _marked(count: int, *positions: Tensor) -> Tensor:
     return marked
 
 
-def _heard(samples: Sequence[Item], starts: Sequence[int]) -> dict[str, Tensor]:
+def _whisper_features(samples: Sequence[CloningItem], starts: Sequence[int]) -> dict[str, Tensor]:
     """Whisper's features and where they go, if there are any."""
-    features = [one.heard for one in samples if one.heard is not None]
+    features = [one.whisper for one in samples if one.whisper is not None]
     if not features:
         return {}
     sequences = [one.sequence for one in samples]
     positions = [one.frame_positions[one.pools == REFERENCE] for one in sequences]
     joined = torch.from_numpy(np.concatenate(features))
-    return {"heard_positions": _shifted(positions, starts), "heard_features": joined}
+    return {"whisper_positions": _shifted(positions, starts), "whisper_features": joined}
 
 
 def _spans(sequences: Sequence[TrainingSequence]) -> list[tuple[int, int]]:
@@ -568,9 +568,13 @@ def _spans(sequences: Sequence[TrainingSequence]) -> list[tuple[int, int]]:
 
 
 def examples_of(
-    corpus: Corpus, split: str, tokenizer: CloningTokenizer, data: CloningData, hearing: Hearing | None = None
+    corpus: CloningCorpus,
+    split: str,
+    tokenizer: CloningTokenizer,
+    data: CloningData,
+    whisper: WhisperCache | None = None,
 ) -> list[Example]:
-    """The samples of "train" or "validation" as tokens and codes, with Whisper's features where there is `hearing`.
+    """The samples of "train" or "validation" as tokens and codes, with Whisper's features from the cache `whisper`.
 
     Those that can't be written or are too long are named in the log. Raises DataError if there is nothing to train on.
     """
@@ -581,7 +585,7 @@ def examples_of(
         corpus.codes(sample.target)  # encodes all; a cache that can't be read or written is no fault of a sample
     for sample in samples:
         try:
-            example = _example(corpus, sample, tokenizer, data, hearing)
+            example = _example(corpus, sample, tokenizer, data, whisper)
         except InputError as error:
             refused.append(Refused(sample.id, str(error)))
             continue
@@ -598,13 +602,17 @@ def examples_of(
 
 
 def _example(
-    corpus: Corpus, sample: CloningSample, tokenizer: CloningTokenizer, data: CloningData, hearing: Hearing | None
+    corpus: CloningCorpus,
+    sample: CloningSample,
+    tokenizer: CloningTokenizer,
+    data: CloningData,
+    whisper: WhisperCache | None,
 ) -> Example:
     """Raises InputError for a text that can't be written, or is too long."""
     script = script_of(sample, tokenizer, data)
     codes = corpus.codes(sample.reference), corpus.codes(sample.target)
-    heard = None if hearing is None else hearing(sample.reference, len(codes[0]))
-    return Example(sample.id, sample.speaker, script, *codes, heard=heard)
+    whisper_file = None if whisper is None else whisper(sample.reference, len(codes[0]))
+    return Example(sample.id, sample.speaker, script, *codes, whisper=whisper_file)
 
 
 def check_scripts(checked: CheckedPairs, tokenizer: CloningTokenizer, data: CloningData) -> None:

@@ -1,16 +1,21 @@
-"""From a prompt to codes: the delay pattern, sampling, the loop with its cache, and the sound as a stream.
+"""From a prompt to codes: the delay pattern, sampling, the loop with its cache, sound as a stream, several callers.
 
 Frame 0 is the begin of stream in all codebooks; codebook k lags k frames behind the first. Where the first codebook
 ends, the others end one frame after another (Copet et al. 2023, https://arxiv.org/abs/2306.05284).
 
 transformers' `generate` gives codes only at its end, takes one batch from start to finish, draws all rows from one
 generator, and may draw begin or end of stream in the middle of a sentence. Here utterances join and leave between any
-two frames. Shapes: R rows (utterances that are being generated), L tokens, K codebooks, V logits of a codebook.
+two frames, those of several callers too (continuous batching; Yu et al. 2022, Orca,
+https://www.usenix.org/conference/osdi22/presentation/yu).
+
+Shapes: R rows (utterances that are being generated), L tokens, K codebooks, V logits of a codebook.
 """
 
 from __future__ import annotations
 
 import math
+import queue
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +28,7 @@ from torch import Tensor, nn
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.higgs_codec import CodecStream
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, PhonateError
 from phonate.config.randomness import derived_seed
 from phonate.tasks.cloning.network import Attention, Paths, WhisperProjector, run_layers
 from phonate.tasks.cloning.sequences import Prompt
@@ -61,14 +66,20 @@ class Sampling:
             raise InputError(f"top p {self.top_p:g}: must be above 0 and at most 1")
 
 
+def sampling(temperature: float | None = None, top_k: int | None = None, top_p: float | None = None) -> Sampling:
+    """How codes are drawn; None: the default. Raises InputError for a number out of range."""
+    options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    return Sampling(**{name: value for name, value in options.items() if value is not None})
+
+
 def allowed(logits_RKV: Tensor, may_end_R: Tensor, begin: int, end: int) -> Tensor:
     """Logits with -inf for the codes that no codebook may choose at this place: begin of stream in all of them, end of
     stream in all but the first, whose end the others follow, and in the first one where a row may not end."""
-    found = logits_RKV.clone()
-    found[:, :, begin] = -torch.inf
-    found[:, 1:, end] = -torch.inf
-    found[:, 0, end].masked_fill_(~may_end_R, -torch.inf)
-    return found
+    allowed_RKV = logits_RKV.clone()
+    allowed_RKV[:, :, begin] = -torch.inf
+    allowed_RKV[:, 1:, end] = -torch.inf
+    allowed_RKV[:, 0, end].masked_fill_(~may_end_R, -torch.inf)
+    return allowed_RKV
 
 
 def choose(logits_RKV: Tensor, options: Sequence[Sampling], draws_RK2: Tensor, recent_RWK: Tensor, end: int) -> Tensor:
@@ -113,12 +124,12 @@ def _draw(logits_RKV: Tensor, top_k_R: Tensor, top_p_R: Tensor, draws_RK: Tensor
     sorted_RKV = sorted_RKV.masked_fill(rank_V >= top_k_R[:, None, None], -torch.inf)
     probabilities_RKV = sorted_RKV.softmax(dim=-1)
     before_RKV = probabilities_RKV.cumsum(dim=-1) - probabilities_RKV
-    kept_RKV = (before_RKV < top_p_R[:, None, None]) & (probabilities_RKV > 0.0)
-    kept_RKV[..., 0] = True
-    cumulative_RKV = (probabilities_RKV * kept_RKV).cumsum(dim=-1)
+    candidate_RKV = (before_RKV < top_p_R[:, None, None]) & (probabilities_RKV > 0.0)
+    candidate_RKV[..., 0] = True
+    cumulative_RKV = (probabilities_RKV * candidate_RKV).cumsum(dim=-1)
     passed_RK1 = draws_RK[..., None] * cumulative_RKV[..., -1:]
     # rounding may leave the draw behind the last candidate
-    index_RK = torch.minimum((cumulative_RKV <= passed_RK1).sum(dim=-1), kept_RKV.sum(dim=-1) - 1)
+    index_RK = torch.minimum((cumulative_RKV <= passed_RK1).sum(dim=-1), candidate_RKV.sum(dim=-1) - 1)
     return order_RKV.gather(-1, index_RK[..., None])[..., 0]
 
 
@@ -345,16 +356,16 @@ class Decoder(Generic[OwnerT]):
         """The next frame of every utterance; those that are done leave."""
         if not self._rows:
             return []
-        made, frames = [], []
+        steps, frames = [], []
         for row, chosen_K in zip(self._rows, self._chosen(), strict=True):
             frame, codes = row.stream.accept(chosen_K)
             frames.append(frame)
-            made.append(Step(row.job.owner, codes, row.stream.done, row.stream.cut_short))
+            steps.append(Step(row.job.owner, codes, row.stream.done, row.stream.cut_short))
         going = [index for index, row in enumerate(self._rows) if not row.stream.done]
         frames_RK = torch.from_numpy(np.stack(frames))[self._keep(going)]
         if self._rows:
             self._read(frames_RK.to(self.device))
-        return made
+        return steps
 
     def leave(self, owner: OwnerT) -> None:
         """Drop what is generated for `owner`."""
@@ -365,8 +376,8 @@ class Decoder(Generic[OwnerT]):
         heard, and the frames where they stand."""
         tokens = np.zeros((len(prompt.input_ids) + 1, 2 + self.codebooks), dtype=np.int64)
         tokens[:-1, 0] = prompt.input_ids
-        if prompt.heard is not None:
-            tokens[prompt.heard_positions, 1] = hash(prompt.heard.tobytes())
+        if prompt.whisper is not None:
+            tokens[prompt.whisper_positions, 1] = hash(prompt.whisper.tobytes())
         tokens[prompt.frame_positions, 2:] = prompt.frames
         tokens[-1] = self.model.config.audio_token_id, 0, *[self.begin] * self.codebooks
         return tokens
@@ -381,14 +392,14 @@ class Decoder(Generic[OwnerT]):
         paths = Paths(*(torch.from_numpy(positions - start).to(device) for positions in (audio, text)))
         frames = torch.from_numpy(tokens[audio, 2:]).to(device)
         embedded_LH.index_copy_(0, paths.audio, model.embed_audio_tokens(frames))
-        if self.projector is not None and prompt.heard is not None:
-            new = prompt.heard_positions >= start
-            heard = torch.from_numpy(prompt.heard_positions[new] - start).to(device)
-            features = self.projector(torch.from_numpy(prompt.heard[new]).to(device))
-            embedded_LH.index_add_(0, heard, features.to(embedded_LH.dtype))
+        if self.projector is not None and prompt.whisper is not None:
+            new = prompt.whisper_positions >= start
+            positions_E = torch.from_numpy(prompt.whisper_positions[new] - start).to(device)
+            features = self.projector(torch.from_numpy(prompt.whisper[new]).to(device))
+            embedded_LH.index_add_(0, positions_E, features.to(embedded_LH.dtype))
         embedded_1LH = embedded_LH[None]
-        seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()[start:]
-        mask = torch.zeros_like(seen, dtype=embedded_LH.dtype).masked_fill_(~seen, -torch.inf)
+        visible = torch.ones(length, length, dtype=torch.bool, device=device).tril()[start:]
+        mask = torch.zeros_like(visible, dtype=embedded_LH.dtype).masked_fill_(~visible, -torch.inf)
         places = torch.arange(start, length, device=device)[None]
         turns = model.rotary_emb(embedded_1LH, places)
         attention = Attention(mask=mask[None, None])
@@ -416,8 +427,8 @@ class Decoder(Generic[OwnerT]):
         draws = torch.stack([torch.rand(self.codebooks, 2, generator=row.generator) for row in self._rows])
         recent = torch.from_numpy(np.stack([stream.recent() for stream in streams]))
         options = [row.job.sampling for row in self._rows]
-        found = choose(logits, options, draws.to(self.device), recent.to(self.device), self.end)
-        chosen: NDArray[np.int64] = found.cpu().numpy()
+        codes_RK = choose(logits, options, draws.to(self.device), recent.to(self.device), self.end)
+        chosen: NDArray[np.int64] = codes_RK.cpu().numpy()
         return chosen
 
     def _keep(self, going: list[int]) -> list[int]:
@@ -438,11 +449,11 @@ class Decoder(Generic[OwnerT]):
         """Run the model on the next frame of every row."""
         positions_R = torch.tensor([row.position for row in self._rows], device=self.device)
         longest = max(row.position for row in self._rows) + 1
-        seen_RL = torch.arange(longest, device=self.device) <= positions_R[:, None]
+        visible_RL = torch.arange(longest, device=self.device) <= positions_R[:, None]
         self._cache.decode(positions_R, longest)
         output = self.model.model(
             audio_input_ids=frames_RK[:, None],
-            attention_mask=seen_RL[:, None, None],
+            attention_mask=visible_RL[:, None, None],
             position_ids=positions_R[:, None],
             past_key_values=self._cache,
         )
@@ -497,3 +508,174 @@ def sound(frames: Iterable[NDArray[np.int16]], codec: CodecStream) -> Iterator[F
         rest.append(codec.finish())
     if any(map(len, rest)):
         yield np.concatenate(rest)
+
+
+# ------------------------------------------- Continuous batching: several callers at once, in a thread
+
+
+class Generation:
+    """The codes of one request, as they are made. `frames` is for one reader; the rest for any thread."""
+
+    def __init__(self, pieces: Sequence[Piece], sampling: Sampling, seed: int) -> None:
+        self.cut_short = False
+        """Whether a piece reached its limit before the model ended it."""
+        self.cancelled = threading.Event()
+        self.jobs = deque(Job(piece, sampling, piece_seed(seed, number), self) for number, piece in enumerate(pieces))
+        """The pieces that have not been begun."""
+        self._frames: queue.SimpleQueue[NDArray[np.int16] | Exception | None] = queue.SimpleQueue()
+
+    def cancel(self) -> None:
+        """Stop working on it; `frames` ends."""
+        self.cancelled.set()
+        self._frames.put(None)
+
+    def frames(self, timeout: float | None = None) -> Iterator[NDArray[np.int16]]:
+        """Frames (K,) of codes.
+
+        Raises:
+            TimeoutError: None came for `timeout` seconds.
+            PhonateError: The request can't be met, or something failed.
+        """
+        while True:
+            try:
+                frame = self._frames.get(timeout=timeout)
+            except queue.Empty:
+                raise TimeoutError(f"no speech was made for {timeout:g} seconds") from None
+            if frame is None or self.cancelled.is_set():
+                return
+            if isinstance(frame, PhonateError):
+                raise frame
+            if isinstance(frame, Exception):
+                raise PhonateError(f"the model failed: {type(frame).__name__}: {frame}") from frame
+            yield frame
+
+    def next_job(self) -> Job[Generation] | None:
+        """The next piece; None: there is none."""
+        return self.jobs.popleft() if self.jobs else None
+
+    def add(self, step: Step[Generation]) -> None:
+        """Take what a step made."""
+        self.cut_short |= step.cut_short
+        if step.codes is not None:
+            self._frames.put(step.codes)
+
+    def end(self, error: Exception | None = None) -> None:
+        """There are no more frames, because of `error` if there is one."""
+        self._frames.put(error)
+
+
+class Engine:
+    """Works on requests in a thread of its own, in the order in which they came, at most one new one between two
+    frames, so that those that are being spoken do not wait long.
+
+    An error of one request is raised by its `frames`; the others go on.
+    """
+
+    def __init__(self, decoder: Decoder[Generation]) -> None:
+        self._decoder = decoder
+        self._waiting: deque[Generation] = deque()
+        self._begun: list[Generation] = []
+        self._next_pieces: deque[Job[Generation]] = deque()
+        """Of requests that were begun; they go before new requests."""
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="phonate-cloning", daemon=True)
+        self._thread.start()
+
+    @property
+    def active(self) -> int:
+        """Requests that are being worked on."""
+        return len(self._begun)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not been begun."""
+        return len(self._waiting)
+
+    def submit(self, generation: Generation) -> None:
+        """Work on `generation` as soon as there is room. Raises PhonateError after `close`."""
+        with self._changed:
+            if self._closed:
+                raise PhonateError("the service is closed")
+            self._waiting.append(generation)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Finish what was submitted, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while self._wait():
+                self._drop_cancelled()
+                if self._decoder.free and (job := self._next()) is not None:
+                    self._join(job)
+                self._step()
+        finally:  # nobody may wait for a thread that is gone
+            with self._changed:
+                self._closed = True
+                for generation in (*self._begun, *self._waiting):
+                    generation.end(PhonateError("the service stopped"))
+
+    def _wait(self) -> bool:
+        """Wait for something to do. False: it is closed, and there is nothing left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._begun or self._closed)
+            return bool(self._waiting or self._begun)
+
+    def _drop_cancelled(self) -> None:
+        with self._changed:
+            for one in [one for one in self._waiting if one.cancelled.is_set()]:
+                self._waiting.remove(one)
+        for one in [one for one in self._begun if one.cancelled.is_set()]:
+            self._decoder.leave(one)
+            self._finish(one)
+
+    def _next(self) -> Job[Generation] | None:
+        if self._next_pieces:
+            return self._next_pieces.popleft()
+        with self._changed:
+            if not self._waiting:
+                return None
+            generation = self._waiting.popleft()
+            self._begun.append(generation)
+        job = generation.next_job()
+        if job is None:
+            self._finish(generation)
+        return job
+
+    def _join(self, job: Job[Generation]) -> None:
+        try:
+            self._decoder.join(job)
+        except Exception as error:  # noqa: BLE001  # raised in the request's thread
+            self._finish(job.owner, error)
+
+    def _step(self) -> None:
+        try:
+            steps = self._decoder.step()
+        except Exception as error:  # noqa: BLE001  # raised in the threads of all requests it concerns
+            for generation in self._decoder.owners:
+                self._decoder.leave(generation)
+                self._finish(generation, error)
+            return
+        for step in steps:
+            step.owner.add(step)
+            if step.done:
+                self._go_on(step.owner)
+
+    def _go_on(self, generation: Generation) -> None:
+        """Queue the next piece of a request."""
+        job = generation.next_job()
+        if job is None:
+            self._finish(generation)
+        else:
+            self._next_pieces.append(job)
+
+    def _finish(self, generation: Generation, error: Exception | None = None) -> None:
+        self._begun.remove(generation)
+        if any(job.owner is generation for job in self._next_pieces):
+            self._next_pieces = deque(job for job in self._next_pieces if job.owner is not generation)
+        generation.end(error)

@@ -26,7 +26,7 @@ from phonate.evaluation.speakers import Calibration, calibrate
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import character_edits, plain, word_edits
 from phonate.pretrained import Embedding, SpeakerEncoder, Transcriber, judge_of
-from phonate.tasks.cloning.data import CloningSample, Corpus
+from phonate.tasks.cloning.data import CloningCorpus, CloningSample
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.settings import METRICS, CloningData
 from phonate.training.speech_service import Reference
@@ -105,12 +105,12 @@ def evaluate(
         pair.sample.id: {"reference": pair.reference} for pair in pairs[:SOUNDS]
     }
     for name, system in systems.items():
-        made = [system(pair) for pair in track(f"{name}: making", pairs)]
-        for own, waveform in zip(sounds.values(), made, strict=False):
+        speech = [system(pair) for pair in track(f"{name}: making", pairs)]
+        for own, waveform in zip(sounds.values(), speech, strict=False):
             own[name] = waveform
-        results[name], found = _judged(name, pairs, made, voices, languages, cloner.sample_rate)
+        results[name], of_pairs = _judged(name, pairs, speech, voices, languages, cloner.sample_rate)
         if name == _CLONED:
-            items = found
+            items = of_pairs
     notes = {
         "pairs": len(pairs),
         "speakers": len({pair.sample.speaker for pair in pairs}),
@@ -133,10 +133,10 @@ def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSa
     settings = resolve(recipe).recipe.data if recipe.is_file() else CloningData(path=str(data), arabic=cloner.arabic)
     if data is not None:
         settings = settings.model_copy(update={"path": data, "validation": 0.0})
-    found = Corpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")
-    if not found:
+    samples = CloningCorpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")
+    if not samples:
         raise InputError(f"{run}: kept no pairs for validation (data.validation); give others with --data")
-    return found
+    return samples
 
 
 def _pairs(cloner: VoiceCloner, samples: Sequence[CloningSample]) -> list[_Pair]:
@@ -182,8 +182,8 @@ class _Voices:
             self._known[audio] = self._judge.embed(waveform, self._rate, audio.path)
         return self._known[audio]
 
-    def made(self, waveform: FloatArray) -> Embedding | None:
-        """Of made speech; None if no speech is heard in it."""
+    def of_speech(self, waveform: FloatArray) -> Embedding | None:
+        """Of generated speech; None if there is no speech in it."""
         try:
             return self._judge.embed(waveform, self._rate)
         except DataError:
@@ -217,8 +217,8 @@ def _recogniser(script: str, pairs: Sequence[_Pair], cloner: VoiceCloner) -> Tra
     except InputError:
         logger.warning("words are judged in English only; %s", _advice())
         return Transcriber(ENGLISH, device=cloner.device) if script == "LATIN" else None
-    heard = Counter(multilingual.detect(pair.target, cloner.sample_rate) for pair in pairs[:5])
-    multilingual.language = heard.most_common(1)[0][0]
+    languages = Counter(multilingual.detect(pair.target, cloner.sample_rate) for pair in pairs[:5])
+    multilingual.language = languages.most_common(1)[0][0]
     return multilingual
 
 
@@ -241,7 +241,7 @@ def _floor(pairs: Sequence[_Pair], voices: _Voices, languages: Mapping[str, _Lan
 def _judged(
     name: str,
     pairs: Sequence[_Pair],
-    made: Sequence[FloatArray],
+    speech: Sequence[FloatArray],
     voices: _Voices | None,
     languages: Mapping[str, _Language],
     rate: int,
@@ -249,18 +249,18 @@ def _judged(
     """Metrics of one system, and the values of each pair."""
     items: dict[str, dict[str, Any]] = {}
     edits = np.zeros((2, 2))
-    for pair, waveform in track(f"{name}: judging", list(zip(pairs, made, strict=True))):
+    for pair, waveform in track(f"{name}: judging", list(zip(pairs, speech, strict=True))):
         language = languages[pair.script]
         item: dict[str, Any] = {"speaker": pair.sample.speaker}
         if voices is not None:
-            item |= _likeness(_cosine(pair, voices.made(waveform), voices), language.calibration)
+            item |= _likeness(_cosine(pair, voices.of_speech(waveform), voices), language.calibration)
         item["seconds"] = len(waveform) / len(pair.target)
         if language.recogniser is not None and plain(pair.sample.target_text):
-            heard = language.recogniser.transcribe(waveform, rate)
-            texts = [pair.sample.target_text], [heard]
+            hypothesis = language.recogniser.transcribe(waveform, rate)
+            texts = [pair.sample.target_text], [hypothesis]
             counted = np.array([character_edits(*texts), word_edits(*texts)])
             edits += counted
-            item |= {"cer": counted[0, 0] / counted[0, 1], "reference": pair.sample.target_text, "heard": heard}
+            item |= {"cer": counted[0, 0] / counted[0, 1], "reference": pair.sample.target_text, "heard": hypothesis}
         items[pair.sample.id] = item
     metrics = _means(list(items.values()))
     if edits[:, 1].all():
@@ -269,7 +269,7 @@ def _judged(
 
 
 def _cosine(pair: _Pair, voice: Embedding | None, voices: _Voices) -> float:
-    """Of a voice and the pair's reference; 0 where no speech was heard."""
+    """Of a voice and the pair's reference; 0 where there is no speech."""
     return 0.0 if voice is None else float(voice @ voices.of(pair.sample.reference, pair.reference))
 
 

@@ -14,7 +14,7 @@ from phonate.config.errors import InputError
 from phonate.nn.pretrained import adapters
 from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest, Stored
 from phonate.tasks.cloning.inference import DESCRIPTION, open_based, trained_network
-from phonate.tasks.cloning.loading import load_base
+from phonate.tasks.cloning.model import load_base
 from phonate.tasks.cloning.network import CloningNetwork
 from phonate.tasks.cloning.sequences import CloningTokenizer, write_processor
 from phonate.tasks.cloning.settings import CloningRecipe
@@ -59,7 +59,7 @@ def merge(request: MergeRequest) -> MergeReport:
     if settings.quantization is not None:
         raise InputError("adapters can't be merged into quantised weights; merge them into the base in full precision")
     _refuse_projector(trained, request.source)
-    made = Mergeable(
+    mergeable = Mergeable(
         model=trained_network(trained, torch.device("cpu")).model,
         base=settings.name,
         base_fingerprint=trained.inference_metadata["base"],
@@ -67,7 +67,7 @@ def merge(request: MergeRequest) -> MergeReport:
         save=partial(_save, trained),
         read=partial(_read, settings.text_head),
     )
-    return adapters.merge(request, made)
+    return adapters.merge(request, mergeable)
 
 
 def _refuse_projector(trained: TrainedModel[CloningRecipe], source: Path) -> None:
@@ -96,8 +96,8 @@ def probed(model: nn.Module) -> Tensor:
         positions[:_PROBE_TOKENS],
         positions,
     )
-    found: Tensor = output.audio_logits.flatten(0, 1)
-    return found
+    logits: Tensor = output.audio_logits.flatten(0, 1)
+    return logits
 
 
 def _save(trained: TrainedModel[CloningRecipe], model: nn.Module, folder: Path) -> None:

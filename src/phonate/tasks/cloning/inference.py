@@ -1,11 +1,18 @@
-"""Speech in the voice of a recording: a run, a checkpoint, a merged model or one of Higgs Audio v2."""
+"""Speech in the voice of a recording: a run, a checkpoint, a merged model or a released one, for one caller or many."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import secrets
+import tempfile
+import threading
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast, overload
@@ -15,27 +22,214 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from phonate.audio.decoding import FloatArray
+from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
+from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError, PhonateError
+from phonate.config.registry import nearest
 from phonate.data.corpora.rows import one_line
 from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import DTYPES, with_base
 from phonate.nn.pretrained.settings import Dtype
 from phonate.tasks.cloning import model as models
-from phonate.tasks.cloning.decoding import Decoder, Job, Piece, Sampling, Step, piece_seed, run, sound
-from phonate.tasks.cloning.loading import load_base
-from phonate.tasks.cloning.network import CloningNetwork, WhisperConditioning, WhisperProjector
-from phonate.tasks.cloning.references import ReferenceReader, as_reference, check_text, frame_limit, parts, read_voices
+from phonate.tasks.cloning.decoding import (
+    Decoder,
+    Engine,
+    Generation,
+    Job,
+    Piece,
+    Sampling,
+    Step,
+    piece_seed,
+    run,
+    sampling,
+    sound,
+)
+from phonate.tasks.cloning.model import load_base
+from phonate.tasks.cloning.network import CloningNetwork, WhisperConditioning, WhisperProjector, whisper_features
 from phonate.tasks.cloning.sequences import CODEBOOKS, CloningTokenizer
-from phonate.tasks.cloning.service import CUT_SHORT, NOTHING_SAID, CloningService, Generation, sampling
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.text.arabic import ArabicText, normalise_arabic
+from phonate.text.sentences import sentences
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
 from phonate.training.inference import Demonstration, Device, Inference
-from phonate.training.speech_service import Reference
+from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult, SpeechService
+
+logger = logging.getLogger(__name__)
+
+# ---------------------------------------------------------- Recordings of voices that are to be cloned
+
+MAX_SECONDS = 60.0
+"""Of a reference; the model's examples have 5 to 30."""
+_KEPT = 64
+
+
+@dataclass(frozen=True)
+class EncodedReference:
+    """What the model is given of a reference."""
+
+    codes: NDArray[np.int16]
+    """(T, K)"""
+    features: FloatArray | None
+    """(T, C) of Whisper, if the model was trained with them."""
+
+
+class ReferenceReader:
+    """What the model is given of references, the last 64 of which are kept. For several threads."""
+
+    def __init__(self, codec: HiggsCodec, whisper: WhisperEncoder | None = None) -> None:
+        self._codec, self._whisper = codec, whisper
+        self._known: OrderedDict[str, EncodedReference] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, reference: Reference) -> EncodedReference:
+        """Raises InputError for a recording that is too short, too long or no sound."""
+        check_reference(reference)
+        waveform = np.ascontiguousarray(reference.waveform, dtype=np.float32)
+        key = hashlib.sha256(waveform.tobytes() + str(reference.sample_rate).encode()).hexdigest()
+        with self._lock:
+            if (known := self._known.get(key)) is not None:
+                self._known.move_to_end(key)
+                return known
+        codes, rate, features = self._codec.encode(waveform, reference.sample_rate), reference.sample_rate, None
+        if self._whisper is not None:
+            features = whisper_features(self._whisper, waveform, rate, len(codes))
+        encoded = EncodedReference(codes, features)
+        with self._lock:
+            self._known[key] = encoded
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return encoded
+
+
+def check_reference(reference: Reference) -> None:
+    """Raise InputError for a recording that is silent, or longer than `MAX_SECONDS`."""
+    seconds = len(reference.waveform) / reference.sample_rate
+    if seconds > MAX_SECONDS:
+        raise InputError(f"the reference is {seconds:.1f} s long, over {MAX_SECONDS:g} s; cut it to 5 to 30 s")
+    if not np.any(reference.waveform):
+        raise InputError("the reference is silent; record it again")
+
+
+def as_reference(
+    audio: str | Path | NDArray[Any] | BinaryIO | Reference, text: str | None, sample_rate: int | None, own_rate: int
+) -> Reference:
+    """A recording with its text.
+
+    Args:
+        audio: A file, an open one, samples (N,) at `sample_rate` Hz (None: at `own_rate`), or a `Reference`.
+        text: What is said in it; None: what the `Reference` says, or unknown.
+
+    Raises InputError or DataError for what is no recording.
+    """
+    if isinstance(audio, Reference):
+        return audio if text is None else Reference(audio.waveform, audio.sample_rate, text)
+    if isinstance(audio, str | Path):
+        if sample_rate is not None:
+            raise InputError(f"{audio}: a file has its own sample rate; sample_rate is for arrays")
+        return Reference(*read_audio(audio), text)
+    if isinstance(audio, np.ndarray):
+        return Reference(as_waveform(audio, sample_rate or own_rate), sample_rate or own_rate, text)
+    if not hasattr(audio, "read"):
+        raise InputError(f"a reference is a file, samples (N,) in an array or a Reference, not {type(audio).__name__}")
+    return Reference(*_read_open(audio), text)
+
+
+def _read_open(file: BinaryIO) -> tuple[NDArray[np.float32], int]:
+    with tempfile.NamedTemporaryFile() as copy:
+        copy.write(file.read())
+        copy.flush()
+        return read_audio(copy.name)
+
+
+def read_voices(folder: str | Path) -> dict[str, Reference]:
+    """The voices in a folder: NAME.wav (or .flac, ...), with what is said in it in NAME.txt, if that is there.
+
+    Raises InputError for a folder that is missing or has no recordings, DataError for one that can't be read.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; make it, with NAME.wav and NAME.txt for each voice")
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in AUDIO_SUFFIXES)
+    if not files:
+        raise InputError(f"{folder}: has no recordings; put NAME.wav and NAME.txt there for each voice")
+    voices: dict[str, Reference] = {}
+    for path in files:
+        if path.stem in voices:
+            raise InputError(f"{path}: there are two recordings of {path.stem}; remove one")
+        voices[path.stem] = Reference(*read_audio(path), _text_of(path))
+    return voices
+
+
+def _text_of(recording: Path) -> str | None:
+    file = recording.with_suffix(".txt")
+    if not file.is_file():
+        return None
+    try:
+        return " ".join(file.read_text(encoding="utf-8-sig").split()) or None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: is not UTF-8; save it so") from error
+
+
+# ----------- How long a text may take to say, and long texts in parts that the model can say in one go
+
+MAX_CHARACTERS = 5000
+"""Of a text."""
+_WORD_SECONDS = 60.0 / 130.0
+_MARGIN = 1.2
+"""Slow speakers take longer; a model that ends in time is not affected."""
+_FEWEST, _MOST = 48, 384
+"""Frames of a part: limits below and above. At 25 frames per second, 2 and 15 seconds."""
+_PART_CHARACTERS = 160
+
+
+def check_text(text: str) -> None:
+    """Raise InputError for a text without a letter or digit, or one that is too long."""
+    if not any(map(str.isalnum, text)):
+        raise InputError("the text is empty" if not text.strip() else f"nothing of this text can be spoken: {text!r}")
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"the text has {len(text)} characters, and at most {MAX_CHARACTERS} are allowed; split it")
+
+
+def frame_limit(text: str, frame_rate: float) -> int:
+    """Frames that saying `text` takes at most, 130 words per minute and a fifth in reserve; from 48 to 384."""
+    return min(_MOST, max(_FEWEST, _frames(text, frame_rate)))
+
+
+def parts(text: str, frame_rate: float) -> list[str]:
+    """`text` in parts that fit into the limit of frames, cut between sentences, or clauses of long ones."""
+    result: list[str] = []
+    for piece in _fitting(text, frame_rate, _PART_CHARACTERS):
+        if not any(map(str.isalnum, piece)):
+            continue
+        longer = f"{result[-1]} {piece}" if result else piece
+        if result and _frames(longer, frame_rate) <= _MOST:
+            result[-1] = longer
+        else:
+            result.append(piece)
+    return result
+
+
+def _fitting(text: str, frame_rate: float, characters: int) -> Iterator[str]:
+    """Sentences, those of more than `characters` cut, or of fewer if their words are many and short."""
+    for piece in sentences(text, characters):
+        if _frames(piece, frame_rate) > _MOST and characters > 1:
+            yield from _fitting(piece, frame_rate, characters // 2)
+        else:
+            yield piece
+
+
+def _frames(text: str, frame_rate: float) -> int:
+    return math.ceil(_words(text) * _WORD_SECONDS * _MARGIN * frame_rate)
+
+
+def _words(text: str) -> float:
+    """Words; a digit may be read as one, and two characters of scripts without spaces take about as long."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text.split()) + sum(map(str.isdigit, text)) + wide / 2
+
 
 # --------- The model that clones, from wherever it is: a run, a checkpoint, a merged model, or the hub
 
@@ -46,7 +240,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model with what belongs to it."""
 
     model: Any
@@ -67,7 +261,7 @@ def open_model(
     dtype: str | None,
     codec: str | Path | None,
     base: str | Path | None,
-) -> Opened:
+) -> LoadedModel:
     """The model of `source`. Arguments and errors are those of `VoiceCloner.load`."""
     if dtype not in (None, "auto", "int8", *DTYPES):
         raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
@@ -83,7 +277,7 @@ def is_model_folder(source: str | Path) -> bool:
     return (Path(source) / "config.json").is_file()
 
 
-def _pretrained(name: str, device: torch.device, dtype: str | None, codec: str | Path | None) -> Opened:
+def _pretrained(name: str, device: torch.device, dtype: str | None, codec: str | Path | None) -> LoadedModel:
     # it says at every layer of every frame that inputs are cast
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     about = _description(Path(name))
@@ -91,8 +285,8 @@ def _pretrained(name: str, device: torch.device, dtype: str | None, codec: str |
     model = load_base(name, cast(Dtype, kind), "int8" if dtype == "int8" else None, device)
     tokenizer = CloningTokenizer.load(name, CODEBOOKS)
     models.check_fit(CloningNetwork(model), tokenizer, 0)
-    found = HiggsCodec.load(codec or _codec_of(Path(name), about), device=device)
-    return Opened(model, tokenizer, found, about.get("system"), ArabicText(**about.get("arabic", {})), about)
+    higgs_codec = HiggsCodec.load(codec or _codec_of(Path(name), about), device=device)
+    return LoadedModel(model, tokenizer, higgs_codec, about.get("system"), ArabicText(**about.get("arabic", {})), about)
 
 
 def _codec_of(folder: Path, about: Mapping[str, Any]) -> str:
@@ -126,7 +320,7 @@ def open_based(source: str | Path, base: str | Path | None) -> TrainedModel[Clon
 
 def _trained(
     trained: TrainedModel[CloningRecipe], device: torch.device, dtype: str | None, codec: str | Path | None
-) -> Opened:
+) -> LoadedModel:
     settings, metadata = trained.recipe.model, trained.inference_metadata
     if dtype == "int8":
         raise InputError(f"{trained.path}: int8 is for models without adapters; phonate checkpoints merge makes one")
@@ -142,10 +336,12 @@ def _trained(
     tokenizer = CloningTokenizer.load(settings.name, CODEBOOKS)
     if tokenizer.fingerprint != metadata["tokenizer"]:
         raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")
-    found = HiggsCodec.load(codec or settings.codec, device=device)
-    if found.fingerprint != metadata["codec"]:
-        raise CheckpointError(f"{trained.path}: was trained on codes of another codec than {found.source}")
-    return Opened(model, tokenizer, found, metadata["system"], trained.recipe.data.arabic, metadata, conditioning)
+    higgs_codec = HiggsCodec.load(codec or settings.codec, device=device)
+    if higgs_codec.fingerprint != metadata["codec"]:
+        raise CheckpointError(f"{trained.path}: was trained on codes of another codec than {higgs_codec.source}")
+    return LoadedModel(
+        model, tokenizer, higgs_codec, metadata["system"], trained.recipe.data.arabic, metadata, conditioning
+    )
 
 
 def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) -> CloningNetwork:
@@ -161,8 +357,110 @@ def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) 
     return network
 
 
-_log = logging.getLogger(__name__)
-# ------------ Speech in the voice of a recording: a trained run, or a model of Higgs Audio v2 as it is
+# --------------------------------------------- Voice cloning as a service, for several callers at once
+
+NOTHING_SAID = "the model ended before it said anything; try another seed, a longer text or another reference"
+CUT_SHORT = "speech was cut short: the model did not end it within the time that the text should take"
+
+Pieces = Callable[[Reference, str], list[Piece]]
+"""What is to be generated for a text in the voice of a reference."""
+
+
+class ClonedSpeech(SpeechResult):
+    """Codes come from the engine; they become sound in the thread that asks for it."""
+
+    def __init__(self, generation: Generation, codec: HiggsCodec) -> None:
+        self._generation = generation
+        self._codec = codec
+
+    def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
+        """As `SpeechResult.chunks`."""
+        empty = True
+        for chunk in sound(self._generation.frames(timeout), self._codec.stream()):
+            empty = False
+            yield chunk
+        if self._generation.cancelled.is_set():
+            return
+        if empty:
+            raise PhonateError(NOTHING_SAID)
+        if self._generation.cut_short:
+            logger.warning(CUT_SHORT)
+
+    def cancel(self) -> None:
+        """Stop working on it."""
+        self._generation.cancel()
+
+
+class CloningService(SpeechService):
+    """Requests join the batch of an engine between two frames."""
+
+    needs_reference = True
+
+    def __init__(
+        self, decoder: Decoder[Generation], codec: HiggsCodec, voices: Mapping[str, Reference], pieces: Pieces
+    ) -> None:
+        self.sample_rate = codec.sample_rate
+        self._decoder, self._codec, self._voices, self._pieces = decoder, codec, voices, pieces
+        self._engine = Engine(decoder)
+
+    @property
+    def voices(self) -> Sequence[str]:
+        """Names of the references that were loaded with the model."""
+        return sorted(self._voices)
+
+    def check(self, request: SpeechRequest) -> None:
+        """Raise InputError for a text, voice or number that can't be met."""
+        check_text(request.text)
+        check_reference(self._reference(request))
+        _sampling(request)
+        if request.speed != 1.0:
+            raise InputError(f"speed {request.speed:g}: a cloned voice speaks at its own speed; leave it at 1")
+
+    def submit(self, request: SpeechRequest) -> ClonedSpeech:
+        """Begin to work on `request`. The codes of its reference are made here, in the caller's thread."""
+        self.check(request)
+        seed = secrets.randbits(62) if request.seed is None else request.seed
+        pieces = self._pieces(self._reference(request), request.text)
+        generation = Generation(pieces, _sampling(request), seed)
+        for job in generation.jobs:
+            self._decoder.check(job)
+        self._engine.submit(generation)
+        return ClonedSpeech(generation, self._codec)
+
+    @property
+    def active(self) -> int:
+        """Requests that are being worked on."""
+        return self._engine.active
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not been begun."""
+        return self._engine.waiting
+
+    def close(self) -> None:
+        """Finish all requests and end the engine's thread."""
+        self._engine.close()
+
+    def _reference(self, request: SpeechRequest) -> Reference:
+        """The request's own, or that of its voice. Raises InputError if there is none, or two."""
+        if request.reference is not None:
+            if request.voice is not None:
+                raise InputError(f"voice {request.voice!r} and a reference are given; leave one of them out")
+            return request.reference
+        if request.voice is None:
+            known = f", or one of the voices {', '.join(self.voices)}" if self._voices else ""
+            raise InputError(f"no voice; give a reference{known}")
+        if request.voice not in self._voices:
+            known = nearest(request.voice, sorted(self._voices)) if self._voices else "give a reference"
+            raise InputError(f"voice {request.voice!r} is not known; {known}")
+        return self._voices[request.voice]
+
+
+def _sampling(request: SpeechRequest) -> Sampling:
+    return sampling(request.temperature, request.top_k, request.top_p)
+
+
+# ------------------------------------------------------------------ Speech in the voice of a recording
 
 Voice = str | Path | NDArray[Any] | Reference
 """The name of one of the model's `voices`, a recording's file, its samples (N,), or a `Reference`."""
@@ -246,15 +544,15 @@ class VoiceCloner(Inference):
         """
         where = choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
         known = read_voices(voices) if voices is not None else {}
-        found = open_model(source, where, dtype, codec, base)
+        loaded = open_model(source, where, dtype, codec, base)
         cloner = cls(
-            found.model,
-            found.tokenizer,
-            found.codec,
-            system=found.system,
-            arabic=found.arabic,
-            whisper=found.whisper,
-            inference_metadata=found.metadata,
+            loaded.model,
+            loaded.tokenizer,
+            loaded.codec,
+            system=loaded.system,
+            arabic=loaded.arabic,
+            whisper=loaded.whisper,
+            inference_metadata=loaded.metadata,
         )
         cloner.voices |= known
         return cloner
@@ -328,8 +626,8 @@ class VoiceCloner(Inference):
             PhonateError: The model said nothing.
         """
         texts = [text] if isinstance(text, str) else list(text)
-        given = [self._reference(*pair, sample_rate) for pair in _pairs(reference, reference_text, len(texts))]
-        pieces = [self.pieces(one, said, max_seconds) for one, said in zip(given, texts, strict=True)]
+        references = [self._reference(*pair, sample_rate) for pair in _pairs(reference, reference_text, len(texts))]
+        pieces = [self.pieces(one, spoken, max_seconds) for one, spoken in zip(references, texts, strict=True)]
         codes = self.generate(pieces, sampling(temperature, top_k, top_p), seed)
         if not all(map(len, codes)):
             raise PhonateError(NOTHING_SAID)
@@ -353,35 +651,35 @@ class VoiceCloner(Inference):
 
         Raises InputError as `clone`, before the first chunk.
         """
-        given = self._reference(reference, reference_text, sample_rate)
-        jobs = _jobs([self.pieces(given, text, max_seconds)], sampling(temperature, top_k, top_p), seed)
+        voice = self._reference(reference, reference_text, sample_rate)
+        jobs = _jobs([self.pieces(voice, text, max_seconds)], sampling(temperature, top_k, top_p), seed)
         decoder = self._decoder(jobs, 1)
         return self._sound(run(decoder, jobs))
 
     def generate(self, pieces: Sequence[Sequence[Piece]], sampling: Sampling, seed: int) -> list[NDArray[np.int16]]:
         """The codes (T, K) of texts, each of several pieces."""
         jobs = _jobs(pieces, sampling, seed)
-        made: dict[tuple[int, int], list[NDArray[np.int16]]] = {job.owner: [] for job in jobs}
+        codes: dict[tuple[int, int], list[NDArray[np.int16]]] = {job.owner: [] for job in jobs}
         cut_short = set()
         for step in run(self._decoder(jobs, _BATCH), jobs):
             if step.codes is not None:
-                made[step.owner].append(step.codes)
+                codes[step.owner].append(step.codes)
             if step.cut_short:
                 cut_short.add(step.owner[0])
         if cut_short:
-            _log.warning("%s (%d of %d texts)", CUT_SHORT, len(cut_short), len(pieces))
+            logger.warning("%s (%d of %d texts)", CUT_SHORT, len(cut_short), len(pieces))
         frames: list[list[NDArray[np.int16]]] = [[] for _ in pieces]
-        for (text, _), found in sorted(made.items()):
-            frames[text] += found
+        for (text, _), of_piece in sorted(codes.items()):
+            frames[text] += of_piece
         return [np.array(one, dtype=np.int16).reshape(-1, self.codec.codebooks) for one in frames]
 
     def pieces(self, reference: Reference, text: str, max_seconds: float | None = None) -> list[Piece]:
         """What is to be generated for `text`: prompts with the most frames that each may take. Raises InputError."""
         limits = self._limits(text, max_seconds)
-        heard = self._read(reference)
+        encoded = self._read(reference)
         spoken = None if reference.text is None else normalise_arabic(reference.text, self.arabic)
         return [
-            Piece(self.tokenizer.prompt(spoken, heard.codes, part, self.system, heard.features), limit)
+            Piece(self.tokenizer.prompt(spoken, encoded.codes, part, self.system, encoded.features), limit)
             for part, limit in limits
         ]
 
@@ -445,14 +743,14 @@ class VoiceCloner(Inference):
         if empty:
             raise PhonateError(NOTHING_SAID)
         if cut_short:
-            _log.warning(CUT_SHORT)
+            logger.warning(CUT_SHORT)
 
     def _reference(self, voice: Voice, text: str | None, sample_rate: int | None) -> Reference:
         if isinstance(voice, str) and voice in self.voices:
             return as_reference(self.voices[voice], text, None, self.sample_rate)
         reference = as_reference(voice, text, sample_rate, self.sample_rate)
         if reference.text is None:
-            _log.info("the reference comes without its text; with it the voice may sound more like the reference")
+            logger.info("the reference comes without its text; with it the voice may sound more like the reference")
         return reference
 
 
@@ -471,9 +769,9 @@ def _pairs(
     """The reference and what is said in it for each text. Raises InputError for lists of other lengths."""
     references: list[Any] = list(reference) if isinstance(reference, list | tuple) else [reference] * texts
     spoken_texts = [spoken] * texts if spoken is None or isinstance(spoken, str) else list(spoken)
-    for name, found in (("references", references), ("texts of references", spoken_texts)):
-        if len(found) != texts:
-            raise InputError(f"{len(found)} {name} for {texts} texts; give one, or one for each text")
+    for name, values in (("references", references), ("texts of references", spoken_texts)):
+        if len(values) != texts:
+            raise InputError(f"{len(values)} {name} for {texts} texts; give one, or one for each text")
     return list(zip(references, spoken_texts, strict=True))
 
 

@@ -152,8 +152,8 @@ def contrastive_loss(
         voices_VH = F.layer_norm(voices_VH, voices_VH.shape[-1:])
         voices_VH = voices_VH - voices_VH.mean(0)
         labels_V = speakers_S.repeat_interleave(2)
-        found: SumCount = ContrastiveLoss(temperature)(voices_VH, labels_V)
-        return found
+        loss: SumCount = ContrastiveLoss(temperature)(voices_VH, labels_V)
+        return loss
 
 
 def _pooled(frames_AH: Tensor, pools_A: Tensor, voices: int) -> Tensor:
@@ -242,17 +242,17 @@ class VoiceSimilarity:
             for length, reference in zip(lengths, references, strict=True):
                 rows_PKV = logits_PKV[start : start + length + codebooks].float()
                 start += length + codebooks
-                total = total + 1.0 - self._said(rows_PKV, length) @ self._heard(reference)
+                total = total + 1.0 - self._target_embedding(rows_PKV, length) @ self._reference_embedding(reference)
         return total, float(len(lengths))
 
-    def _said(self, logits_PKV: Tensor, length: int) -> Tensor:
+    def _target_embedding(self, logits_PKV: Tensor, length: int) -> Tensor:
         """(256,) of what the model says."""
         size = self.codec.codebook_size
         codes_TKV = torch.stack([logits_PKV[k : k + length, k, :size] for k in range(logits_PKV.shape[1])], dim=1)
         return self._embedding(self.codec.soft_decode(codes_TKV.softmax(-1)[None])[0])
 
     @torch.no_grad()
-    def _heard(self, frames_FK: Tensor) -> Tensor:
+    def _reference_embedding(self, frames_FK: Tensor) -> Tensor:
         """(256,) of a reference."""
         waveform = self.codec.decode(undelayed(frames_FK.cpu().numpy()))
         return self._embedding(torch.from_numpy(np.ascontiguousarray(waveform)).to(frames_FK.device))

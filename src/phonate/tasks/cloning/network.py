@@ -88,9 +88,9 @@ def with_adapters(model: nn.Module, settings: CloningLoRA, whisper: bool) -> nn.
 
 def resolved_targets(model: nn.Module, settings: CloningLoRA, whisper: bool) -> list[str]:
     """The layers that get an adapter, by the ends of their names in `model`. Arguments, errors: as `with_adapters`."""
-    wanted = settings.targets if settings.mode == "custom" else TARGETS[settings.mode]
-    assert wanted is not None
-    targets = _in_transformers_names(wanted, whisper)
+    names = settings.targets if settings.mode == "custom" else TARGETS[settings.mode]
+    assert names is not None
+    targets = _in_transformers_names(names, whisper)
     check_targets(model, targets)
     if not targets:
         raise InputError(f"model.lora.targets: {_PROJECTOR} is trained whole and needs no adapter; name other layers")
@@ -99,7 +99,7 @@ def resolved_targets(model: nn.Module, settings: CloningLoRA, whisper: bool) -> 
 
 def _in_transformers_names(names: Sequence[str], whisper: bool) -> list[str]:
     """`names` without the Whisper projector, which is new and so trained whole. Raises InputError if there is none."""
-    found = []
+    targets = []
     for name in names:
         if name == _PROJECTOR:
             if not whisper:
@@ -108,8 +108,8 @@ def _in_transformers_names(names: Sequence[str], whisper: bool) -> list[str]:
                     "model.whisper.enabled to true, or leave it out"
                 )
         else:
-            found.append(OTHER_NAMES.get(name, name))
-    return list(dict.fromkeys(found))
+            targets.append(OTHER_NAMES.get(name, name))
+    return list(dict.fromkeys(targets))
 
 
 def _leave_casts_to_autocast(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -147,7 +147,7 @@ class WhisperConditioning:
     projector: WhisperProjector
 
 
-def heard_features(encoder: WhisperEncoder, waveform: FloatArray, sample_rate: int, frames: int) -> FloatArray:
+def whisper_features(encoder: WhisperEncoder, waveform: FloatArray, sample_rate: int, frames: int) -> FloatArray:
     """Whisper's features of a recording, as many as it has frames of codes: (frames, width of the encoder).
 
     Whisper's 50 features a second are averaged over each frame of the codec, 25 a second.
@@ -227,10 +227,10 @@ def block_causal_mask(position_ids: Tensor, dtype: torch.dtype) -> Tensor:
     sequence_BL = begins_BL.cumsum(1)
     rows, length = position_ids.shape
     causal_LL = torch.ones(length, length, dtype=torch.bool, device=position_ids.device).tril()
-    seen_BLL = (sequence_BL[:, :, None] == sequence_BL[:, None, :]) & causal_LL
+    visible_BLL = (sequence_BL[:, :, None] == sequence_BL[:, None, :]) & causal_LL
     width = -(-length // _MASK_ALIGNMENT) * _MASK_ALIGNMENT
     mask = torch.zeros(rows, 1, length, width, dtype=dtype, device=position_ids.device)[..., :length]
-    return mask.masked_fill_(~seen_BLL[:, None], -torch.inf)
+    return mask.masked_fill_(~visible_BLL[:, None], -torch.inf)
 
 
 def query_dtype(hidden: Tensor) -> torch.dtype:
@@ -333,8 +333,8 @@ def _attend_to_sequences(
     flat = [one.flatten(0, 1) for one in (queries, keys, values)]
     # a GPU would wait for the start of each small kernel; a CPU would compute on the padding
     in_turn = attention.lengths is not None and hidden_BLH.device.type == "cpu"
-    found_NH = (_in_turn if in_turn else _side_by_side)(layer, flat, attention)
-    (attended,) = project(found_NH if tokens is None else found_NH.index_select(0, tokens), (layer.o_proj,))
+    context_NH = (_in_turn if in_turn else _side_by_side)(layer, flat, attention)
+    (attended,) = project(context_NH if tokens is None else context_NH.index_select(0, tokens), (layer.o_proj,))
     return attended.view_as(hidden_BLH) if tokens is None else attended
 
 
@@ -353,8 +353,8 @@ def _side_by_side(layer: Any, tokens: Sequence[Tensor], attention: Attention) ->
     assert attention.places is not None
     shape = attention.sequences.shape
     picked = (one.index_select(0, attention.sequences.flatten()).view(*shape, *one.shape[1:]) for one in tokens)
-    found = _causal(layer, *(one.transpose(1, 2) for one in picked))
-    return found.transpose(1, 2).flatten(0, 1).flatten(1).index_select(0, attention.places)
+    context = _causal(layer, *(one.transpose(1, 2) for one in picked))
+    return context.transpose(1, 2).flatten(0, 1).flatten(1).index_select(0, attention.places)
 
 
 def _causal(layer: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -375,8 +375,8 @@ def _feed_forward(network: Any, tokens_NH: Tensor) -> Tensor:
     gates, values = project(tokens_NH, (network.gate_proj, network.up_proj))
     silu = network.config.hidden_act == "silu"
     gated_NI = gated_silu(gates, values) if silu else network.act_fn(gates) * values
-    (found_NH,) = project(gated_NI, (network.down_proj,))
-    return found_NH
+    (output_NH,) = project(gated_NI, (network.down_proj,))
+    return output_NH
 
 
 def _on_paths(
@@ -389,15 +389,15 @@ def _on_paths(
     flat_NH = hidden_BLH.flatten(0, 1)
     audio_AH = on_audio(flat_NH.index_select(0, paths.audio))
     text_RH = on_text(flat_NH.index_select(0, paths.text))
-    found_NH = torch.empty_like(flat_NH, dtype=text_RH.dtype)
-    found_NH.index_copy_(0, paths.audio, audio_AH).index_copy_(0, paths.text, text_RH)
-    return found_NH.view_as(hidden_BLH)
+    output_NH = torch.empty_like(flat_NH, dtype=text_RH.dtype)
+    output_NH.index_copy_(0, paths.audio, audio_AH).index_copy_(0, paths.text, text_RH)
+    return output_NH.view_as(hidden_BLH)
 
 
 # ------------------------------------ Whisper's features of references, computed once and kept on disk
 
 
-class Hearing:
+class WhisperCache:
     """Features of references, in files. (They can't be computed in a loader's process: a forked copy of the encoder's
     library never answers.)"""
 
@@ -424,7 +424,7 @@ class Hearing:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(f"{path.stem}.{os.getpid()}.new")
             with beside.open("wb") as file:
-                np.save(file, heard_features(self._encoder, waveform, rate, frames))
+                np.save(file, whisper_features(self._encoder, waveform, rate, frames))
             beside.replace(path)
         return path
 
@@ -486,8 +486,8 @@ class CloningNetwork(nn.Module):
         lengths: Sequence[int] | None = None,
         read_frames: Tensor | None = None,
         read_others: Tensor | None = None,
-        heard_positions: Tensor | None = None,
-        heard_features: Tensor | None = None,
+        whisper_positions: Tensor | None = None,
+        whisper_features: Tensor | None = None,
     ) -> NetworkOutput:
         """Logits and hidden states. All positions are indices into the flattened N tokens.
 
@@ -506,11 +506,11 @@ class CloningNetwork(nn.Module):
             read_frames: Those of `frame_positions` that are among `text_positions` or `audio_positions`: with these,
                 the last layer runs where heads do, and there are no hidden states of other tokens.
             read_others: Those of `other_positions` that are.
-            heard_positions: (E,) where features of Whisper are added; needs a Whisper projector.
-            heard_features: (E, width of the encoder).
+            whisper_positions: (E,) where features of Whisper are added; needs a Whisper projector.
+            whisper_features: (E, width of the encoder).
         """
         base = self.base
-        embedded_BLH = self._embedded(input_ids, frames, frame_positions, heard_positions, heard_features)
+        embedded_BLH = self._embedded(input_ids, frames, frame_positions, whisper_positions, whisper_features)
         if sequences is None:
             attention = Attention(mask=block_causal_mask(position_ids, query_dtype(embedded_BLH)))
         else:
@@ -540,16 +540,16 @@ class CloningNetwork(nn.Module):
         input_ids: Tensor,
         frames: Tensor,
         frame_positions: Tensor,
-        heard_positions: Tensor | None,
-        heard_features: Tensor | None,
+        whisper_positions: Tensor | None,
+        whisper_features: Tensor | None,
     ) -> Tensor:
         """Embeddings (B, L, H) of tokens, of frames in their places, and of what Whisper hears."""
         base = self.base
         embedded_NH = base.model.embed_tokens(input_ids).flatten(0, 1)
         embedded_NH = embedded_NH.index_copy(0, frame_positions, _embed_frames(base.model.embed_audio_tokens, frames))
-        if self.whisper_projector is not None and heard_features is not None:
-            heard_EH = self.whisper_projector(heard_features).to(embedded_NH.dtype)
-            embedded_NH = embedded_NH.index_add(0, heard_positions, heard_EH)
+        if self.whisper_projector is not None and whisper_features is not None:
+            whisper_EH = self.whisper_projector(whisper_features).to(embedded_NH.dtype)
+            embedded_NH = embedded_NH.index_add(0, whisper_positions, whisper_EH)
         embedded_BLH: Tensor = embedded_NH.view(*input_ids.shape, -1)
         return embedded_BLH
 
@@ -565,6 +565,6 @@ def _embed_frames(embeddings: Any, frames: Tensor) -> Tensor:
     """(A, H) as transformers' HiggsAudioV2Embeddings gives it, without the embeddings of single codes in memory."""
     table = embeddings.embed_audio_tokens
     if type(table) is not nn.Embedding:  # adapted, or trained whole beside the adapters
-        found: Tensor = embeddings(frames)
-        return found
+        embedded: Tensor = embeddings(frames)
+        return embedded
     return functional.embedding_bag(frames + embeddings.audio_tokens_offsets, table.weight, mode="sum")

@@ -108,7 +108,7 @@ class Example:
     """(T, K)"""
     target_codes: NDArray[np.integer]
     """(T, K)"""
-    heard: Path | None = None
+    whisper: Path | None = None
     """A .npy file with Whisper's features of the reference (T, C), if they are wanted."""
 
     def __len__(self) -> int:
@@ -221,13 +221,13 @@ class Prompt:
     """(A, K): the reference's, under the delay pattern."""
     frame_positions: Ints
     """(A,) where they stand in `input_ids`."""
-    heard: FloatArray | None = None
+    whisper: FloatArray | None = None
     """(T, C) Whisper's features of the reference, for models that were trained with them."""
 
     @property
-    def heard_positions(self) -> Ints:
-        """(T,): where `heard` is added: at the frames with a code in the first codebook."""
-        count = 0 if self.heard is None else len(self.heard)
+    def whisper_positions(self) -> Ints:
+        """(T,): where `whisper` is added: at the frames with a code in the first codebook."""
+        count = 0 if self.whisper is None else len(self.whisper)
         return self.frame_positions[1 : count + 1]
 
 
@@ -270,11 +270,11 @@ class CloningTokenizer:
         reference_codes: NDArray[np.integer],
         target_text: str,
         system: str | None = None,
-        heard: FloatArray | None = None,
+        whisper: FloatArray | None = None,
     ) -> Prompt:
         """The prompt that makes the model speak a text in the voice of a reference, whose codes (T, K) are not delayed.
-        For the texts see `script`; `heard`: Whisper's features (T, C) of the reference."""
-        return replace(self.fill(self.script(reference_text, target_text, system), reference_codes), heard=heard)
+        For the texts see `script`; `whisper`: Whisper's features (T, C) of the reference."""
+        return replace(self.fill(self.script(reference_text, target_text, system), reference_codes), whisper=whisper)
 
     def script(self, reference_text: str | None, target_text: str, system: str | None = None) -> Script:
         """The texts of a prompt as tokens.
@@ -338,10 +338,10 @@ class CloningTokenizer:
 
     def _encode(self, text: str) -> tuple[list[int], Sequence[int]]:
         """Ids of a text, and where in it each of them ends."""
-        found = self.text.tokenizer(
+        encoding = self.text.tokenizer(
             text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
         )
-        return [int(one) for one in found["input_ids"]], [int(end) for _, end in found["offset_mapping"]]
+        return [int(one) for one in encoding["input_ids"]], [int(end) for _, end in encoding["offset_mapping"]]
 
 
 # ------------------- The files from which transformers' `AutoProcessor` makes the processor of a model

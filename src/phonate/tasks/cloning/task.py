@@ -24,10 +24,10 @@ from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved
 from phonate.nn.pretrained.loading import require
 from phonate.tasks.cloning import losses as losses
 from phonate.tasks.cloning import model as models
-from phonate.tasks.cloning.data import CloningDataset, Corpus, examples_of
+from phonate.tasks.cloning.data import CloningCorpus, CloningDataset, examples_of
 from phonate.tasks.cloning.losses import VoiceSimilarity, contrastive_loss, share
 from phonate.tasks.cloning.model import Load, choose_checkpointing
-from phonate.tasks.cloning.network import Hearing
+from phonate.tasks.cloning.network import WhisperCache
 from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, IGNORED, CloningTokenizer
 from phonate.tasks.cloning.settings import METRICS, TERMS, VOICE_TERMS, CloningRecipe
 from phonate.training.precision import FORMATS, resolve
@@ -49,7 +49,7 @@ class CloningTask(Task):
         check_loss(recipe)
         if self._weighs("contrastive"):
             self.coupling = Coupling.MICRO_BATCH
-        self.corpus = Corpus(recipe.data, lambda: self.codec)
+        self.corpus = CloningCorpus(recipe.data, lambda: self.codec)
         self._adaptive = losses.AdaptiveWeights(CODEBOOKS) if self.settings.codebooks == "adaptive" else None
         self._similarity: VoiceSimilarity | None = None
         self._datasets: dict[str, CloningDataset] = {}
@@ -112,8 +112,8 @@ class CloningTask(Task):
 
     def _make_dataset(self, split: str) -> CloningDataset:
         data, whisper = self.recipe.data, self.recipe.model.whisper
-        hearing = Hearing(whisper.model, cache_folder(data.cache_dir) / "whisper") if whisper.enabled else None
-        examples = examples_of(self.corpus, split, self.tokenizer, data, hearing)
+        cache = WhisperCache(whisper.model, cache_folder(data.cache_dir) / "whisper") if whisper.enabled else None
+        examples = examples_of(self.corpus, split, self.tokenizer, data, cache)
         dataset = CloningDataset(
             examples,
             self.tokenizer,
@@ -143,8 +143,8 @@ class CloningTask(Task):
             batch["places"],
             batch["lengths"],
             **read,
-            heard_positions=batch.get("heard_positions"),
-            heard_features=batch.get("heard_features"),
+            whisper_positions=batch.get("whisper_positions"),
+            whisper_features=batch.get("whisper_features"),
         )
         counts = self._counts(batch)
         sums = self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])
@@ -181,8 +181,8 @@ class CloningTask(Task):
             sums["contrastive"] = contrastive_loss(output.hidden, *where, self.settings.temperature)[0]
         if self._weighs("similarity"):
             assert self._similarity is not None
-            heard = [batch["frames"][start:end] for start, end in batch["references"]]
-            sums["similarity"] = self._similarity.loss(output.audio_logits, batch["target_lengths"], heard)[0]
+            references = [batch["frames"][start:end] for start, end in batch["references"]]
+            sums["similarity"] = self._similarity.loss(output.audio_logits, batch["target_lengths"], references)[0]
         return sums
 
     def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:

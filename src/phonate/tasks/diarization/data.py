@@ -54,14 +54,14 @@ logger = logging.getLogger("phonate")
 
 
 @dataclass(frozen=True)
-class Item:
+class DiarizationItem:
     """One sample."""
 
     features_TF: FloatArray
     activity_TS: NDArray[np.uint8]
     """1 where a speaker is active. Speakers are in order of arrival, simultaneous ones sorted by name."""
     speakers_S: NDArray[np.int64]
-    """Index of each speaker in `Corpus.speakers`; -1 if it is not in the training set."""
+    """Index of each speaker in `DiarizationCorpus.speakers`; -1 if it is not in the training set."""
     source: str = ""
     """Id of the recording it is cut from; "" for a simulated conversation."""
     start: float = 0.0
@@ -96,23 +96,29 @@ def build_simulators(
     elif any(_VALIDATION in _official(source) for source in sources):
         train = bank([_without(source, _VALIDATION, _TEST) for source in sources])
         held_out = [_without(source, _NONE, _TRAIN, _TEST) for source in sources]
-        strangers = set(bank(held_out).speakers) - set(train.speakers)
-        _require_speakers(len(strangers), simulation.speakers[1], "the official validation split and not in training")
-        banks = {"train": train, "validation": bank(held_out, people=strangers)}
+        unseen_speakers = set(bank(held_out).speakers) - set(train.speakers)
+        _require_speakers(
+            len(unseen_speakers), simulation.speakers[1], "the official validation split and not in training"
+        )
+        banks = {"train": train, "validation": bank(held_out, people=unseen_speakers)}
     else:
         whole = [_without(source, _TEST) for source in sources]
         everybody = bank(whole)
-        kept = _held_out(everybody, data.validation, simulation.speakers[1])
-        others = set(everybody.speakers) - kept
-        _require_speakers(len(others), simulation.speakers[1], f"training, besides {len(kept)} in validation")
-        banks = {"train": bank(whole, people=others), "validation": bank(whole, people=kept)}
+        validation_speakers = _held_out(everybody, data.validation, simulation.speakers[1])
+        training_speakers = set(everybody.speakers) - validation_speakers
+        _require_speakers(
+            len(training_speakers),
+            simulation.speakers[1],
+            f"training, besides {len(validation_speakers)} in validation",
+        )
+        banks = {"train": bank(whole, people=training_speakers), "validation": bank(whole, people=validation_speakers)}
     return {split: ConversationSimulator(simulation, one, acoustics) for split, one in banks.items()}
 
 
-def _require_speakers(found: int, wanted: int, where: str) -> None:
-    if found < wanted:
+def _require_speakers(count: int, needed: int, where: str) -> None:
+    if count < needed:
         raise DataError(
-            f"conversations of {wanted} speakers need at least {wanted} in each split; there are {found} in {where}. "
+            f"conversations of {needed} speakers need at least {needed} in each split; there are {count} in {where}. "
             "Lower data.simulation.speakers, set data.validation: 0, or add corpora to data.simulation.path"
         )
 
@@ -193,12 +199,12 @@ def _held_out(bank: ClipBank, share: float, least: int) -> set[str]:
     """The validation speakers: in order of the hash of their names, until there are at least `least` with the fraction
     `share` of the clips' duration."""
     seconds = dict(zip(bank.speakers, bank.seconds().tolist(), strict=True))
-    wanted, kept = share * sum(seconds.values()), set[str]()
+    needed, names = share * sum(seconds.values()), set[str]()
     for name in sorted(bank.speakers, key=lambda one: derived_seed("validation", one)):
-        if len(kept) >= least and sum(seconds[one] for one in kept) >= wanted:
+        if len(names) >= least and sum(seconds[one] for one in names) >= needed:
             break
-        kept.add(name)
-    return kept
+        names.add(name)
+    return names
 
 
 # ------------------------------------------------------------------- The corpus of a diarization model
@@ -207,8 +213,8 @@ UNKNOWN_SPEAKER = -1
 """Index of a speaker who is not in the training set."""
 
 Activity = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Activity (T, S), 1 where a speaker is active, and the indices (S,) of the speakers in `Corpus.speakers`, or
-UNKNOWN_SPEAKER. Speakers are in order of arrival, simultaneous ones sorted by name; silent speakers have no column."""
+"""Activity (T, S), 1 where a speaker is active, and the indices (S,) of the speakers in `DiarizationCorpus.speakers`,
+or UNKNOWN_SPEAKER. Speakers are in order of arrival, simultaneous ones sorted by name; silent ones have no column."""
 
 
 def frame_centre(audio: KaldiSettings) -> float:
@@ -223,7 +229,7 @@ def _of_known_speakers(prepared: Prepared, data: DiarizationData) -> Prepared:
     return replace(prepared, train=train, validation=validation, test=test)
 
 
-class Corpus:
+class DiarizationCorpus:
     """The recordings of a recipe, and the simulators of conversations."""
 
     def __init__(self, data: DiarizationData, known_speakers: bool = False) -> None:
@@ -240,10 +246,10 @@ class Corpus:
         if known_speakers:
             if self.prepared is not None:
                 self.prepared = _of_known_speakers(self.prepared, data)
-            self._warn_of_strangers()
+            self._warn_of_unseen_speakers()
 
     @classmethod
-    def of(cls, recipe: DiarizationRecipe) -> Corpus:
+    def of(cls, recipe: DiarizationRecipe) -> DiarizationCorpus:
         """The corpus of a recipe, split as its labels need."""
         known_speakers = recipe.training.eval_knobs.label_type == "speaker_id"
         # Validation by strangers is for labels that mean the same for everybody.
@@ -309,7 +315,7 @@ class Corpus:
         in simulated conversations."""
         names = set[str]()
         if self.prepared is not None and self.simulated_share < 1.0:
-            names = self._heard("train")
+            names = self._speakers_in("train")
         simulated = set(self.simulators["train"].bank.speakers) if self.simulators else set()
         return {name: number for number, name in enumerate([*sorted(names), *sorted(simulated - names)])}
 
@@ -318,7 +324,7 @@ class Corpus:
         """Names of the training speakers, by index."""
         return list(self._number)
 
-    def _heard(self, split: str) -> set[str]:
+    def _speakers_in(self, split: str) -> set[str]:
         """Names of those who speak in the recordings of a split."""
         if self.prepared is None:
             return set()
@@ -328,24 +334,24 @@ class Corpus:
             names |= {self._name(position, one) for one in set(index.segment_speaker[first:end].tolist()) - {-1}}
         return names
 
-    def _warn_of_strangers(self) -> None:
+    def _warn_of_unseen_speakers(self) -> None:
         """Warn where speakers in validation are not in training: their frames are ignored, and where that is all,
         only silence is left."""
         simulator = self.simulators.get("validation")
-        heard = self._heard("validation") if simulator is None else set(simulator.bank.speakers)
-        strangers = heard - self._number.keys()
-        if heard and strangers == heard:
+        speakers = self._speakers_in("validation") if simulator is None else set(simulator.bank.speakers)
+        unseen_speakers = speakers - self._number.keys()
+        if speakers and unseen_speakers == speakers:
             logger.warning(
                 "label_type speaker_id: none of the %d speakers in validation is in training, so that its figures are "
                 "of silence and should choose no checkpoint; set training.validation.metric_for_best_model=step, or "
                 "leave an official validation split, simulated conversations or data.speaker_names: recording out",
-                len(heard),
+                len(speakers),
             )
             return
-        if strangers:
+        if unseen_speakers:
             logger.warning(
                 "label_type speaker_id: %d of %d speakers in validation are not in training and are ignored: %s",
-                *(len(strangers), len(heard), ", ".join(sorted(strangers)[:5])),
+                *(len(unseen_speakers), len(speakers), ", ".join(sorted(unseen_speakers)[:5])),
             )
 
     def activity(self, position: int, start: int, stop: int) -> Activity:
@@ -377,13 +383,13 @@ class Corpus:
 # ----------------------------------------------------------- Features of waveforms that are not cached
 
 
-def samples_of(corpus: Corpus, frames: int) -> int:
+def samples_of(corpus: DiarizationCorpus, frames: int) -> int:
     """Number of samples of a waveform with `frames` feature frames."""
     audio = corpus.data.audio
     return (frames - 1) * audio.hop_length + audio.window_length if audio.snip_edges else frames * audio.hop_length
 
 
-def features_of(corpus: Corpus, waveform_N: FloatArray) -> FloatArray:
+def features_of(corpus: DiarizationCorpus, waveform_N: FloatArray) -> FloatArray:
     """The features (T, F) of a waveform (N,), with the level normalised as in the corpus."""
     if corpus.features.normalises_level:
         waveform_N = normalised_peak(waveform_N)
@@ -410,7 +416,7 @@ class _Chunk:
         return len(self.activity[0])
 
 
-class RecordedPieces:
+class RecordedChunks:
     """Chunks of the recordings of a split: consecutive in validation, at random positions in training.
 
     A recording has ceil(frames / chunk) slots. In training, a slot is a range of start positions, so that the `count`
@@ -419,7 +425,7 @@ class RecordedPieces:
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: DiarizationCorpus,
         prepared: Prepared,
         split: str,
         count: int | None,
@@ -462,7 +468,7 @@ class RecordedPieces:
         """Whether features are only read, not computed."""
         return self._acoustics is None and self._mixing is None and not self._prepared.cache.computes
 
-    def get(self, number: int, rng: np.random.Generator) -> Item:
+    def get(self, number: int, rng: np.random.Generator) -> DiarizationItem:
         """Chunk number `number`."""
         slot = number if self.count == self.slots else int((number + rng.random()) * self.slots / self.count)
         chunk = self._cut(slot, rng)
@@ -471,15 +477,15 @@ class RecordedPieces:
         if self._acoustics is None and added is None:
             features = self._prepared.cache.features(chunk.position, chunk.start, chunk.start + chunk.frames)
         else:
-            heard_N = self._sound(chunk, rng)
+            mixture_N = self._sound(chunk, rng)
             if added is not None:
-                other_N = self._sound(added, rng)[: len(heard_N)]
-                heard_N[: len(other_N)] += other_N
+                other_N = self._sound(added, rng)[: len(mixture_N)]
+                mixture_N[: len(other_N)] += other_N
                 activity_TS, numbers_S = mixed_activity(activity_TS, numbers_S, *added.activity)
-            features = features_of(self._corpus, heard_N)[: chunk.frames]
+            features = features_of(self._corpus, mixture_N)[: chunk.frames]
         seconds = chunk.start / self._corpus.data.audio.frames_per_second
         name = self._prepared.index.id[chunk.position]
-        return Item(np.asarray(features, dtype=np.float32), activity_TS, numbers_S, name, seconds)
+        return DiarizationItem(np.asarray(features, dtype=np.float32), activity_TS, numbers_S, name, seconds)
 
     def _cut(self, slot: int, rng: np.random.Generator) -> _Chunk:
         row, start, stop = self._span(slot, rng.random() if self._training else 0.0)
@@ -530,7 +536,7 @@ class RecordedPieces:
 class SimulatedConversations:
     """Simulated conversations: new ones in each training epoch, fixed ones in validation."""
 
-    def __init__(self, corpus: Corpus, simulator: ConversationSimulator, count: int, training: bool) -> None:
+    def __init__(self, corpus: DiarizationCorpus, simulator: ConversationSimulator, count: int, training: bool) -> None:
         self._corpus = corpus
         self._simulator = simulator
         self.count = count
@@ -552,19 +558,19 @@ class SimulatedConversations:
         """Conversations are computed."""
         return False
 
-    def get(self, number: int, rng: np.random.Generator) -> Item:
+    def get(self, number: int, rng: np.random.Generator) -> DiarizationItem:
         """Conversation number `number`."""
         rng = rng if self._training else generator("validation conversation", number)
         conversation = self._simulator.conversation(self._samples, rng)
         features = features_of(self._corpus, conversation.waveform_N)
         activity = self._corpus.simulated_activity(conversation, self._simulator.bank, len(features))
-        return Item(features, *activity)
+        return DiarizationItem(features, *activity)
 
 
 # ---------------------------------------------- Lhotse cuts as diarization samples, for custom loaders
 
 
-def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
+def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> DiarizationItem:
     """The sample of a Lhotse cut with audio, resampled and mixed down to mono. Its supervisions give the speakers;
     their indices are all UNKNOWN_SPEAKER, as there is no corpus.
 
@@ -589,7 +595,9 @@ def item_of_cut(cut: Any, audio: KaldiSettings, features: Features) -> Item:
         len(features_TF),
         frame_centre(audio),
     )
-    return Item(features_TF, activity_TS, np.full(len(speaker_S), UNKNOWN_SPEAKER, dtype=np.int64), str(cut.id))
+    return DiarizationItem(
+        features_TF, activity_TS, np.full(len(speaker_S), UNKNOWN_SPEAKER, dtype=np.int64), str(cut.id)
+    )
 
 
 # -------------------------------------------------- Training samples that are computed once and reused
@@ -603,11 +611,11 @@ class PooledSamples:
 
     cached = True
 
-    def __init__(self, part: RecordedPieces | SimulatedConversations, size: int, name: str) -> None:
+    def __init__(self, part: RecordedChunks | SimulatedConversations, size: int, name: str) -> None:
         self._part = part
         self._size = size
         self._name = name
-        self._held: dict[int, Item] = {}
+        self._held: dict[int, DiarizationItem] = {}
         self.count = part.count
 
     @property
@@ -624,7 +632,7 @@ class PooledSamples:
         """Without the samples held."""
         return {**vars(self), "_held": {}}
 
-    def get(self, number: int, rng: np.random.Generator) -> Item:
+    def get(self, number: int, rng: np.random.Generator) -> DiarizationItem:
         """A sample of the pool, from all parts of which an epoch draws evenly."""
         slot = int((number + rng.random()) * self._size / self.count)
         if slot not in self._held:
@@ -642,19 +650,19 @@ _SIMULATED_SAMPLES = 1000
 class DiarizationDataset:
     """One split: chunks of recordings and simulated conversations, mixed as the recipe says."""
 
-    def __init__(self, corpus: Corpus, split: str) -> None:
+    def __init__(self, corpus: DiarizationCorpus, split: str) -> None:
         training, data = split == "train", corpus.data
         self.frames_per_second: float | None = data.audio.frames_per_second
-        parts: list[RecordedPieces | SimulatedConversations] = []
+        parts: list[RecordedChunks | SimulatedConversations] = []
         simulator = corpus.simulators.get(split)
         share = corpus.simulated_share if training else float(simulator is not None)
         real = _counts(data.samples, share)[0] if training else None
-        recorded: RecordedPieces | None = None
+        recorded: RecordedChunks | None = None
         if corpus.prepared is not None and share < 1.0:
             augmentation = data.augmentation if training else None
             acoustics = None if augmentation is None else acoustics_of(data, augmentation)
             mixing = data.mixing if training else None
-            recorded = RecordedPieces(corpus, corpus.prepared, split, real, acoustics, mixing)
+            recorded = RecordedChunks(corpus, corpus.prepared, split, real, acoustics, mixing)
             parts.append(recorded)
         if simulator is not None:
             assert data.simulation is not None
@@ -688,7 +696,7 @@ class DiarizationDataset:
         """Whether samples are only read, without computation."""
         return all(part.cached for part in self._parts)
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> DiarizationItem:
         """Sample number `index`."""
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         return self._parts[part].get(index - int(self._first[part]), rng)
@@ -699,8 +707,8 @@ class DiarizationDataset:
 
 
 def _pooled(
-    part: RecordedPieces | SimulatedConversations, pool: int, share: float
-) -> RecordedPieces | SimulatedConversations | PooledSamples:
+    part: RecordedChunks | SimulatedConversations, pool: int, share: float
+) -> RecordedChunks | SimulatedConversations | PooledSamples:
     """`part` with its share of the pool (`share` for simulated samples); unchanged if its samples are only read."""
     if part.cached or not part.count:
         return part
@@ -709,7 +717,7 @@ def _pooled(
     return PooledSamples(part, max(1, size), "simulated" if simulated else "recorded")
 
 
-def collated(items: Sequence[Item]) -> Batch:
+def collated(items: Sequence[DiarizationItem]) -> Batch:
     """The batch that `DiarizationCollator` describes."""
     most = max(item.activity_TS.shape[1] for item in items)
     activity = [_widened(item.activity_TS.astype(np.float32), most) for item in items]
@@ -765,5 +773,7 @@ class DiarizationCollator(Collator):
 
         Raises DataError as `item_of_cut` does.
         """
-        items = [cut if isinstance(cut, Item) else item_of_cut(cut, self.audio, self._features) for cut in cuts]
+        items = [
+            cut if isinstance(cut, DiarizationItem) else item_of_cut(cut, self.audio, self._features) for cut in cuts
+        ]
         return collated(items)

@@ -39,9 +39,9 @@ from phonate.data.prepared import Prepared
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
-from phonate.tasks.diarization.clustering import LocalSpeakers, SpeakerLimits, cluster
-from phonate.tasks.diarization.data import Corpus, samples_of
+from phonate.tasks.diarization.data import DiarizationCorpus, samples_of
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
+from phonate.tasks.diarization.segmentation import LocalSpeakers, SpeakerLimits, cluster
 from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, DiarizationRecipe, has_corpus
 from phonate.training.run import Run
 
@@ -85,15 +85,15 @@ class Baseline:
         if not voiced_U.any():
             return []
         frame_P = np.minimum((middle_P / _FRAME_SECONDS).astype(int), len(voiced_U) - 1)
-        kept_P = np.flatnonzero(voiced_U[frame_P])
-        if not len(kept_P):  # the speech is so short that no segment is centred on it
-            kept_P = np.arange(len(middle_P))
-        clustered_P = np.zeros(len(kept_P), dtype=np.float32)
-        clustered_P[:: -(-len(kept_P) // _MOST_CLUSTERED)] = 10.0
-        found = LocalSpeakers(np.arange(len(kept_P)), pieces_PD[kept_P], clustered_P, np.arange(len(kept_P)))
-        labels_P = cluster(found, self._distance, limits or SpeakerLimits())
+        speech_P = np.flatnonzero(voiced_U[frame_P])
+        if not len(speech_P):  # the speech is so short that no segment is centred on it
+            speech_P = np.arange(len(middle_P))
+        clustered_P = np.zeros(len(speech_P), dtype=np.float32)
+        clustered_P[:: -(-len(speech_P) // _MOST_CLUSTERED)] = 10.0
+        speakers = LocalSpeakers(np.arange(len(speech_P)), pieces_PD[speech_P], clustered_P, np.arange(len(speech_P)))
+        labels_P = cluster(speakers, self._distance, limits or SpeakerLimits())
         time_U = (np.arange(len(voiced_U)) + 0.5) * _FRAME_SECONDS
-        label_U = labels_P[np.rint(np.interp(time_U, middle_P[kept_P], np.arange(len(kept_P)))).astype(int)]
+        label_U = labels_P[np.rint(np.interp(time_U, middle_P[speech_P], np.arange(len(speech_P)))).astype(int)]
         active_US = (label_U[:, None] == np.arange(labels_P.max() + 1)) & voiced_U[:, None]
         names = [f"speaker{number + 1}" for number in range(active_US.shape[1])]
         return turns_from_activity(active_US, 1.0 / _FRAME_SECONDS, names)
@@ -117,7 +117,7 @@ _MOST_SIMULATED = 100
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class LabelledRecording:
     """A conversation with its reference turns."""
 
     id: str
@@ -131,7 +131,7 @@ class HeldOut:
     """The recording's file; None for simulated conversations and prepared recordings."""
 
 
-def conversations_of(data: DiarizationData, path: str) -> Iterator[HeldOut]:
+def conversations_of(data: DiarizationData, path: str) -> Iterator[LabelledRecording]:
     """The usable recordings of the corpus at `path`, read at the sample rate of `data`.
 
     Raises DataError if there are none.
@@ -144,15 +144,15 @@ def conversations_of(data: DiarizationData, path: str) -> Iterator[HeldOut]:
             if (segment.end or one.seconds) > segment.start
         ]
         read = partial(part_blocks, one.row, data.audio.sample_rate)
-        yield HeldOut(one.row.id, read, sorted(turns), one.seconds, str(one.row.path))
+        yield LabelledRecording(one.row.id, read, sorted(turns), one.seconds, str(one.row.path))
 
 
-def kept_for_validation(recipe: DiarizationRecipe) -> Iterator[HeldOut]:
+def validation_recordings(recipe: DiarizationRecipe) -> Iterator[LabelledRecording]:
     """The validation set of a run of this recipe: recordings, or simulated conversations.
 
     Raises InputError if it is empty.
     """
-    corpus = Corpus.of(recipe)
+    corpus = DiarizationCorpus.of(recipe)
     simulator = corpus.simulators.get("validation")
     if simulator is not None:
         yield from _simulated(corpus, simulator)
@@ -164,7 +164,7 @@ def kept_for_validation(recipe: DiarizationRecipe) -> Iterator[HeldOut]:
         yield _recorded(corpus.prepared, position, recipe.data.audio.sample_rate)
 
 
-def _recorded(prepared: Prepared, position: int, rate: int) -> HeldOut:
+def _recorded(prepared: Prepared, position: int, rate: int) -> LabelledRecording:
     index, cache, size = prepared.index, prepared.cache, round(_BLOCK_SECONDS * rate)
     samples = int(index.sample_start[position + 1] - index.sample_start[position])
 
@@ -177,16 +177,16 @@ def _recorded(prepared: Prepared, position: int, rate: int) -> HeldOut:
         for one in index.segments(position)
         if one.end > one.start
     ]
-    return HeldOut(index.id[position], read, sorted(turns), samples / rate)
+    return LabelledRecording(index.id[position], read, sorted(turns), samples / rate)
 
 
-def _simulated(corpus: Corpus, simulator: ConversationSimulator) -> Iterator[HeldOut]:
+def _simulated(corpus: DiarizationCorpus, simulator: ConversationSimulator) -> Iterator[LabelledRecording]:
     """The validation conversations, at most 100."""
     rate, samples = corpus.data.audio.sample_rate, samples_of(corpus, corpus.data.chunk_frames)
     for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
         conversation = simulator.conversation(samples, generator("validation conversation", number))
         read: Callable[[], Iterable[FloatArray]] = partial(list, [conversation.waveform_N])
-        yield HeldOut(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)
+        yield LabelledRecording(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)
 
 
 logger = logging.getLogger("phonate")
@@ -200,7 +200,7 @@ _LEGEND = (
 )
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
-System = Callable[[HeldOut], list[SpeakerTurn]]
+System = Callable[[LabelledRecording], list[SpeakerTurn]]
 
 
 @dataclass
@@ -223,13 +223,13 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be evaluated: the labels' meaning is not known")
     settings = diarizer.recipe.data
-    found = list(kept_for_validation(diarizer.recipe) if data is None else conversations_of(settings, data))
-    if not any(one.turns for one in found):
-        raise InputError(f"{data or run}: none of the {len(found)} recordings contains labelled speech")
+    recordings = list(validation_recordings(diarizer.recipe) if data is None else conversations_of(settings, data))
+    if not any(one.turns for one in recordings):
+        raise InputError(f"{data or run}: none of the {len(recordings)} recordings contains labelled speech")
     systems, focus = _systems(diarizer)
     tallies: dict[str, _Tally] = {name: _Tally() for name in systems}
     items: dict[str, dict[str, object]] = {}
-    for one in track("diarizing", found):
+    for one in track("diarizing", recordings):
         reference = diarizer.comparable(one.turns)
         for name, system in systems.items():
             started = time.perf_counter()
@@ -241,22 +241,22 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
             tally.off += abs(_speakers(turns) - _speakers(reference))
             if name == focus:
                 items[one.id] = {"speakers": _speakers(reference), "found": _speakers(turns), **_figures(errors)}
-    seconds = sum(one.seconds for one in found)
+    seconds = sum(one.seconds for one in recordings)
     results = {
         name: {
             **_figures(tally.errors),
-            "speakers": tally.off / len(found),
+            "speakers": tally.off / len(recordings),
             "rtf": tally.seconds / seconds,
         }
         for name, tally in tallies.items()
     }
     notes: dict[str, object] = {
-        "recordings": len(found),
+        "recordings": len(recordings),
         "seconds": round(seconds, 1),
         "speech": round(tallies[focus].errors.speech, 1),
         "collar": "none",
         "decoding": diarizer.decoding.model_dump(mode="json"),
-        "trained_on": 0 if data is None else _trained_on(diarizer, found),
+        "trained_on": 0 if data is None else _trained_on(diarizer, recordings),
     }
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes["tuned_on"] = (
@@ -285,17 +285,17 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
     return systems, alone if diarizer.decoding.stitching == "overlap" else clustered
 
 
-def _one_speaker(one: HeldOut) -> list[SpeakerTurn]:
+def _one_speaker(one: LabelledRecording) -> list[SpeakerTurn]:
     return [SpeakerTurn(0.0, one.seconds, "speaker1")]
 
 
-def _limits(one: HeldOut) -> SpeakerLimits:
+def _limits(one: LabelledRecording) -> SpeakerLimits:
     count = max(1, _speakers(one.turns))
     return SpeakerLimits(count, count)
 
 
 def _decoded(
-    diarizer: Diarizer, one: HeldOut, stitching: str | None = None, limits: SpeakerLimits | None = None
+    diarizer: Diarizer, one: LabelledRecording, stitching: str | None = None, limits: SpeakerLimits | None = None
 ) -> list[SpeakerTurn]:
     settings = diarizer.decoding if stitching is None else diarizer.decoding.model_copy(update={"stitching": stitching})
     analysis = diarizer.analyse_blocks(one.read, limits, settings, one.id)
@@ -312,7 +312,7 @@ def _figures(errors: DiarizationErrors) -> dict[str, float]:
     return {"der": errors.der, **parts, "jer": errors.jer}
 
 
-def _trained_on(diarizer: Diarizer, found: Sequence[HeldOut]) -> int | None:
+def _trained_on(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> int | None:
     """How many of the recordings the model was trained on; None if unknown. Logs a warning if there are any."""
     settings = diarizer.recipe.data
     if not has_corpus(settings):
@@ -322,11 +322,15 @@ def _trained_on(diarizer: Diarizer, found: Sequence[HeldOut]) -> int | None:
     except PhonateError as error:
         logger.warning("can't tell whether the model was trained on these recordings: %s", error)
         return None
-    kept = set(diarizer.inference_metadata["validation"])
-    trained = {str(row.path.resolve()) for row in rows if row.id not in kept and official_split(row.split) != "test"}
-    known = sum(one.file is not None and str(Path(one.file).resolve()) in trained for one in found)
+    held_out = set(diarizer.inference_metadata["validation"])
+    trained = {
+        str(row.path.resolve()) for row in rows if row.id not in held_out and official_split(row.split) != "test"
+    }
+    known = sum(one.file is not None and str(Path(one.file).resolve()) in trained for one in recordings)
     if known:
-        logger.warning("the model was trained on %d of the %d recordings: figures are optimistic", known, len(found))
+        logger.warning(
+            "the model was trained on %d of the %d recordings: figures are optimistic", known, len(recordings)
+        )
     return known
 
 
@@ -348,7 +352,7 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
-    settings = tuned(diarizer, list(kept_for_validation(recipe)), recipe.model.decoding)
+    settings = tuned(diarizer, list(validation_recordings(recipe)), recipe.model.decoding)
     chosen = {
         name: value
         for name, value in settings.model_dump(mode="json").items()
@@ -367,7 +371,7 @@ class _Trial:
     seconds: float
 
 
-def tuned(diarizer: Diarizer, conversations: Sequence[HeldOut], start: DecodingSettings) -> DecodingSettings:
+def tuned(diarizer: Diarizer, conversations: Sequence[LabelledRecording], start: DecodingSettings) -> DecodingSettings:
     """`start` with the values that have the lowest DER on the conversations; of equal ones the first."""
     trials = [
         _Trial(

@@ -22,21 +22,24 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
-from phonate.tasks.diarization.clustering import SpeakerLimits, Voices, by_voice, speaker_limits
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import (
     Assignment,
     Exchange,
     Read,
     Segmentation,
+    SpeakerLimits,
     TurnStream,
+    Voices,
     Window,
     active,
     by_overlap,
+    by_voice,
     joined,
     read_windows,
     same_columns,
     smoothed,
+    speaker_limits,
     speaker_turns,
 )
 from phonate.tasks.diarization.settings import DecodingSettings, DiarizationRecipe, SmoothingSettings, Stitching
@@ -139,9 +142,9 @@ class Diarizer(Inference):
         """`recording`, diarized."""
         if recording is None:
             return None
-        found = self.diarize(recording)
-        count = len(found.speakers)
-        who = f"{count} speaker{'s' * (count != 1)} in {len(found.turns)} turns"
+        diarization = self.diarize(recording)
+        count = len(diarization.speakers)
+        who = f"{count} speaker{'s' * (count != 1)} in {len(diarization.turns)} turns"
         return Demonstration(f"{one_line(recording.name)}: {who}", "phonate diarize {run} in.wav -o out.rttm")
 
     @overload
@@ -247,7 +250,7 @@ class Diarizer(Inference):
         """Run the model on all windows. Voices are embedded if they are `compared` and there are several windows, or a
         limit on the number of speakers."""
         two = list(itertools.islice(windows, 2))
-        found, hop, seconds = Segmentation([], []), self.recipe.data.audio.hop_length, 0.0
+        segmentation, hop, seconds = Segmentation([], []), self.recipe.data.audio.hop_length, 0.0
         voices = None
         if compared and (len(two) > 1 or limited):
             voices = Voices(self.sample_rate, segments=settings.reassignment_margin is not None, device=self.device)
@@ -258,11 +261,11 @@ class Diarizer(Inference):
                 if voices is not None:
                     active_UK = active(own_UK, settings.threshold, settings.median)
                     place = window.start // self.model.stride
-                    voices.add(len(found.starts), place, active_UK, window.waveform_N, hop * self.model.stride)
-                found.starts.append(window.start // self.model.stride)
-                found.probabilities.append(own_UK)
+                    voices.add(len(segmentation.starts), place, active_UK, window.waveform_N, hop * self.model.stride)
+                segmentation.starts.append(window.start // self.model.stride)
+                segmentation.probabilities.append(own_UK)
                 seconds = (window.start * hop + len(window.waveform_N)) / self.sample_rate
-        return Analysis(found, voices, seconds)
+        return Analysis(segmentation, voices, seconds)
 
     @torch.no_grad()
     def _probabilities(
@@ -273,13 +276,13 @@ class Diarizer(Inference):
         features_BTF = padded(list(features)).to(self.device)
         frames = [-(-len(one) // self.model.stride) for one in features]
         if smoothing is None:
-            found_BUK = self.model.activity_probabilities(features_BTF, lengths_B).float().cpu().numpy()
-            return [own_UK[:count] for own_UK, count in zip(found_BUK, frames, strict=True)]
+            activity_BUK = self.model.activity_probabilities(features_BTF, lengths_B).float().cpu().numpy()
+            return [own_UK[:count] for own_UK, count in zip(activity_BUK, frames, strict=True)]
         members_PK = self.model.require_powerset().members_PK.cpu().numpy()
-        found_BUP = self.model.class_probabilities(features_BTF, lengths_B).cpu().numpy()
+        classes_BUP = self.model.class_probabilities(features_BTF, lengths_B).cpu().numpy()
         return [
             smoothed(own_UP[:count], members_PK, self.frames_per_second, smoothing) @ members_PK
-            for own_UP, count in zip(found_BUP, frames, strict=True)
+            for own_UP, count in zip(classes_BUP, frames, strict=True)
         ]
 
     def decode(
@@ -303,8 +306,8 @@ class Diarizer(Inference):
 
     def _named(self, probabilities_UG: FloatArray, settings: DecodingSettings, seconds: float) -> Diarization:
         turns = speaker_turns(probabilities_UG, self.frames_per_second, settings)
-        heard = [column for column, own in enumerate(turns) if own]
-        order = sorted(heard, key=lambda column: turns[column][0])
+        active_columns = [column for column, own in enumerate(turns) if own]
+        order = sorted(active_columns, key=lambda column: turns[column][0])
         names = [self._name(column, number) for number, column in enumerate(order)]
         named = sorted(
             replace(turn, end=min(turn.end, seconds), speaker=name)

@@ -26,8 +26,14 @@ from phonate.nn.diarization import (
 )
 from phonate.nn.masks import frame_mask
 from phonate.nn.transformer.stack import StackState, build_transformer
-from phonate.tasks.diarization.labels import AttractorLabels, LabelType, Output, PowersetLabels, build_labels
-from phonate.tasks.diarization.losses import targets_are_classes
+from phonate.tasks.diarization.labels import (
+    AttractorLabels,
+    LabelType,
+    Output,
+    PowersetLabels,
+    build_labels,
+    targets_are_classes,
+)
 from phonate.tasks.diarization.settings import DiarizationModel, DiarizationRecipe, FrontEndSettings
 
 

@@ -23,9 +23,8 @@ from torch import nn
 from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
-from phonate.tasks.diarization.data import Corpus, DiarizationDataset, Item
-from phonate.tasks.diarization.labels import LabelType, build_labels, reference_of
-from phonate.tasks.diarization.losses import DiarizationLoss
+from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset, DiarizationItem
+from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import active
 from phonate.tasks.diarization.settings import METRICS, DiarizationRecipe
@@ -59,9 +58,9 @@ class DiarizationTask(Task):
             )
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> DiarizationCorpus:
         """The corpus, prepared when it is first needed."""
-        return Corpus.of(self.recipe)
+        return DiarizationCorpus.of(self.recipe)
 
     @cached_property
     def labels(self) -> LabelType:
@@ -85,7 +84,7 @@ class DiarizationTask(Task):
             )
         return model.to(device)
 
-    def _examples(self) -> list[Item]:
+    def _examples(self) -> list[DiarizationItem]:
         """Some training samples, the same in every process."""
         samples = self.dataset("train")
         chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int))
@@ -138,21 +137,21 @@ class DiarizationTask(Task):
             sums |= {name: (seconds, errors.speech) for name, seconds in parts.items()}
         return sums
 
-    def _errors(self, item: Item, probabilities_UK: NDArray[np.float32]) -> DiarizationErrors:
+    def _errors(self, item: DiarizationItem, probabilities_UK: NDArray[np.float32]) -> DiarizationErrors:
         """The errors of one chunk, at the rate of the features."""
         model, frames = self.recipe.model, len(item.features_TF)
         stride = model.stride
         decoding = model.decoding
         active_UK = active(probabilities_UK[: -(-frames // stride)], decoding.threshold, decoding.median)
-        spoken_TS = item.activity_TS
+        reference_TS = item.activity_TS
         if self.label_type == "binary":
-            spoken_TS = (spoken_TS.sum(axis=1, keepdims=True) > 0).astype(np.uint8)
-        heard_TK = active_UK.repeat(stride, axis=0)[:frames]
-        return score_activity(spoken_TS, heard_TK, self.recipe.data.audio.frames_per_second)
+            reference_TS = (reference_TS.sum(axis=1, keepdims=True) > 0).astype(np.uint8)
+        hypothesis_TK = active_UK.repeat(stride, axis=0)[:frames]
+        return score_activity(reference_TS, hypothesis_TK, self.recipe.data.audio.frames_per_second)
 
     def _batches(
         self, dataset: Dataset, positions: Sequence[int], device: torch.device
-    ) -> Iterator[tuple[list[Item], Batch]]:
+    ) -> Iterator[tuple[list[DiarizationItem], Batch]]:
         """The samples at `positions` in batches of similar length."""
         size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
         order = np.asarray(positions)[np.argsort(dataset.lengths[np.asarray(positions)], kind="stable")]
@@ -173,10 +172,10 @@ class DiarizationTask(Task):
         own = cast(SpeakerActivityModel, model)
         batch = move(samples.collate([item]), next(model.parameters()).device)
         probabilities_UK = own.activity_probabilities(batch["features"], batch["lengths"])[0].float().cpu().numpy()
-        spoken_US = reference_of(batch, own.stride).activity_BUS[0].cpu().numpy()
+        reference_US = reference_of(batch, own.stride).activity_BUS[0].cpu().numpy()
         return {
             "features": Picture(np.ascontiguousarray(item.features_TF.T)),
-            "activity": Picture(timelines(spoken_US, probabilities_UK)),
+            "activity": Picture(timelines(reference_US, probabilities_UK)),
         }
 
     def identity(self) -> dict[str, Any]:
@@ -208,8 +207,8 @@ class DiarizationTask(Task):
         }
 
 
-def timelines(spoken_US: NDArray[np.float32], probabilities_UK: NDArray[np.float32]) -> NDArray[np.float32]:
+def timelines(reference_US: NDArray[np.float32], probabilities_UK: NDArray[np.float32]) -> NDArray[np.float32]:
     """A picture (height, U), bottom row first: a stripe for each speaker of the model, a line of ones, and a stripe for
     each speaker of the reference. In both parts the first speaker is at the top."""
-    model, reference = (rows[:, ::-1].T.repeat(_STRIPE, axis=0) for rows in (probabilities_UK, spoken_US))
-    return np.concatenate([model, np.ones((1, len(spoken_US)), np.float32), reference])
+    model, reference = (rows[:, ::-1].T.repeat(_STRIPE, axis=0) for rows in (probabilities_UK, reference_US))
+    return np.concatenate([model, np.ones((1, len(reference_US)), np.float32), reference])

@@ -154,7 +154,7 @@ logger = logging.getLogger("phonate")
 # ------------------------------------ The texts of a run: read, and split into training and validation
 
 
-class Corpus:
+class LanguageCorpus:
     """The dialogues at `data.path`, read when they are first needed."""
 
     def __init__(self, data: LanguageData) -> None:
@@ -163,8 +163,8 @@ class Corpus:
     @cached_property
     def dialogues(self) -> tuple[list[Dialogue], list[Dialogue]]:
         """Training and validation dialogues."""
-        found = read_dialogues(self.data.path, self.data.documents).dialogues
-        train, validation = split_dialogues(found, self.data.validation)
+        dialogues = read_dialogues(self.data.path, self.data.documents).dialogues
+        train, validation = split_dialogues(dialogues, self.data.validation)
         logger.info("%s: %d documents for training, %d for validation", self.data.path, len(train), len(validation))
         return train, validation
 

@@ -27,7 +27,7 @@ from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
 from phonate.pretrained import judge_of
 from phonate.tasks.language import model as models
-from phonate.tasks.language.data import Corpus, LanguageDataset, TokenSequence, encode_all
+from phonate.tasks.language.data import LanguageCorpus, LanguageDataset, TokenSequence, encode_all
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import scores
 from phonate.training.step import seed_torch
@@ -111,8 +111,8 @@ def _response_length(learnt: NDArray[np.bool_]) -> int:
 
 def most_frequent_response(dialogues: Sequence[Dialogue]) -> tuple[str, int] | None:
     """The response that occurs most often, the first of several, and how often; None if there are only texts."""
-    found = Counter(one.response.text for one in dialogues if one.prompt).most_common(1)
-    return found[0] if found else None
+    counts = Counter(one.response.text for one in dialogues if one.prompt).most_common(1)
+    return counts[0] if counts else None
 
 
 # ------------------ Perplexity of held-out text, compared with the untrained model and a unigram model
@@ -132,7 +132,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
     Raises InputError if there is no text.
     """
     generator = Generator.load(run, base=base)
-    corpus = Corpus(generator.recipe.data)
+    corpus = LanguageCorpus(generator.recipe.data)
     dialogues = corpus.dialogues[1] if data is None else read_dialogues(data, corpus.data.documents).dialogues
     answered = any(not one.is_plain for one in dialogues)
     answer_scores = judge_of("BLEU, ROUGE of answers", AnswerScores) if answered else None
@@ -163,13 +163,15 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
         del system
     if not questions:
         return Evaluation("language", systems, "trained", _LEGEND, notes)
-    for name, given in answers.items():
-        systems[name] |= questions.figures(given)
+    for name, hypotheses in answers.items():
+        systems[name] |= questions.figures(hypotheses)
     items = questions.items(answers["trained"])
     return Evaluation("language", systems, "trained", _LEGEND + LEGEND, notes | questions.notes(), items)
 
 
-def _dataset(generator: Generator, corpus: Corpus, dialogues: Sequence[Dialogue], data: str | None) -> LanguageDataset:
+def _dataset(
+    generator: Generator, corpus: LanguageCorpus, dialogues: Sequence[Dialogue], data: str | None
+) -> LanguageDataset:
     """The sequences to evaluate on."""
     settings = corpus.data
     if data is None:
@@ -188,8 +190,8 @@ def _batches(dataset: LanguageDataset, size: int) -> list[Batch]:
 
 
 def _perplexities(model: nn.Module, batches: Sequence[Batch], characters: float) -> dict[str, float]:
-    found = [scores(model.eval(), batch) for batch in batches]
-    return _figures(sum(nll for nll, _ in found), sum(count for _, count in found), characters)
+    sums = [scores(model.eval(), batch) for batch in batches]
+    return _figures(sum(nll for nll, _ in sums), sum(count for _, count in sums), characters)
 
 
 def _untrained(generator: Generator) -> nn.Module:
@@ -205,7 +207,7 @@ def _trained(generator: Generator) -> nn.Module:
     return generator.model
 
 
-def _unigram(generator: Generator, corpus: Corpus, batches: Sequence[Batch]) -> tuple[float, int]:
+def _unigram(generator: Generator, corpus: LanguageCorpus, batches: Sequence[Batch]) -> tuple[float, int]:
     """Sum of -log p and number of tokens, under the frequencies of the training labels with add-one smoothing."""
     counts = np.ones(len(generator.tokenizer))
     train = corpus.dataset("train", generator.tokenizer)
@@ -218,8 +220,8 @@ def _unigram(generator: Generator, corpus: Corpus, batches: Sequence[Batch]) -> 
 
 def _labels(batch: Batch) -> NDArray[np.int64]:
     """(N,) token ids to predict."""
-    found: NDArray[np.int64] = batch["labels"].flatten()[batch["labelled"]].cpu().numpy()
-    return found
+    labels: NDArray[np.int64] = batch["labels"].flatten()[batch["labelled"]].cpu().numpy()
+    return labels
 
 
 def _figures(nll: float, tokens: int, characters: float) -> dict[str, float]:

@@ -53,7 +53,7 @@ def merge(request: MergeRequest) -> MergeReport:
     if settings.trains == "qlora":
         raise InputError("adapters can't be merged into 4-bit weights; merge them into the base in full precision")
     assert settings.name is not None
-    made = Mergeable(
+    mergeable = Mergeable(
         model=generator.model,
         base=settings.name,
         base_fingerprint=generator.inference_metadata["base"],
@@ -61,7 +61,7 @@ def merge(request: MergeRequest) -> MergeReport:
         save=partial(_save, generator.tokenizer),
         read=_read,
     )
-    return adapters.merge(request, made)
+    return adapters.merge(request, mergeable)
 
 
 def _probed(vocabulary: int, model: nn.Module) -> Tensor:

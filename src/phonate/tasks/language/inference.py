@@ -149,16 +149,16 @@ class Generator(Inference):
         room = [self._room(ids, max_tokens) for ids in contexts]
         order = sorted(range(len(contexts)), key=lambda i: (room[i], len(contexts[i])))
         size = self.recipe.training.batch_size if self._masks_padding(contexts) else 1
-        found: dict[int, str] = {}
+        completions: dict[int, str] = {}
         for most, same in itertools.groupby(order, key=lambda i: room[i]):
             group = list(same)
             for members in (group[start : start + size] for start in range(0, len(group), size)):
                 batch = [contexts[i] for i in members]
-                made = self._run(batch, max_new_tokens=most, **_sampling(temperature, seed, len(batch), self.device))
+                output = self._run(batch, max_new_tokens=most, **_sampling(temperature, seed, len(batch), self.device))
                 start = max(len(ids) for ids in batch)
-                texts = (self.tokenizer.decode(self._until_end(row)) for row in made[:, start:].tolist())
-                found |= zip(members, texts, strict=True)
-        return [found[i] for i in range(len(contexts))]
+                texts = (self.tokenizer.decode(self._until_end(row)) for row in output[:, start:].tolist())
+                completions |= zip(members, texts, strict=True)
+        return [completions[i] for i in range(len(contexts))]
 
     def _streamed(self, ids: Sequence[int], most: int, temperature: float, seed: int) -> Iterator[str]:
         """Generate in a thread, which ends with the iterator."""

@@ -87,7 +87,7 @@ def _layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
     lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise InputError("model.strategy: freeze: this model has no list of layers; use lora")
-    return max(lists, key=lambda found: len(found[1]))
+    return max(lists, key=lambda named: len(named[1]))
 
 
 @torch.no_grad()
@@ -114,8 +114,8 @@ def logits(model: nn.Module, input_ids: Tensor, position_ids: Tensor) -> Tensor:
     There is no attention mask: without one, and without a cache, transformers lets a token attend to its own run of
     positions only, on every device and with every attention implementation.
     """
-    found: Tensor = model(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
-    return found
+    scores: Tensor = model(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
+    return scores
 
 
 def logits_at(model: nn.Module, input_ids: Tensor, position_ids: Tensor, where: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import require
 from phonate.tasks.language import model as models
-from phonate.tasks.language.data import Corpus, LanguageDataset
+from phonate.tasks.language.data import LanguageCorpus, LanguageDataset
 from phonate.tasks.language.settings import METRICS, LanguageRecipe
 from phonate.training.task import Batch, Count, Metric, Task, Terms, losses
 
@@ -36,7 +36,7 @@ class LanguageTask(Task):
     def __init__(self, recipe: LanguageRecipe) -> None:
         require("transformers", *(["peft"] if recipe.model.adapted else []))
         self.recipe = recipe
-        self.corpus = Corpus(recipe.data)
+        self.corpus = LanguageCorpus(recipe.data)
         self._base: str | None = None
         """The fingerprint of the frozen weights, once the model is built."""
         self._exported: dict[str, Any] | None = None
@@ -65,15 +65,15 @@ class LanguageTask(Task):
         else:
             base = models.load_base(settings, device)
             check_fit(base, self.tokenizer, length)
-        made = models.prepare(base, settings)
-        if self.recipe.data.packing and not models.isolates_packed(made, len(self.tokenizer)):
+        network = models.prepare(base, settings)
+        if self.recipe.data.packing and not models.isolates_packed(network, len(self.tokenizer)):
             raise InputError(
-                f"data.packing: {settings.name}, of type {_config(made).model_type}, can't keep packed documents "
+                f"data.packing: {settings.name}, of type {_config(network).model_type}, can't keep packed documents "
                 "apart; set it to false"
             )
         if not self._saves_all:
-            self._base = base_fingerprint(made)
-        return made
+            self._base = base_fingerprint(network)
+        return network
 
     def dataset(self, split: str) -> LanguageDataset:
         """Token sequences of "train" or "validation"."""

@@ -71,8 +71,8 @@ class Symbols:
     @classmethod
     def of(cls, wordings: Iterable[str], language: str) -> Symbols:
         """The letters that occur in `wordings`, in the order of their code points."""
-        found = {letter for wording in wordings for letter in letters_of(wording)} - {_SPACE}
-        return cls((_SPACE, *sorted(found)), language)
+        letters = {letter for wording in wordings for letter in letters_of(wording)} - {_SPACE}
+        return cls((_SPACE, *sorted(letters)), language)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Symbols:
@@ -111,7 +111,7 @@ def letters_of(wording: str) -> str:
 # ---------------------------- The recordings that a recogniser is trained on, and what is said in each
 
 
-class Corpus:
+class RecognitionCorpus:
     """The prepared corpus at `data.path`, with what is said in each recording."""
 
     def __init__(self, data: RecognitionData) -> None:
@@ -123,12 +123,12 @@ class Corpus:
     def wordings(self) -> list[str]:
         """The words of each recording; "" where nothing can be said."""
         index = self.prepared.index
-        said, reasons = wordings_of([index.text[position] for position in range(len(index))], self.data)
+        wordings, reasons = wordings_of([index.text[position] for position in range(len(index))], self.data)
         refused = [f"{index.id[position]}: {reason}" for position, reason in reasons.items()]
-        if len(refused) == len(said):
+        if len(refused) == len(wordings):
             raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
         warn_left_out("have no text that can be spoken", refused)
-        return said
+        return wordings
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -146,12 +146,12 @@ class Corpus:
         official = SPLITS.index("validation") in np.asarray(index.official_split)
         if self.data.validation_by == "speaker" and not official:
             untested = np.union1d(train, validation)
-            kept, held = split_speakers(index.speakers[:], index.speaker[untested], self.data.validation)
-            train, validation = untested[kept], untested[held]
+            training, held_out = split_speakers(index.speakers[:], index.speaker[untested], self.data.validation)
+            train, validation = untested[training], untested[held_out]
         usable: dict[str, list[int]] = {}
         short: list[str] = []
-        for split, found in (("train", train), ("validation", validation)):
-            spoken = [int(position) for position in found if self.wordings[int(position)]]
+        for split, positions in (("train", train), ("validation", validation)):
+            spoken = [int(position) for position in positions if self.wordings[int(position)]]
             fit = [position for position in spoken if self._fits(position)]
             short += [index.id[position] for position in sorted(set(spoken) - set(fit))]
             usable[split] = fit
@@ -167,15 +167,15 @@ class Corpus:
 def wordings_of(texts: Iterable[str], data: RecognitionData) -> tuple[list[str], dict[int, str]]:
     """The words of each text, "" where nothing can be said; and why, by position."""
     wording = Wording(data.language)
-    said: list[str] = []
+    wordings: list[str] = []
     reasons: dict[int, str] = {}
     for position, text in enumerate(texts):
         try:
-            said.append(wording(text))
+            wordings.append(wording(text))
         except InputError as error:
             reasons[position] = str(error)
-            said.append("")
-    return said, reasons
+            wordings.append("")
+    return wordings, reasons
 
 
 def fits(wording: str, frames: int, data: RecognitionData) -> bool:
@@ -190,10 +190,10 @@ def fits(wording: str, frames: int, data: RecognitionData) -> bool:
 
 def refusals(recordings: Sequence[Checked], data: RecognitionData) -> list[Problem]:
     """The recordings whose texts can't be spoken, or are longer than they are."""
-    said, reasons = wordings_of([one.row.text or "" for one in recordings], data)
+    wordings, reasons = wordings_of([one.row.text or "" for one in recordings], data)
     processor, rate = AudioProcessor(data.audio), data.audio.sample_rate
     problems: list[Problem] = []
-    for position, (one, wording) in enumerate(zip(recordings, said, strict=True)):
+    for position, (one, wording) in enumerate(zip(recordings, wordings, strict=True)):
         if position in reasons:
             problems.append(Problem(one.row.id, one.row.place, "no text", reasons[position]))
         elif not fits(wording, processor.frames(round(one.seconds * rate)), data):
@@ -210,7 +210,7 @@ _FLATTEST = 1e-3
 
 
 @dataclass(frozen=True)
-class Item:
+class RecognitionItem:
     """One sample."""
 
     mel_TM: FloatArray
@@ -220,7 +220,7 @@ class Item:
 class RecognitionDataset(WholeRecordings):
     """One split, whole recordings; their `lengths` are as recorded."""
 
-    def __init__(self, corpus: Corpus, split: str) -> None:
+    def __init__(self, corpus: RecognitionCorpus, split: str) -> None:
         data = corpus.data
         super().__init__(corpus.prepared, corpus.positions(split), data.audio.frames_per_second)
         self._corpus = corpus
@@ -240,7 +240,7 @@ class RecognitionDataset(WholeRecordings):
         """True unless waveforms are varied."""
         return self._speed is None and self._augmentation is None
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> RecognitionItem:
         """Sample number `index`."""
         corpus, position = self._corpus, self.positions[index]
         symbols_L = np.array(corpus.symbols.ids(corpus.wordings[position]), dtype=np.int64)
@@ -248,7 +248,7 @@ class RecognitionDataset(WholeRecordings):
         if self._augmentation is not None:
             for _ in range(_MASKS):
                 mel_TM = self._augmentation.spec(mel_TM, rng)
-        return Item(mel_TM, symbols_L)
+        return RecognitionItem(mel_TM, symbols_L)
 
     def _mel(self, position: int, rng: np.random.Generator) -> FloatArray:
         cache = self._corpus.prepared.cache

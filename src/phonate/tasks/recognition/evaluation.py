@@ -41,24 +41,24 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     Raises InputError if there are none.
     """
     transcriber = Transcriber.load(run, device=device)
-    settings, kept = transcriber.recipe.data, transcriber.inference_metadata["validation"]
-    found = kept_for_validation(settings, kept) if data is None else clips_of(settings, data)
-    clips = list(_spoken(found, settings.language))
+    settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
+    candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
+    clips = list(_spoken(candidates, settings.language))
     if not clips:
         none = f"{run}: no validation recordings (data.validation); give recordings by --data"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
     systems, focus = _systems(transcriber)
     results: dict[str, dict[str, float]] = {}
-    answers: dict[str, list[str]] = {}
+    hypotheses: dict[str, list[str]] = {}
     seconds = sum(len(clip.waveform) for clip in clips) / transcriber.sample_rate
     for name, system in systems.items():
         logger.info("judging: %s (%d recordings)", name, len(clips))
         started = time.perf_counter()
-        answers[name] = [system(clip.waveform) for clip in track(f"{name}: transcribing", clips)]
-        results[name] = {**_rates(clips, answers[name]), "rtf": (time.perf_counter() - started) / seconds}
+        hypotheses[name] = [system(clip.waveform) for clip in track(f"{name}: transcribing", clips)]
+        results[name] = {**_rates(clips, hypotheses[name]), "rtf": (time.perf_counter() - started) / seconds}
     items = {
-        clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": heard, **_rates([clip], [heard])}
-        for clip, heard in zip(clips, answers[focus], strict=True)
+        clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": hypothesis, **_rates([clip], [hypothesis])}
+        for clip, hypothesis in zip(clips, hypotheses[focus], strict=True)
     }
     notes = {
         "recordings": len(clips),
@@ -104,9 +104,9 @@ def _never_listening(transcriber: Transcriber, waveform: FloatArray) -> str:
     return " ".join([transcriber.inference_metadata["most_frequent_word"]] * max(1, round(expected)))
 
 
-def _rates(clips: Sequence[Clip], heard: Sequence[str]) -> dict[str, float]:
-    said = [clip.text for clip in clips]
-    return {"wer": word_error_rate(said, heard), "cer": character_error_rate(said, heard)}
+def _rates(clips: Sequence[Clip], hypotheses: Sequence[str]) -> dict[str, float]:
+    references = [clip.text for clip in clips]
+    return {"wer": word_error_rate(references, hypotheses), "cer": character_error_rate(references, hypotheses)}
 
 
 def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
@@ -123,8 +123,8 @@ def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
 
 def _overlap(transcriber: Transcriber, clips: Sequence[Clip]) -> dict[str, int | None]:
     """How many of `clips`, and of their speakers, the model was trained on; None if unknown."""
-    found = trained_on(transcriber.recipe.data, transcriber.inference_metadata["validation"], clips)
+    overlap = trained_on(transcriber.recipe.data, transcriber.inference_metadata["validation"], clips)
     return {
-        "trained_on": None if found is None else found.recordings,
-        "speakers_trained_on": None if found is None else found.speakers,
+        "trained_on": None if overlap is None else overlap.recordings,
+        "speakers_trained_on": None if overlap is None else overlap.speakers,
     }

@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from phonate.evaluation.words import character_edits, word_edits
-from phonate.tasks.recognition.data import BLANK, Corpus, RecognitionDataset
-from phonate.tasks.recognition.decoding import SymbolModel, greedy
+from phonate.tasks.recognition.data import BLANK, RecognitionCorpus, RecognitionDataset
+from phonate.tasks.recognition.inference import SymbolModel, greedy
 from phonate.tasks.recognition.model import CtcModel, build_model
 from phonate.tasks.recognition.settings import METRICS, RecognitionRecipe
 from phonate.training.settings import require_own_loss
@@ -36,9 +36,9 @@ class RecognitionTask(Task):
         self.recipe = recipe
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> RecognitionCorpus:
         """The corpus, prepared when it is first needed."""
-        return Corpus(self.recipe.data)
+        return RecognitionCorpus(self.recipe.data)
 
     def model(self, device: torch.device) -> nn.Module:
         """A model for the corpus's letters."""
@@ -71,9 +71,9 @@ class RecognitionTask(Task):
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
         """`wer` and `cer` of greedy decoding: edits and reference words or characters."""
         own = cast(RecognitionDataset, dataset)
-        decoded = self._decoded(model, own, positions)
+        by_position = self._decoded(model, own, positions)
         wordings = own.wordings
-        references, hypotheses = [wordings[index] for index in positions], [decoded[index] for index in positions]
+        references, hypotheses = [wordings[index] for index in positions], [by_position[index] for index in positions]
         return {"wer": word_edits(references, hypotheses), "cer": character_edits(references, hypotheses)}
 
     def _decoded(self, model: nn.Module, samples: RecognitionDataset, positions: Sequence[int]) -> dict[int, str]:
@@ -81,15 +81,15 @@ class RecognitionTask(Task):
         device = cast(CtcModel, model).output.weight.device
         size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
         order = np.asarray(positions)[np.argsort(samples.lengths[np.asarray(positions)], kind="stable")]
-        heard: dict[int, str] = {}
+        hypotheses: dict[int, str] = {}
         for start in range(0, len(order), size):
             chosen = [int(index) for index in order[start : start + size]]
             items = [samples.get(index, np.random.default_rng(0)) for index in chosen]  # validation draws nothing
             batch = move(samples.collate(items), device)
             logits_BUS, lengths_B = model(batch["mel"], batch["lengths"])
             for index, logits_US, length in zip(chosen, logits_BUS.float().cpu(), lengths_B.tolist(), strict=True):
-                heard[index] = self.corpus.symbols.text(greedy(logits_US[:length].numpy()))
-        return heard
+                hypotheses[index] = self.corpus.symbols.text(greedy(logits_US[:length].numpy()))
+        return hypotheses
 
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:

@@ -34,7 +34,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Item:
+class SequenceItem:
     """One sample."""
 
     id: str
@@ -61,7 +61,7 @@ class SequenceDataset:
     cached = True
     """All tokens are in memory."""
 
-    def __init__(self, items: Sequence[Item], pad: int) -> None:
+    def __init__(self, items: Sequence[SequenceItem], pad: int) -> None:
         self.items = list(items)
         self._pad = pad
 
@@ -84,7 +84,7 @@ class SequenceDataset:
             for item in self.items
         }
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> SequenceItem:
         """Sample number `index`. `rng` is not used."""
         return self.items[index]
 
@@ -133,25 +133,25 @@ def batched(sequences: Sequence[NDArray[Any]], pad: int, name: str) -> dict[str,
 def spans(length: int, size: int, overlap: int) -> list[tuple[int, int]]:
     """Start and end (exclusive) of windows of at most `size` positions that cover `length` positions, each overlapping
     the previous one by `overlap` positions."""
-    found = [(0, min(size, length))]
-    while found[-1][1] < length:
-        start = found[-1][1] - overlap
-        found.append((start, min(start + size, length)))
-    return found
+    result = [(0, min(size, length))]
+    while result[-1][1] < length:
+        start = result[-1][1] - overlap
+        result.append((start, min(start + size, length)))
+    return result
 
 
 def windows(tokens: Tokens, size: int, overlap: int) -> list[Tokens]:
     """A sequence divided into overlapping windows. Each token enters the loss once, in the first window that contains
     it, and so has at least `overlap` tokens of context, except at the beginning of the sequence."""
-    found: list[Tokens] = []
+    parts: list[Tokens] = []
     done = 0
     for start, end in spans(len(tokens.ids), size, overlap):
         part = slice(start, end)
         learnt = tokens.learnt[part].copy()
         learnt[: done - start] = False
-        found.append(Tokens(tokens.ids[part], learnt, tokens.characters[part]))
+        parts.append(Tokens(tokens.ids[part], learnt, tokens.characters[part]))
         done = end
-    return found
+    return parts
 
 
 logger = logging.getLogger("phonate")
@@ -160,7 +160,7 @@ logger = logging.getLogger("phonate")
 # --------------- The corpus of a sequence model: reads rows, splits them, and converts them to samples
 
 
-class Corpus:
+class SequenceCorpus:
     """The rows at `data.path`, read on first use."""
 
     def __init__(self, recipe: SequenceRecipe) -> None:
@@ -172,13 +172,13 @@ class Corpus:
 
         Raises DataError if no row has a source and a target, but the model needs both.
         """
-        found = read_dialogues(path, columns=Columns(self.data.source, self.data.target)).dialogues
+        rows = read_dialogues(path, columns=Columns(self.data.source, self.data.target)).dialogues
         if self.recipe.model.model_type == "decoder":
-            return found
-        pairs = [one for one in found if len(one.turns) == 2 and not one.is_plain]
-        kept = set(map(id, pairs))
-        wanted = "no target" if self.recipe.model.model_type == "encoder_decoder" else "no label"
-        warn_refused(Path(path), [Refused(one.id, wanted) for one in found if id(one) not in kept])
+            return rows
+        pairs = [one for one in rows if len(one.turns) == 2 and not one.is_plain]
+        usable = set(map(id, pairs))
+        missing = "no target" if self.recipe.model.model_type == "encoder_decoder" else "no label"
+        warn_refused(Path(path), [Refused(one.id, missing) for one in rows if id(one) not in usable])
         if not pairs:
             raise DataError(
                 f"{path}: no row has a source and a target, which model_type {self.recipe.model.model_type} needs; "
@@ -229,9 +229,9 @@ class ItemMaker:
     tokens that overlap by half; sources of targets stay whole. None: long plain texts are divided without overlap,
     other long rows are rejected."""
 
-    def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[Item], list[Refused]]:
+    def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[SequenceItem], list[Refused]]:
         """The samples, and the rows that can't be used."""
-        items: list[Item] = []
+        items: list[SequenceItem] = []
         refused: list[Refused] = []
         for row in rows:
             try:
@@ -240,14 +240,14 @@ class ItemMaker:
                 refused.append(Refused(row.id, str(error).removeprefix(f"{row.id}: ")))
         return items, refused
 
-    def make(self, row: Dialogue) -> list[Item]:
+    def make(self, row: Dialogue) -> list[SequenceItem]:
         """The samples of one row. Raises DataError if it can't be used."""
         kind = self.recipe.model.model_type
         if kind == "decoder":
             return self._targets(row, (), self.tokenizer.encode(row), cut=row.is_plain)
         source = source_ids(self.tokenizer, row.prompt[0].text)
         if kind == "encoder":
-            return [Item(row.id, self._sources(source), label=self._label(row.response.text), row=row)]
+            return [SequenceItem(row.id, self._sources(source), label=self._label(row.response.text), row=row)]
         self._check_source(len(source))
         target = self.tokenizer.encode(Dialogue.plain(row.id, row.response.text))
         return self._targets(row, (source,), target, cut=False)
@@ -263,7 +263,7 @@ class ItemMaker:
             return (ids,)
         return tuple(ids[start:end] for start, end in spans(len(ids), self.window, self.window // 2))
 
-    def _targets(self, row: Dialogue, sources: tuple[Ids, ...], target: Tokens, cut: bool) -> list[Item]:
+    def _targets(self, row: Dialogue, sources: tuple[Ids, ...], target: Tokens, cut: bool) -> list[SequenceItem]:
         size, overlap = self.recipe.data.max_length, 1
         if self.window is not None:
             size, overlap = self.window, self.window // 2
@@ -274,7 +274,7 @@ class ItemMaker:
             raise DataError("too short: there is no token to predict")
         names = [row.id] if len(parts) == 1 else [f"{row.id}#{number}" for number in range(len(parts))]
         rows = [row, *[None] * (len(parts) - 1)]
-        return [Item(name, sources, part, row=of) for name, part, of in zip(names, parts, rows, strict=True)]
+        return [SequenceItem(name, sources, part, row=of) for name, part, of in zip(names, parts, rows, strict=True)]
 
     def _check_source(self, count: int) -> None:
         """The targets of a window see the whole source, so learnable positions are the only limit."""

@@ -23,7 +23,7 @@ from phonate.data.dialogues import Dialogue, warn_refused
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
 from phonate.pretrained import judge_of
-from phonate.tasks.sequence.data import IGNORED, Corpus, Item, ItemMaker, SequenceDataset
+from phonate.tasks.sequence.data import IGNORED, ItemMaker, SequenceCorpus, SequenceDataset, SequenceItem
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model
 from phonate.tasks.sequence.settings import METRICS
@@ -47,7 +47,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     Raises InputError if there are no rows.
     """
     generator = SequenceGenerator.load(run)
-    corpus = Corpus(generator.recipe)
+    corpus = SequenceCorpus(generator.recipe)
     rows = corpus.dialogues[1] if data is None else corpus.read(data)
     items = _items(generator, rows, data or generator.recipe.data.path)
     where = choose(device=device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -57,24 +57,24 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     systems: dict[str, dict[str, float]] = {}
     if pairs:
         systems = _baselines(corpus, pairs, scorer, with_text)
-    written: list[str] = []
+    hypotheses: list[str] = []
     for name, system in (("untrained", _untrained(generator)), ("trained", generator)):
         logger.info("evaluating: %s (%d rows)", name, len(items))
         system.to(where)
         systems[name] = _token_figures(system, items)
         if with_text:
-            written = system.answers(pairs)
-            systems[name] |= _text_figures(scorer, [one.response.text for one in pairs], written)
+            hypotheses = system.answers(pairs)
+            systems[name] |= _text_figures(scorer, [one.response.text for one in pairs], hypotheses)
     notes = {
         "rows": data or f"{generator.recipe.data.path}, kept for validation",
         "number": len([item for item in items if item.row is not None]),
         "vocabulary": len(generator.tokenizer),
         "beam_width": generator.recipe.training.eval_knobs.beam_width,
     }
-    return Evaluation("sequence", systems, "trained", _LEGEND, notes, _each(pairs, written), columns=METRICS)
+    return Evaluation("sequence", systems, "trained", _LEGEND, notes, _each(pairs, hypotheses), columns=METRICS)
 
 
-def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) -> list[Item]:
+def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) -> list[SequenceItem]:
     if not rows:
         raise InputError(f"{path}: no validation rows (data.validation); give rows with --data")
     window = generator.recipe.training.eval_knobs.sliding_window
@@ -86,7 +86,7 @@ def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) ->
 
 
 def _baselines(
-    corpus: Corpus, pairs: Sequence[Dialogue], scorer: AnswerScores | None, with_text: bool
+    corpus: SequenceCorpus, pairs: Sequence[Dialogue], scorer: AnswerScores | None, with_text: bool
 ) -> dict[str, dict[str, float]]:
     """The results of the baselines that need no model."""
     answers = Counter(one.response.text for one in corpus.dialogues[0] if not one.is_plain).most_common(1)
@@ -109,7 +109,7 @@ def _untrained(generator: SequenceGenerator) -> SequenceGenerator:
 
 
 @torch.no_grad()
-def _token_figures(generator: SequenceGenerator, items: Sequence[Item]) -> dict[str, float]:
+def _token_figures(generator: SequenceGenerator, items: Sequence[SequenceItem]) -> dict[str, float]:
     """Perplexity and accuracy."""
     dataset = SequenceDataset(items, generator.tokenizer.pad)
     order = np.argsort(dataset.lengths, kind="stable")
@@ -126,18 +126,20 @@ def _token_figures(generator: SequenceGenerator, items: Sequence[Item]) -> dict[
     return {"perplexity": math.exp(min(nll / count, 700.0)), "accuracy": right / count}
 
 
-def _text_figures(scorer: AnswerScores | None, references: Sequence[str], written: Sequence[str]) -> dict[str, float]:
-    scores = {} if scorer is None else scorer.of_all(references, written)
-    return {"exact_match": _share(references, written), **scores}
+def _text_figures(
+    scorer: AnswerScores | None, references: Sequence[str], hypotheses: Sequence[str]
+) -> dict[str, float]:
+    scores = {} if scorer is None else scorer.of_all(references, hypotheses)
+    return {"exact_match": _share(references, hypotheses), **scores}
 
 
-def _share(references: Sequence[str], written: Sequence[str]) -> float:
-    return sum(one == other for one, other in zip(references, written, strict=True)) / len(references)
+def _share(references: Sequence[str], hypotheses: Sequence[str]) -> float:
+    return sum(one == other for one, other in zip(references, hypotheses, strict=True)) / len(references)
 
 
-def _each(pairs: Sequence[Dialogue], written: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _each(pairs: Sequence[Dialogue], hypotheses: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The generated text for each source; empty for encoder-only models."""
     return {
         one.id: {"source": one.prompt[-1].text, "target": one.response.text, "written": text}
-        for one, text in zip(pairs, written, strict=bool(written))
+        for one, text in zip(pairs, hypotheses, strict=bool(hypotheses))
     }

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.data.dialogues import Dialogue
-from phonate.tasks.sequence.data import Ids, Item, SequenceDataset, batched, spans
+from phonate.tasks.sequence.data import Ids, SequenceDataset, SequenceItem, batched, spans
 from phonate.tasks.sequence.model import SequenceModel, build_model, longest
 from phonate.tasks.sequence.settings import SequenceRecipe
 from phonate.training.checkpoints.loading import open_trained
@@ -136,8 +136,8 @@ def _grow(
 def _best(one: _Beams, penalty: float) -> list[int]:
     """The best finished hypothesis, or, if there is none, the best unfinished one."""
     if one.finished:
-        return max(one.finished, key=lambda found: found[0])[1]
-    return max(zip(one.scores, one.alive, strict=True), key=lambda found: found[0] / penalty)[1]
+        return max(one.finished, key=lambda hypothesis: hypothesis[0])[1]
+    return max(zip(one.scores, one.alive, strict=True), key=lambda hypothesis: hypothesis[0] / penalty)[1]
 
 
 # ------------------------------------- Inference of sequence models: targets, continuations and labels
@@ -214,7 +214,7 @@ class SequenceGenerator(Inference):
         if not all(text.strip() for text in prompts):
             raise InputError("the input text is empty")
         if self.model.decoder is None:
-            written = [max(found, key=found.__getitem__) for found in self.classify(prompts)]
+            written = [max(probabilities, key=probabilities.__getitem__) for probabilities in self.classify(prompts)]
         else:
             written = self._write([self._encoded(text) for text in prompts], max_tokens, beam_width)
         return written[0] if isinstance(prompt, str) else written
@@ -244,14 +244,14 @@ class SequenceGenerator(Inference):
         if self.model.decoder is not None:
             raise InputError("this model generates texts; only encoder-only models (model_type encoder) have labels")
         sources = [self._encoded(one) for one in ([text] if isinstance(text, str) else text)]
-        found: dict[int, dict[str, float]] = {}
+        by_index: dict[int, dict[str, float]] = {}
         for members in self._groups([len(ids) for ids in sources]):
-            items = [Item("", self._windows(sources[index])) for index in members]
+            items = [SequenceItem("", self._windows(sources[index])) for index in members]
             batch = move(SequenceDataset(items, self.tokenizer.pad).collate(items), self.device)
             logits_BC, _ = self.model(batch)
             for index, row in zip(members, logits_BC.float().softmax(-1).tolist(), strict=True):
-                found[index] = dict(zip(self.labels, row, strict=True))
-        ordered = [found[index] for index in range(len(sources))]
+                by_index[index] = dict(zip(self.labels, row, strict=True))
+        ordered = [by_index[index] for index in range(len(sources))]
         return ordered[0] if isinstance(text, str) else ordered
 
     @torch.no_grad()
@@ -261,15 +261,15 @@ class SequenceGenerator(Inference):
         most = max_tokens if max_tokens is not None else self.recipe.data.max_length
         if width < 1 or most < 1:
             raise InputError(f"beam_width {width}, max_tokens {most}: both must be at least 1")
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         end = self.tokenizer.end
         assert end is not None, "a tokenizer trained by phonate has one"
         for members in self._groups([len(ids) for ids in sources], same=self.model.encoder is None):
             logits_BV, state = self._begin([sources[index] for index in members])
             prefix = 1 if self.model.encoder is not None else len(sources[members[0]])
             ids = beam_search(self.model, logits_BV, state, width=width, end=end, max_tokens=self._room(prefix, most))
-            found |= zip(members, map(self.tokenizer.decode, ids), strict=True)
-        return [found[index] for index in range(len(sources))]
+            texts |= zip(members, map(self.tokenizer.decode, ids), strict=True)
+        return [texts[index] for index in range(len(sources))]
 
     def _begin(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, Any]:
         """Logits (B, V) of the first generated token, and the state before it."""

@@ -107,11 +107,11 @@ class SequenceModel(nn.Module):
 def build_model(settings: SequenceModelSettings, vocabulary: int, classes: int) -> SequenceModel:
     """A new model. Raises InputError if `num_classes` contradicts the data."""
     part = settings.output_settings
-    wanted = vocabulary if settings.decoder is not None else classes
-    if part.num_classes not in (None, wanted):
+    needed = vocabulary if settings.decoder is not None else classes
+    if part.num_classes not in (None, needed):
         name = "decoder" if settings.decoder is not None else "encoder"
         what = "tokens in the vocabulary" if settings.decoder is not None else "labels in the training rows"
-        raise InputError(f"model.{name}.num_classes is {part.num_classes}, but there are {wanted} {what}; leave it out")
+        raise InputError(f"model.{name}.num_classes is {part.num_classes}, but there are {needed} {what}; leave it out")
     return SequenceModel(settings, vocabulary, classes)
 
 

@@ -20,7 +20,7 @@ from phonate.config.errors import InputError
 from phonate.evaluation.words import AnswerScores
 from phonate.nn.masks import frame_mask
 from phonate.nn.pretrained.loading import require
-from phonate.tasks.sequence.data import IGNORED, Corpus, SequenceDataset
+from phonate.tasks.sequence.data import IGNORED, SequenceCorpus, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import SequenceModel, build_model, longest
 from phonate.tasks.sequence.settings import METRICS, SequenceRecipe
@@ -43,7 +43,7 @@ class SequenceTask(Task):
         require("transformers")
         recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
         self.recipe = recipe
-        self.corpus = Corpus(recipe)
+        self.corpus = SequenceCorpus(recipe)
         self.writes = recipe.model.decoder is not None
         self.criterion = build_loss(recipe.training.loss, default="cross_entropy")
         self.coupling = self.criterion.coupling
@@ -73,9 +73,9 @@ class SequenceTask(Task):
         targets = batch["label"] if "label" in batch else _within(batch["labels"], batch["lengths"])
         terms = self.criterion(logits, targets, model=model, embeddings=pooled_BD, labels=batch.get("label"))
         with torch.no_grad():
-            flat, wanted = logits.float().flatten(0, -2), targets.flatten()
-            nll = F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="sum")
-            right = (flat.argmax(-1) == wanted).sum().float()
+            flat, flat_targets = logits.float().flatten(0, -2), targets.flatten()
+            nll = F.cross_entropy(flat, flat_targets, ignore_index=IGNORED, reduction="sum")
+            right = (flat.argmax(-1) == flat_targets).sum().float()
         informative: Terms = {"nll": (nll, batch["labelled"]), "accuracy": (right, batch["labelled"])}
         return {**terms, **informative}
 
@@ -105,10 +105,10 @@ class SequenceTask(Task):
         pairs = [row for row in rows if row is not None and not row.is_plain]
         if not self.writes or not pairs:
             return {}
-        written = self._generator(model).answers(pairs)
+        hypotheses = self._generator(model).answers(pairs)
         references = [pair.response.text for pair in pairs]
-        exact = sum(text == reference for text, reference in zip(written, references, strict=True))
-        bleu = sum(self._scores.of_one(ref, text)["bleu"] for ref, text in zip(references, written, strict=True))
+        exact = sum(text == reference for text, reference in zip(hypotheses, references, strict=True))
+        bleu = sum(self._scores.of_one(ref, text)["bleu"] for ref, text in zip(references, hypotheses, strict=True))
         return {"exact_match": (float(exact), len(pairs)), "bleu": (bleu, len(pairs))}
 
     def derived(self, metrics: Mapping[str, float]) -> Mapping[str, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from phonate.tasks.cloning.network import sequence_layout
-from phonate.tasks.cloning.settings import CloningLoRA, NetworkSettings
+from phonate.tasks.cloning.settings import CloningLoRA, CloningModel
 
 Sequence = tuple[int, tuple[int, ...]]
 """Tokens of a sequence before its audios, and the frames of each audio, after which two tokens follow."""
@@ -17,9 +17,9 @@ LAYOUT = (((7, (12, 15)), (5, (9,))), ((11, (20,)),))
 """Two rows, two sequences in the first one, and padding in the second one."""
 
 
-def network_settings(folder: Path, **changes: Any) -> NetworkSettings:
+def network_settings(folder: Path, **changes: Any) -> CloningModel:
     """For the model in `folder`, with small adapters."""
-    return NetworkSettings(**{"name": str(folder), "lora": CloningLoRA(rank=4, dropout=0.0), **changes})
+    return CloningModel(**{"name": str(folder), "lora": CloningLoRA(rank=4, dropout=0.0), **changes})
 
 
 def make_batch(

@@ -16,10 +16,11 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 
 from higgs import small_model, small_tokenizer
 from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.nn.losses import IGNORED
 from phonate.tasks.cloning.data import CloningDataset
 from phonate.tasks.cloning.losses import code_losses, text_loss
 from phonate.tasks.cloning.network import CloningNetwork, NetworkOutput
-from phonate.tasks.cloning.sequences import EOS, IGNORED, CloningTokenizer, Example
+from phonate.tasks.cloning.sequences import EOS, CloningTokenizer, Example
 
 INPUTS = (
     "input_ids",

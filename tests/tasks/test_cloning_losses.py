@@ -81,6 +81,9 @@ def test_adaptive_weights_follow_the_losses_between_steps_only() -> None:
     adaptive.observe(losses, counts)
     resumed.restore(adaptive.state())  # saved between two steps
     assert torch.equal(resumed.weights(3), adaptive.weights(3))
+    beginning = AdaptiveWeights(4)
+    beginning.restore(None)  # of a run without them
+    assert beginning.weights(3).tolist() == [1.0] * 4
 
 
 def test_a_curriculum_rises_along_half_a_cosine() -> None:

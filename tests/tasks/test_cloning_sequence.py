@@ -16,10 +16,10 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 from higgs import small_model, small_tokenizer
 from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
+from phonate.nn.losses import IGNORED
 from phonate.tasks.cloning.sequences import (
     BOS,
     EOS,
-    IGNORED,
     CloningTokenizer,
     Example,
     TrainingSequence,

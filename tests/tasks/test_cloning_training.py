@@ -20,11 +20,14 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
 
 import phonate
+from phonate.cli import main
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
+from phonate.nn.losses import IGNORED
+from phonate.tasks.cloning import evaluation
 from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.export import export
-from phonate.tasks.cloning.sequences import EOS, IGNORED
+from phonate.tasks.cloning.sequences import EOS
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.speech_service import Reference
@@ -164,6 +167,24 @@ def test_counts_are_known_before_the_model_runs(folder: Path) -> None:
     assert float(terms["l2"][0].detach()) / counted["l2"] == pytest.approx(norm, rel=1e-5)
     assert set(terms) <= {*task.loss_weights(0)}
     assert {one.name for one in task.metrics} == set(terms)
+
+
+def test_adaptive_weights_may_be_turned_on_by_a_resume(folder: Path) -> None:
+    plain = {name: value for name, value in VOICES.items() if name != "training.loss.codebooks"}
+    output = folder / "adapted"
+    train("voice-cloning", settings(folder, **plain, **{"training.max_steps": 2}), output=output)
+    resumed = train("voice-cloning", settings(folder, **VOICES), output=output, resume="auto")
+    assert resumed.step == 4
+
+
+def test_a_checkpoint_is_evaluated_on_what_its_training_kept(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evaluation, "judge_of", lambda *_: None)
+    monkeypatch.setattr(evaluation, "_recogniser", lambda *_: None)
+    checkpoint = run / "checkpoints/step-00000004"
+    assert main(["evaluate", str(checkpoint), "--output", str(tmp_path / "figures"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"]["pairs"] == 1
 
 
 def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path) -> None:

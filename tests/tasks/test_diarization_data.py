@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +365,17 @@ def test_shares_of_real_and_simulated_samples(tmp_path: Path, data: Any) -> None
     assert (len(real), len(natural.ids)) == (12, 60)  # three recordings of four pieces, and four times as many
     assert train.get(0, generator(0)).source in TURNS
     assert train.get(49, generator(0)).source == ""
+
+
+def test_changed_clips_are_seen_in_what_a_resume_compares(tmp_path: Path, data: Any) -> None:
+    talk, clips = meetings(tmp_path / "talk"), speakers(tmp_path / "clips")
+    settings = data(path=str(talk), validation=0.25, simulation={"path": str(clips)})
+    before = samples(settings).digests
+    shutil.copyfile(clips / "a" / "0.wav", clips / "b" / "1.wav")
+    after = samples(settings).digests
+    assert before.keys() == after.keys()
+    (changed,) = {name for name in before if before[name] != after[name]}
+    assert changed.endswith("b/1")
 
 
 def test_clips_of_the_corpus_itself_are_those_of_training_recordings(tmp_path: Path, data: Any) -> None:

@@ -353,6 +353,10 @@ def test_custom_labels_come_from_a_collator(folder: Path, tmp_path: Path) -> Non
     }
     trained = train(folder / "recipe.yaml", settings(folder, **changes), output=tmp_path / "run")
     assert trained.metrics.keys() == {"val_loss", "val_cross_entropy", "val_norm_reg", "val_accuracy"}
+    COLLATORS.register("overlap again", Overlap)
+    other = {**changes, "data.collator": "overlap again", "training.max_steps": 8}
+    with pytest.raises(InputError, match=r'same collator \("overlap" there, "overlap again" here\)'):
+        train(folder / "recipe.yaml", settings(folder, **other), output=tmp_path / "run", resume="auto")
 
 
 @pytest.mark.slow

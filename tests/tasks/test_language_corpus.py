@@ -18,8 +18,9 @@ from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.data.dialogues import Dialogue
+from phonate.nn.losses import IGNORED
 from phonate.tasks.language import model as models
-from phonate.tasks.language.data import IGNORED, encode_all
+from phonate.tasks.language.data import encode_all
 from phonate.tasks.language.task import negative_log_likelihood
 from phonate.workflows.train import train
 

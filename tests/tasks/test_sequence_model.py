@@ -19,7 +19,8 @@ from torch import Tensor
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.dialogue_tokens import Tokens
-from phonate.tasks.sequence.data import IGNORED, SequenceDataset, SequenceItem, spans, windows
+from phonate.nn.losses import IGNORED
+from phonate.tasks.sequence.data import SequenceDataset, SequenceItem, spans, windows
 from phonate.tasks.sequence.inference import beam_search
 from phonate.tasks.sequence.model import SequenceModel, build_model
 

@@ -27,8 +27,8 @@ from phonate.cli import main
 from phonate.config.errors import DataError, InputError, MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.data.loading import padded_to
+from phonate.nn.losses import IGNORED
 from phonate.tasks.sequence import inference
-from phonate.tasks.sequence.data import IGNORED
 from phonate.tasks.sequence.inference import SequenceGenerator, beam_search
 from phonate.workflows.train import train
 

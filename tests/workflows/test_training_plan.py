@@ -102,6 +102,21 @@ def test_values_from_another_key_name_it_and_its_line(tmp_path: Path, capsys: py
             "training.tuning={library: optuna, search_space: {training.lr: [1.0]}}",
             "training.tuning.search_space: no option",
         ),
+        (
+            "conversion",
+            "training.tuning={library: optuna, search_space: {training.optimizer.lr: [1.0]}, direction: maximize}",
+            "training.tuning.direction=maximize contradicts training.tuning.metric=val_loss",
+        ),
+        (
+            "conversion",
+            "training.validation={metric_for_best_model: val_l1, greater_is_better: true}",
+            "greater_is_better=true contradicts",
+        ),
+        (
+            "conversion",
+            "training.validation.metric_for_best_model=val_speaker_effect",
+            "val_speaker_effect is neither better when lower nor when higher",
+        ),
     ],
 )
 def test_what_training_refuses_is_refused_by_explain_and_by_data_check(

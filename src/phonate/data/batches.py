@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -61,6 +62,18 @@ class Dataset(Protocol):
     def collate(self, items: list[Any]) -> Batch:
         """Make a batch of items."""
         ...
+
+
+def evaluation_batches(
+    dataset: Dataset, positions: Sequence[int], size: int
+) -> Iterator[tuple[list[int], list[Any], Batch]]:
+    """The samples at `positions` for an evaluation, in batches of up to `size` of similar length: positions, items and
+    the batch of each. Nothing about them is random."""
+    order = np.asarray(positions)[np.argsort(dataset.lengths[np.asarray(positions)], kind="stable")].tolist()
+    for start in range(0, len(order), size):
+        places = order[start : start + size]
+        items = [dataset.get(index, np.random.default_rng(0)) for index in places]
+        yield places, items, dataset.collate(items)
 
 
 class Digested(Protocol):
@@ -129,6 +142,33 @@ def padded(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
     for row, array in zip(out, arrays, strict=True):
         row[: len(array)] = array
     return torch.from_numpy(out)
+
+
+class PackedRows:
+    """Rows of token sequences that do not see each other: all of `Dataset` but the samples.
+
+    Rows are packed once and stay the same in every epoch: packing affects nothing but which sequences share a batch,
+    and batches are shuffled in every epoch.
+    """
+
+    frames_per_second: float | None = None
+    """Lengths are tokens."""
+    cached = True
+    """Tokens are in memory, or in a memory-mapped file."""
+
+    def __init__(self, names: Sequence[str], lengths: Sequence[int], max_length: int, packing: bool) -> None:
+        """`names`, `lengths`: of the sequences; `packing`: whether rows hold several, up to `max_length` together."""
+        self.rows = pack(lengths, max_length) if packing else [[i] for i in range(len(lengths))]
+        """Positions of the sequences that each row holds."""
+        self.lengths: NDArray[np.int64] = np.array([sum(lengths[i] for i in row) for row in self.rows], dtype=np.int64)
+        """(N,) tokens of each row."""
+        self._names = names
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """The name of a row's first sequence, and how many more there are."""
+        names = ((self._names[row[0]], len(row) - 1) for row in self.rows)
+        return [f"{name} and {more} more" if more else name for name, more in names]
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:

@@ -22,7 +22,7 @@ import json
 import logging
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
@@ -57,6 +57,11 @@ class Audio:
     """Where the span starts, in seconds."""
     end: float | None = None
     """Where the span ends, in seconds; None: at the end of the file."""
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds of the span; None: up to the end of the file."""
+        return None if self.end is None else self.end - self.start
 
 
 Part = Text | Audio
@@ -536,6 +541,14 @@ def warn_refused(root: Path, refused: list[Refused]) -> None:
         logger.warning("%s: %s", row.place, row.reason)
     if len(refused) > REPORTED:
         logger.warning("... and %d more", len(refused) - REPORTED)
+
+
+def require_rows(path: str, rows: Sized, refused: list[Refused], purpose: str | None = None) -> None:
+    """Log what was refused. Raises DataError where no row is left for the `purpose`, such as to train on."""
+    warn_refused(Path(path), refused)
+    if purpose is not None and not len(rows):
+        why = f"; {refused[0].place}: {refused[0].reason}" if refused else ""
+        raise DataError(f"{path}: nothing {purpose}{why}")
 
 
 def _read_file(file: Path, name: str, documents: str, columns: Columns | None) -> Iterator[Dialogue | Refused]:

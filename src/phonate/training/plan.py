@@ -232,9 +232,12 @@ class Plan:
         `begins`: whether no checkpoint is resumed; None: as the plan says. `callbacks`: see `train`.
         """
         from phonate.compute.distributed import Ranks
+        from phonate.training.metrics import direction_of
         from phonate.training.setup import check_settings
 
         _check_search_space(self.written)
+        if self.is_search:
+            direction_of(self.settings, task_info(self.recipe.task).metrics)
         begins = self.resume is None and self.corpus if begins is None else begins
         check_settings(self.task, self.settings, ranks or Ranks(), begins, callbacks)
 

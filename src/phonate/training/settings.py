@@ -494,6 +494,11 @@ class TrainingSettings(Settings):
         }
 
     @property
+    def evaluation_batch_size(self) -> int:
+        """Samples that validation takes at once."""
+        return self.validation.batch_size or self.batch_size
+
+    @property
     def best_metric(self) -> str:
         """The metric that selects the best checkpoint."""
         return self.checkpoint.monitor_metric or self.validation.metric_for_best_model

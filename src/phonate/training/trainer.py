@@ -154,7 +154,7 @@ class TrainingData:
 
     def restore(self, state: Mapping[str, NDArray[np.int64]] | None) -> None:
         """Compare with what a checkpoint was trained on. Raises InputError where that differs and may not."""
-        if state is None:
+        if state is None or not len(state["ids"]):
             logger.info("the checkpoint does not say what data it was trained on, so that changes can't be seen")
             return
         before = dict(zip(state["ids"].tolist(), state["contents"].tolist(), strict=True))
@@ -239,13 +239,14 @@ def check_identity(checkpoint: Checkpoint, task: Task, identity: Mapping[str, An
     """Raise InputError where a checkpoint does not agree with the task's `identity`, naming what differs."""
     before = checkpoint.state.get("identity")
     if before is None:  # of a version that compared what inference needs
-        before = {name: checkpoint.inference.get(task.earlier_keys.get(name, name)) for name in identity}
+        keys = {name: task.earlier_keys.get(name, name) for name in identity}
+        before = {name: checkpoint.inference[key] for name, key in keys.items() if key in checkpoint.inference}
         mappings = {name for name, value in before.items() if isinstance(value, dict)}
         before |= {name: list(before[name]) for name in mappings if isinstance(identity[name], list)}  # their keys
     differences = [
-        f"{name.replace('_', ' ')} ({difference(before.get(name), value)})"
+        f"{name.replace('_', ' ')} ({difference(before[name], value)})"
         for name, value in identity.items()
-        if before.get(name) != value
+        if name in before and before[name] != value  # earlier versions knew fewer facts
     ]
     if differences:
         raise InputError(

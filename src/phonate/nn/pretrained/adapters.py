@@ -266,7 +266,7 @@ class Mergeable:
     """Works for the model with adapters, merged, and as `read` gives it."""
     save: Callable[[nn.Module, Path], None]
     """Writes a merged model, with all that is needed to use it, to a folder."""
-    read: Callable[[Path, Stored | None], nn.Module]
+    read: Callable[[Path, Literal["nf4", "int8"] | None], nn.Module]
     """Reads such a folder; with a quantization, quantising its linear layers."""
 
 
@@ -314,7 +314,7 @@ def merge(request: MergeRequest, made: Mergeable) -> MergeReport:
 
 def _quantise(folder: Path, kind: Stored, made: Mergeable) -> None:
     """Replace the model in `folder` by the same with quantised linear layers."""
-    model = made.read(folder, kind)
+    model = made.read(folder, "nf4" if kind == "int4" else kind)
     for file in folder.glob("*.safetensors*"):  # shards and their index
         file.unlink()
     made.save(model, folder)
@@ -350,11 +350,40 @@ def _versions(quantization: Stored | None) -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def export_adapters(model: nn.Module, target: Path) -> list[Path]:
-    """Write the adapters of `model` as peft does (adapter_config.json, adapter_model.safetensors) to the new folder
-    `target`; `peft.PeftModel.from_pretrained(base, target)` reads them. Returns the files."""
-    with new_folder(target) as folder:
-        adapted: Any = model
-        adapted.save_pretrained(folder)
-        (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
-    return sorted(file for file in target.iterdir() if file.is_file())
+def export(
+    request: MergeRequest,
+    form: str,
+    adapted: bool,
+    model: Callable[[], nn.Module],
+    merge: Callable[[MergeRequest], MergeReport],
+    save: Callable[[nn.Module, Path], None],
+) -> list[Path]:
+    """Write a checkpoint's model to `request.target`; returns the files.
+
+    With `form` peft its adapters, as peft does (adapter_config.json, adapter_model.safetensors; read by
+    `peft.PeftModel.from_pretrained(base, target)`); with transformers the whole model: by `merge` where it is
+    `adapted`, else by `save`.
+
+    Raises InputError for a folder that is not empty, and for adapters where there are none.
+    """
+    if form == "peft":
+        if not adapted:
+            raise InputError(f"--format peft: {request.source} has no adapters; use --format transformers")
+        with new_folder(request.target) as folder:
+            peft_model: Any = model()
+            peft_model.save_pretrained(folder)
+            (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
+    elif adapted:
+        merge(request)
+    else:
+        with new_folder(request.target) as folder:
+            save(model(), folder)
+    return sorted(file for file in request.target.iterdir() if file.is_file())
+
+
+def check_mergeable(source: Path, adapted: bool, quantised: bool) -> None:
+    """Raise InputError for a checkpoint without adapters, or with ones to quantised weights."""
+    if not adapted:
+        raise InputError(f"{source}: has no adapters to merge; export it with --format transformers")
+    if quantised:
+        raise InputError("adapters can't be merged into quantised weights; merge them into the base in full precision")

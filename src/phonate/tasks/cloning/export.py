@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.nn.pretrained import adapters
-from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest, Stored
+from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest
 from phonate.tasks.cloning.inference import DESCRIPTION, open_based, trained_network
 from phonate.tasks.cloning.model import load_base
 from phonate.tasks.cloning.network import CloningNetwork
@@ -32,17 +32,8 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     """
     trained = open_based(source, base)
     _refuse_projector(trained, source)
-    adapted = trained.recipe.model.strategy == "lora"
-    if form == "peft":
-        if not adapted:
-            raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
-        return adapters.export_adapters(trained_network(trained, torch.device("cpu")).model, target)
-    if adapted:
-        merge(MergeRequest(source, target, base=base))
-    else:
-        with adapters.new_folder(target) as folder:
-            _save(trained, trained_network(trained, torch.device("cpu")).base, folder)
-    return sorted(file for file in target.iterdir() if file.is_file())
+    adapted, request = trained.recipe.model.strategy == "lora", MergeRequest(source, target, base=base)
+    return adapters.export(request, form, adapted, partial(_model, trained), merge, partial(_save, trained))
 
 
 def merge(request: MergeRequest) -> MergeReport:
@@ -54,20 +45,21 @@ def merge(request: MergeRequest) -> MergeReport:
     """
     trained = open_based(request.source, request.base)
     settings = trained.recipe.model
-    if settings.strategy != "lora":
-        raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")
-    if settings.quantization is not None:
-        raise InputError("adapters can't be merged into quantised weights; merge them into the base in full precision")
+    adapters.check_mergeable(request.source, settings.strategy == "lora", settings.quantization is not None)
     _refuse_projector(trained, request.source)
     mergeable = Mergeable(
-        model=trained_network(trained, torch.device("cpu")).model,
+        model=_model(trained),
         base=settings.name,
         base_fingerprint=trained.inference_metadata["base"],
         logits=probed,
         save=partial(_save, trained),
-        read=partial(_read, settings.text_head),
+        read=lambda folder, kind: load_base(str(folder), "auto", kind, text_head=settings.text_head),
     )
     return adapters.merge(request, mergeable)
+
+
+def _model(trained: TrainedModel[CloningRecipe]) -> nn.Module:
+    return trained_network(trained, torch.device("cpu")).model
 
 
 def _refuse_projector(trained: TrainedModel[CloningRecipe], source: Path) -> None:
@@ -113,9 +105,3 @@ def _save(trained: TrainedModel[CloningRecipe], model: nn.Module, folder: Path) 
     }
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     (folder / DESCRIPTION).write_text(text, encoding="utf-8")
-
-
-def _read(text_head: bool, folder: Path, quantization: Stored | None) -> nn.Module:
-    kind: Any = "nf4" if quantization == "int4" else quantization
-    model: nn.Module = load_base(str(folder), "auto", kind, text_head=text_head)
-    return model

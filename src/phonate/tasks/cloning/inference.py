@@ -13,9 +13,9 @@ import threading
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self, cast, overload
+from typing import Any, BinaryIO, Self, TypedDict, Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ from phonate.tasks.cloning.decoding import (
 )
 from phonate.tasks.cloning.model import load_base
 from phonate.tasks.cloning.network import CloningNetwork, WhisperConditioning, WhisperProjector, whisper_features
-from phonate.tasks.cloning.sequences import CODEBOOKS, CloningTokenizer
+from phonate.tasks.cloning.sequences import CloningTokenizer
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.text.arabic import ArabicText, normalise_arabic
 from phonate.text.sentences import sentences
@@ -239,54 +239,9 @@ relative to that of the model), `system` (message) and `arabic` (what was change
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model with what belongs to it."""
-
-    model: Any
-    """transformers' HiggsAudioV2ForConditionalGeneration, whose linear layers may have adapters."""
-    tokenizer: CloningTokenizer
-    codec: HiggsCodec
-    system: str | None
-    """The system message."""
-    arabic: ArabicText
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What the task saved with the checkpoint."""
-    whisper: WhisperConditioning | None = None
-
-
-def open_model(
-    source: str | Path,
-    device: torch.device,
-    dtype: str | None,
-    codec: str | Path | None,
-    base: str | Path | None,
-) -> LoadedModel:
-    """The model of `source`. Arguments and errors are those of `VoiceCloner.load`."""
-    if dtype not in (None, "auto", "int8", *DTYPES):
-        raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
-    if is_model_folder(source) or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
-        if base is not None:
-            raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
-        return _pretrained(str(source), device, dtype, codec)
-    return _trained(open_based(source, base), device, dtype, codec)
-
-
 def is_model_folder(source: str | Path) -> bool:
     """Whether `source` is a model in files of transformers, not a run or checkpoint."""
     return (Path(source) / "config.json").is_file()
-
-
-def _pretrained(name: str, device: torch.device, dtype: str | None, codec: str | Path | None) -> LoadedModel:
-    # it says at every layer of every frame that inputs are cast
-    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    about = _description(Path(name))
-    kind = "auto" if dtype in (None, "int8") else dtype
-    model = load_base(name, cast(Dtype, kind), "int8" if dtype == "int8" else None, device)
-    tokenizer = CloningTokenizer.load(name, CODEBOOKS)
-    models.check_fit(CloningNetwork(model), tokenizer, 0)
-    higgs_codec = HiggsCodec.load(codec or _codec_of(Path(name), about), device=device)
-    return LoadedModel(model, tokenizer, higgs_codec, about.get("system"), ArabicText(**about.get("arabic", {})), about)
 
 
 def _codec_of(folder: Path, about: Mapping[str, Any]) -> str:
@@ -318,39 +273,13 @@ def open_based(source: str | Path, base: str | Path | None) -> TrainedModel[Clon
     return replace(trained, recipe=with_base(trained.recipe, base, trained.path))
 
 
-def _trained(
-    trained: TrainedModel[CloningRecipe], device: torch.device, dtype: str | None, codec: str | Path | None
-) -> LoadedModel:
-    settings, metadata = trained.recipe.model, trained.inference_metadata
-    if dtype == "int8":
-        raise InputError(f"{trained.path}: int8 is for models without adapters; phonate checkpoints merge makes one")
-    if dtype in DTYPES and settings.quantization is not None:
-        raise InputError(f"{trained.path}: its base is in {settings.quantization}; leave dtype out")
-    network = trained_network(trained, device)
-    model, conditioning = network.base, None
-    if network.whisper_projector is not None:
-        encoder = WhisperEncoder(settings.whisper.model, "model.whisper", threads=1)
-        conditioning = WhisperConditioning(encoder, network.whisper_projector)
-    if dtype in DTYPES:
-        model = model.to(DTYPES[dtype])
-    tokenizer = CloningTokenizer.load(settings.name, CODEBOOKS)
-    if tokenizer.fingerprint != metadata["tokenizer"]:
-        raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")
-    higgs_codec = HiggsCodec.load(codec or settings.codec, device=device)
-    if higgs_codec.fingerprint != metadata["codec"]:
-        raise CheckpointError(f"{trained.path}: was trained on codes of another codec than {higgs_codec.source}")
-    return LoadedModel(
-        model, tokenizer, higgs_codec, metadata["system"], trained.recipe.data.arabic, metadata, conditioning
-    )
-
-
 def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) -> CloningNetwork:
     """The network of a checkpoint on `device`, adapters beside the weights of its base.
 
     Raises CheckpointError for adapters to other weights than the base has now.
     """
     settings = trained.recipe.model
-    network = models.build(settings, device)
+    network = models.load_network(settings, device)
     if settings.strategy == "lora" and base_fingerprint(network) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")
     copy_tensors(saved_tensors(network, trained_only=settings.strategy == "lora"), trained.weights)
@@ -471,6 +400,18 @@ _LONGEST = 4096
 """Tokens of a row of the service, prompt included; the model may take more."""
 
 
+class _CloneOptions(TypedDict, total=False):
+    """What `VoiceCloner.clone` takes by name."""
+
+    reference_text: str | Sequence[str | None] | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    max_seconds: float | None
+    sample_rate: int | None
+
+
 class VoiceCloner(Inference):
     """Speaks texts in the voices of recordings."""
 
@@ -486,6 +427,7 @@ class VoiceCloner(Inference):
         arabic: ArabicText | None = None,
         whisper: WhisperConditioning | None = None,
         inference_metadata: Mapping[str, Any] | None = None,
+        recipe: CloningRecipe | None = None,
     ) -> None:
         """
         Args:
@@ -496,6 +438,7 @@ class VoiceCloner(Inference):
             arabic: What was changed in Arabic texts in training.
             whisper: For a model that was trained with features of Whisper.
             inference_metadata: What the task saved with the checkpoint.
+            recipe: The one it was trained with; None for a merged model and those of the hub.
         """
         self.model: Any = model
         self.model.eval().requires_grad_(False)
@@ -506,6 +449,7 @@ class VoiceCloner(Inference):
         self.system = system
         self.arabic = arabic or ArabicText()
         self.inference_metadata = dict(inference_metadata or {})
+        self.recipe = recipe
         self.sample_rate = codec.sample_rate
         self.voices: dict[str, Reference] = {}
         """References by name."""
@@ -542,20 +486,71 @@ class VoiceCloner(Inference):
             CheckpointError: A checkpoint is missing, damaged or of another task, or `base` is another model.
             InputError: There is no such model, base, codec, device, dtype or voice.
         """
+        if dtype not in (None, "auto", "int8", *DTYPES):
+            raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
         where = choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
         known = read_voices(voices) if voices is not None else {}
-        loaded = open_model(source, where, dtype, codec, base)
-        cloner = cls(
-            loaded.model,
-            loaded.tokenizer,
-            loaded.codec,
-            system=loaded.system,
-            arabic=loaded.arabic,
-            whisper=loaded.whisper,
-            inference_metadata=loaded.metadata,
-        )
+        if is_model_folder(source) or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
+            if base is not None:
+                raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
+            cloner = cls._pretrained(str(source), where, dtype, codec)
+        else:
+            cloner = cls._trained(open_based(source, base), where, dtype, codec)
         cloner.voices |= known
         return cloner
+
+    @classmethod
+    def _pretrained(cls, name: str, device: torch.device, dtype: str | None, codec: str | Path | None) -> Self:
+        """A merged model, or one of the hub."""
+        # it says at every layer of every frame that inputs are cast
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+        about = _description(Path(name))
+        kind = "auto" if dtype in (None, "int8") else dtype
+        model = load_base(name, cast(Dtype, kind), "int8" if dtype == "int8" else None, device)
+        tokenizer = CloningTokenizer.load(name)
+        models.check_fit(CloningNetwork(model), tokenizer, 0)
+        return cls(
+            model,
+            tokenizer,
+            HiggsCodec.load(codec or _codec_of(Path(name), about), device=device),
+            system=about.get("system"),
+            arabic=ArabicText(**about.get("arabic", {})),
+            inference_metadata=about,
+        )
+
+    @classmethod
+    def _trained(
+        cls, trained: TrainedModel[CloningRecipe], device: torch.device, dtype: str | None, codec: str | Path | None
+    ) -> Self:
+        """The model of a run or a checkpoint."""
+        settings, metadata = trained.recipe.model, trained.inference_metadata
+        if dtype == "int8":
+            raise InputError(
+                f"{trained.path}: int8 is for models without adapters; phonate checkpoints merge makes one"
+            )
+        if dtype in DTYPES and settings.quantization is not None:
+            raise InputError(f"{trained.path}: its base is in {settings.quantization}; leave dtype out")
+        network = trained_network(trained, device)
+        whisper = None
+        if network.whisper_projector is not None:
+            encoder = WhisperEncoder(settings.whisper.model, "model.whisper", threads=1)
+            whisper = WhisperConditioning(encoder, network.whisper_projector)
+        tokenizer = CloningTokenizer.load(settings.name)
+        if tokenizer.fingerprint != metadata["tokenizer"]:
+            raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")
+        higgs_codec = HiggsCodec.load(codec or settings.codec, device=device)
+        if higgs_codec.fingerprint != metadata["codec"]:
+            raise CheckpointError(f"{trained.path}: was trained on codes of another codec than {higgs_codec.source}")
+        return cls(
+            network.base.to(DTYPES[dtype]) if dtype in DTYPES else network.base,
+            tokenizer,
+            higgs_codec,
+            system=metadata["system"],
+            arabic=trained.recipe.data.arabic,
+            whisper=whisper,
+            inference_metadata=metadata,
+            recipe=trained.recipe,
+        )
 
     @property
     def networks(self) -> Sequence[nn.Module]:
@@ -563,33 +558,11 @@ class VoiceCloner(Inference):
         return (self.model, self.codec.model, *([] if self._projector is None else [self._projector]))
 
     @overload
-    def clone(
-        self,
-        reference: Voice,
-        text: str,
-        *,
-        reference_text: str | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-        max_seconds: float | None = None,
-        sample_rate: int | None = None,
-    ) -> FloatArray: ...
+    def clone(self, reference: Voice, text: str, **options: Unpack[_CloneOptions]) -> FloatArray: ...
 
     @overload
     def clone(
-        self,
-        reference: Voice | Sequence[Voice],
-        text: list[str] | tuple[str, ...],
-        *,
-        reference_text: str | Sequence[str | None] | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-        max_seconds: float | None = None,
-        sample_rate: int | None = None,
+        self, reference: Voice | Sequence[Voice], text: list[str] | tuple[str, ...], **options: Unpack[_CloneOptions]
     ) -> list[FloatArray]: ...
 
     def clone(

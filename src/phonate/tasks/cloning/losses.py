@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from phonate.audio.augmentation import sinc_resample
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
-from phonate.nn.losses import ContrastiveLoss, SumCount
+from phonate.nn.losses import IGNORED, ContrastiveLoss, SumCount
 from phonate.pretrained import load_voice_encoder
-from phonate.tasks.cloning.sequences import IGNORED, undelayed
+from phonate.tasks.cloning.sequences import undelayed
 
 # ------------------------------------------- A curriculum: terms that are hard at first come in slowly
 
@@ -119,9 +119,10 @@ class AdaptiveWeights:
         self._fold()
         return {"running": self.running_K.tolist()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore it."""
-        self.running_K = torch.tensor(state["running"])
+    def restore(self, state: Mapping[str, Any] | None) -> None:
+        """Restore it. None (saved without adaptive weights): they begin at 1, as in a new run."""
+        if state is not None:
+            self.running_K = torch.tensor(state["running"])
         self._observed_2K, self._step = None, -1
 
 

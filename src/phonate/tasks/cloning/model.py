@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import usage_of
@@ -36,7 +36,7 @@ from phonate.tasks.cloning.network import (
     with_adapters,
 )
 from phonate.tasks.cloning.sequences import BOS, CODEBOOK_SIZE, CODEBOOKS, EOS, CloningTokenizer
-from phonate.tasks.cloning.settings import CloningModel, NetworkSettings
+from phonate.tasks.cloning.settings import CloningModel
 
 logger = logging.getLogger(__name__)
 
@@ -178,13 +178,15 @@ TEXT_HEAD = "text_lm_head.weight"
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def load_network(settings: NetworkSettings, device: torch.device) -> CloningNetwork:
-    """The pretrained model with fresh adapters, and the Whisper projector if it is wanted.
+def load_network(settings: CloningModel, device: torch.device) -> CloningNetwork:
+    """The pretrained model on `device`: to be trained whole, or with fresh adapters and perhaps a Whisper projector.
 
     Raises:
         InputError: There is no such model, it does not fit, or a layer that is named in `settings` is not in it.
         MissingPackageError: transformers, peft or bitsandbytes is not installed.
     """
+    if settings.strategy == "full":
+        return CloningNetwork(load_base(settings.name, "fp32", None, device, settings.text_head))
     require("transformers", "peft")
     base = load_base(settings.name, settings.dtype, settings.quantization, device, settings.text_head)
     whisper = settings.whisper.enabled
@@ -337,19 +339,7 @@ def _parsed(name: str, path: Path) -> dict[str, Any]:
     return values
 
 
-def trainable_parameters(network: nn.Module) -> int:
-    """How many numbers are trained."""
-    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-
-
 # ----------------------------- The network of a recipe, and whether it fits the tokenizer and the data
-
-
-def build(settings: CloningModel, device: torch.device) -> CloningNetwork:
-    """The pretrained network on `device`, with fresh adapters or trained whole. Raises InputError as `load_network`."""
-    if settings.strategy == "lora":
-        return load_network(settings, device)
-    return CloningNetwork(load_base(settings.name, "fp32", None, device, settings.text_head))
 
 
 def check_fit(network: CloningNetwork, tokenizer: CloningTokenizer, max_length: int) -> None:

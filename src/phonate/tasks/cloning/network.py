@@ -415,8 +415,7 @@ class WhisperCache:
 
         Raises DataError if the recording can't be read, InputError without the Whisper model.
         """
-        duration = None if audio.end is None else audio.end - audio.start
-        waveform, rate = read_audio(audio.path, offset=audio.start, duration=duration)
+        waveform, rate = read_audio(audio.path, offset=audio.start, duration=audio.duration)
         digest = hashlib.sha256(waveform.tobytes())
         digest.update(f"{rate} {frames}".encode())
         path = self.cache / self._encoder.fingerprint.replace("/", "-") / f"{digest.hexdigest()[:32]}.npy"

@@ -21,6 +21,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.data.dialogues import SURROGATE
+from phonate.nn.losses import IGNORED
 
 # --------------- Codes <-> frames under the delay pattern, and samples as the model is trained on them
 
@@ -30,19 +31,17 @@ CODEBOOKS, CODEBOOK_SIZE = 8, 1024
 """K, and how many codes each codebook has."""
 BOS, EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1
 """What stands before and after the codes of every codebook."""
-IGNORED = -100
-"""The label of a codebook that has nothing to predict at a position."""
 NO_POOL, REFERENCE, TARGET = -1, 0, 1
 """Which voice a frame belongs to; none: the frames around the codes."""
 
 
-def delayed(codes: NDArray[np.integer], bos: int = BOS, eos: int = EOS) -> Ints:
+def delayed(codes: NDArray[np.integer]) -> Ints:
     """Codes (T, K) as frames (T + K + 1, K) under the delay pattern (Copet et al. 2023,
     https://arxiv.org/abs/2306.05284): codebook k holds BOS k + 1 times, its T codes, and EOS K - k times."""
     length, codebooks = codes.shape
-    frames = np.full((length + codebooks + 1, codebooks), eos, dtype=np.int64)
+    frames = np.full((length + codebooks + 1, codebooks), EOS, dtype=np.int64)
     for k in range(codebooks):
-        frames[: k + 1, k] = bos
+        frames[: k + 1, k] = BOS
         frames[k + 1 : k + 1 + length, k] = codes[:, k]
     return frames
 
@@ -54,7 +53,7 @@ def undelayed(frames: NDArray[np.integer]) -> Ints:
     return np.stack([frames[k + 1 : k + 1 + length, k] for k in range(codebooks)], axis=1).astype(np.int64)
 
 
-def audio_labels(codes: NDArray[np.integer], eos: int = EOS) -> Ints:
+def audio_labels(codes: NDArray[np.integer]) -> Ints:
     """What is to be predicted at each frame of `delayed(codes)` but the last: (T + K, K).
 
     The codes and, once for each codebook, the EOS after them; `IGNORED` elsewhere. BOS is never a label: generation
@@ -64,7 +63,7 @@ def audio_labels(codes: NDArray[np.integer], eos: int = EOS) -> Ints:
     labels = np.full((length + codebooks, codebooks), IGNORED, dtype=np.int64)
     for k in range(codebooks):
         labels[k : k + length, k] = codes[:, k]
-        labels[k + length, k] = eos
+        labels[k + length, k] = EOS
     return labels
 
 
@@ -165,7 +164,7 @@ def _pools(codes: NDArray[np.integer], pool: int) -> Ints:
 
 SYSTEM = "Generate audio following instruction."
 """The system message where there is no other; the model's template demands one."""
-_NAMES = {
+_SPECIAL_TOKENS = {
     "begin": "<|begin_of_text|>",
     "header": "<|start_header_id|>",
     "header_end": "<|end_header_id|>",
@@ -175,28 +174,21 @@ _NAMES = {
     "frame": "<|AUDIO_OUT|>",
     "delay": "<|reserved_special_token_6|>",
 }
+"""`frame` stands where a frame of codes is read, `delay` in its place for the last K - 1 frames of an audio."""
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the tokens that are no text."""
+    """Ids of the tokens that are no text, as `_SPECIAL_TOKENS` writes them."""
 
     begin: int
-    """<|begin_of_text|>"""
     header: int
-    """<|start_header_id|>"""
     header_end: int
-    """<|end_header_id|>"""
     turn_end: int
-    """<|eot_id|>"""
     audio_start: int
-    """<|audio_out_bos|>"""
     audio_end: int
-    """<|audio_eos|>"""
     frame: int
-    """<|AUDIO_OUT|>: stands where a frame of codes is read."""
     delay: int
-    """<|reserved_special_token_6|>: the same for the last K - 1 frames of an audio."""
 
 
 @dataclass(frozen=True)
@@ -237,23 +229,22 @@ class CloningTokenizer:
     Raises InputError if one of the special tokens is missing.
     """
 
-    def __init__(self, text: TextTokenizer, codebooks: int = CODEBOOKS) -> None:
+    def __init__(self, text: TextTokenizer) -> None:
         self.text = text
-        self.codebooks = codebooks
         vocabulary = text.tokenizer.get_vocab()
-        for token in _NAMES.values():
+        for token in _SPECIAL_TOKENS.values():
             if token not in vocabulary:
                 raise InputError(
                     f"model.name: {text.tokenizer.name_or_path}: its tokenizer has no token {token}; a model of Higgs "
                     "Audio v2 is expected"
                 )
-        self.specials = SpecialTokens(**{name: int(vocabulary[token]) for name, token in _NAMES.items()})
+        self.specials = SpecialTokens(**{name: int(vocabulary[token]) for name, token in _SPECIAL_TOKENS.items()})
         self._never_text = tuple({*text.tokenizer.get_added_vocab(), *text.tokenizer.all_special_tokens})
 
     @classmethod
-    def load(cls, name: str, codebooks: int = CODEBOOKS) -> CloningTokenizer:
+    def load(cls, name: str) -> CloningTokenizer:
         """The tokenizer of the model in a folder or on the hub. Raises InputError if there is none, or another one."""
-        return cls(TextTokenizer.load(name), codebooks)
+        return cls(TextTokenizer.load(name))
 
     @property
     def fingerprint(self) -> str:
@@ -303,7 +294,7 @@ class CloningTokenizer:
     def response_ids(self, frames: int) -> Ints:
         """(F + 2,): the tokens of an assistant's turn after <|audio_out_bos|>: a place for each frame, <|audio_eos|>
         and <|eot_id|>."""
-        special, delay = self.specials, self.codebooks - 1
+        special, delay = self.specials, CODEBOOKS - 1
         return np.array(
             [special.frame] * (frames - delay) + [special.delay] * delay + [special.audio_end, special.turn_end],
             dtype=np.int64,

@@ -62,8 +62,8 @@ class WhisperProjector(Settings):
     """The encoder: a size such as base or large-v3, or a folder with a model of faster-whisper."""
 
 
-class NetworkSettings(Settings):
-    """The network: the pretrained model, and what is trained beside it."""
+class CloningModel(Settings):
+    """The pretrained model, and what of it or beside it is trained."""
 
     name: str = "bosonai/higgs-audio-v2-generation-3B-base"
     """A folder with a model of Higgs Audio v2, in transformers' form or as it was released, or its name on the hub."""
@@ -81,6 +81,21 @@ class NetworkSettings(Settings):
     otherwise."""
     whisper: WhisperProjector = WhisperProjector()
     """Features of a Whisper encoder beside the reference's codes."""
+    codec: str = "bosonai/higgs-audio-v2-tokenizer"
+    """A folder with the codec that the model was trained with, or its name on the hub."""
+    strategy: Literal["full", "lora"] = "lora"
+    """lora: low-rank adapters. full: every weight."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.strategy == "full":
+            if self.dtype not in ("auto", "fp32"):
+                raise ValueError(f"dtype {self.dtype}: strategy full trains in fp32; leave it out")
+            if self.quantization is not None:
+                raise ValueError(f"quantization {self.quantization}: strategy full trains every weight; leave it out")
+            if self.whisper.enabled:
+                raise ValueError("whisper: its projector is trained beside adapters; set strategy to lora")
+        return self
 
 
 # ------------------------------------------------------------- Settings of the losses of voice cloning
@@ -178,26 +193,6 @@ class CloningData(Settings):
 
 
 # ------------------------------------------------------- Settings of voice cloning with Higgs Audio v2
-
-
-class CloningModel(NetworkSettings):
-    """Which model, and what of it is trained."""
-
-    codec: str = "bosonai/higgs-audio-v2-tokenizer"
-    """A folder with the codec that the model was trained with, or its name on the hub."""
-    strategy: Literal["full", "lora"] = "lora"
-    """lora: low-rank adapters. full: every weight."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.strategy == "full":
-            if self.dtype not in ("auto", "fp32"):
-                raise ValueError(f"dtype {self.dtype}: strategy full trains in fp32; leave it out")
-            if self.quantization is not None:
-                raise ValueError(f"quantization {self.quantization}: strategy full trains every weight; leave it out")
-            if self.whisper.enabled:
-                raise ValueError("whisper: its projector is trained beside adapters; set strategy to lora")
-        return self
 
 
 class CloningTraining(TrainingSettings):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.config.errors import InputError
 from phonate.data.settings import cache_folder
+from phonate.nn.losses import IGNORED
 from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
 from phonate.nn.pretrained.loading import require
 from phonate.tasks.cloning import losses as losses
@@ -28,7 +29,7 @@ from phonate.tasks.cloning.data import CloningCorpus, CloningDataset, examples_o
 from phonate.tasks.cloning.losses import VoiceSimilarity, contrastive_loss, share
 from phonate.tasks.cloning.model import Load, choose_checkpointing
 from phonate.tasks.cloning.network import WhisperCache
-from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, IGNORED, CloningTokenizer
+from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, CloningTokenizer
 from phonate.tasks.cloning.settings import METRICS, TERMS, VOICE_TERMS, CloningRecipe
 from phonate.training.precision import FORMATS, resolve
 from phonate.training.task import Batch, Count, Coupling, Metric, Stateful, Task, Terms
@@ -77,7 +78,7 @@ class CloningTask(Task):
 
     def model(self, device: torch.device) -> nn.Module:
         """The network on `device`, with adapters or wholly trained. Raises InputError if data and model do not fit."""
-        network = models.build(self.recipe.model, device)
+        network = models.load_network(self.recipe.model, device)
         models.check_fit(network, self.tokenizer, self.recipe.data.max_length)
         choose_checkpointing(network, self.recipe.model.gradient_checkpointing, self._load, self._autocast(device))
         if self._weighs("similarity"):

@@ -211,7 +211,7 @@ SIZES = {
     "large": _size(768, 8, 12, 2e-4),
 }
 METRICS = by_name(
-    Metric("speaker_effect", "higher", "dB"),
+    Metric("speaker_effect", "", "dB"),
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(

@@ -75,18 +75,18 @@ _NONE, _TRAIN, _VALIDATION, _TEST = range(len(SPLITS))
 
 
 def build_simulators(
-    data: DiarizationData, own: Source | None, simulated_validation: bool
+    data: DiarizationData, sources: Sequence[Source], simulated_validation: bool
 ) -> dict[str, ConversationSimulator]:
     """Simulators for the split train and, with `simulated_validation`, for validation, with disjoint speakers.
 
     Args:
         data: The recipe's `data` section; `data.simulation` is set.
-        own: The recordings at `data.path` from which clips may be cut.
+        sources: The corpora of clips.
 
     Raises DataError if a split has fewer speakers than a conversation.
     """
     assert data.simulation is not None
-    sources, simulation = _sources(data, own), data.simulation
+    simulation = data.simulation
     acoustics = acoustics_of(data, simulation.acoustics)
     bank = partial(ClipBank.of, sample_rate=data.audio.sample_rate, min_seconds=simulation.min_clip_seconds)
     if not simulated_validation:
@@ -277,8 +277,12 @@ class DiarizationCorpus:
         """Simulator of each split that has simulated conversations; the splits have disjoint speakers."""
         if self.data.simulation is None:
             return {}
-        own = self._own_source() if self.prepared is not None else None
-        return build_simulators(self.data, own, simulated_validation=not self.validates_on_recordings)
+        return build_simulators(self.data, self.clips, simulated_validation=not self.validates_on_recordings)
+
+    @cached_property
+    def clips(self) -> list[Source]:
+        """The corpora that conversations are simulated from."""
+        return _sources(self.data, self._own_source() if self.prepared is not None else None)
 
     def _own_source(self) -> Source:
         assert self.prepared is not None
@@ -687,9 +691,14 @@ class DiarizationDataset:
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the split's recordings, from which conversations may be simulated too."""
-        prepared = self._corpus.prepared
-        return {} if prepared is None else prepared.digests(self._corpus.positions(self._split))
+        """See `Digested`: of the split's recordings, and of the clips from which conversations are simulated."""
+        corpus, prepared = self._corpus, self._corpus.prepared
+        digests = {} if prepared is None else prepared.digests(corpus.positions(self._split))
+        for number, source in enumerate(corpus.clips if self._split in corpus.simulators else ()):
+            if source.prepared is not prepared:
+                of_clips = source.prepared.digests(source.positions)
+                digests |= {f"clips {number}: {name}": digest for name, digest in of_clips.items()}
+        return digests
 
     @property
     def cached(self) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -85,6 +85,16 @@ class Analysis:
     """Length of the recording in seconds."""
 
 
+class _DiarizeOptions(TypedDict, total=False):
+    """What `Diarizer.diarize` takes by name."""
+
+    speakers: int | None
+    min_speakers: int | None
+    max_speakers: int | None
+    stitching: Stitching | None
+    sample_rate: int | None
+
+
 class Diarizer(Inference):
     """Determines who speaks when in recordings."""
 
@@ -148,27 +158,11 @@ class Diarizer(Inference):
         return Demonstration(f"{one_line(recording.name)}: {who}", "phonate diarize {run} in.wav -o out.rttm")
 
     @overload
-    def diarize(
-        self,
-        audio: Audio,
-        *,
-        speakers: int | None = None,
-        min_speakers: int | None = None,
-        max_speakers: int | None = None,
-        stitching: Stitching | None = None,
-        sample_rate: int | None = None,
-    ) -> Diarization: ...
+    def diarize(self, audio: Audio, **options: Unpack[_DiarizeOptions]) -> Diarization: ...
 
     @overload
     def diarize(
-        self,
-        audio: list[AudioT] | tuple[AudioT, ...],
-        *,
-        speakers: int | None = None,
-        min_speakers: int | None = None,
-        max_speakers: int | None = None,
-        stitching: Stitching | None = None,
-        sample_rate: int | None = None,
+        self, audio: list[AudioT] | tuple[AudioT, ...], **options: Unpack[_DiarizeOptions]
     ) -> list[Diarization]: ...
 
     def diarize(
@@ -198,14 +192,11 @@ class Diarizer(Inference):
         """
         limits = speaker_limits(speakers, min_speakers, max_speakers)
         settings = self.decoding if stitching is None else self.decoding.model_copy(update={"stitching": stitching})
-        if isinstance(audio, list | tuple):
-            return [self._diarize(one, limits, settings, sample_rate) for one in audio]
-        return self._diarize(audio, limits, settings, sample_rate)
 
-    def _diarize(
-        self, audio: Audio, limits: SpeakerLimits | None, settings: DecodingSettings, sample_rate: int | None
-    ) -> Diarization:
-        return self.decode(self.analyse(audio, limits, settings, sample_rate), limits, settings)
+        def diarized(one: Audio) -> Diarization:
+            return self.decode(self.analyse(one, limits, settings, sample_rate), limits, settings)
+
+        return [diarized(one) for one in audio] if isinstance(audio, list | tuple) else diarized(audio)
 
     def analyse(
         self,

@@ -235,17 +235,6 @@ class DiarizationTraining(TrainingSettings):
     """Label type and batch sizes."""
 
     @model_validator(mode="after")
-    def _from_knobs(self) -> Self:
-        """Copy `eval_knobs.max_duration` and `eval_knobs.batch_size` to where the trainer reads them."""
-        # After validation: with a mode="before" validator pydantic would reject JSON lists for tuples.
-        knobs = self.eval_knobs
-        if knobs.max_duration is not None and self.max_duration is None:
-            self.__dict__["max_duration"] = knobs.max_duration
-        if knobs.batch_size is not None and self.validation.batch_size is None:
-            self.__dict__["validation"] = self.validation.model_copy(update={"batch_size": knobs.batch_size})
-        return self
-
-    @model_validator(mode="after")
     def _knobs_agree(self) -> Self:
         knobs = self.eval_knobs
         if knobs.max_duration is not None and knobs.max_duration != self.max_duration:

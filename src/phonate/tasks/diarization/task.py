@@ -11,7 +11,7 @@ Shapes: B items, T feature frames, U output frames, S speakers of the reference,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from torch import nn
 
 from phonate.config.errors import InputError
 from phonate.config.randomness import generator
+from phonate.data.batches import evaluation_batches
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset, DiarizationItem
 from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of
@@ -121,7 +122,9 @@ class DiarizationTask(Task):
         """`der` and its parts in seconds, over seconds of speech, and `accuracy` in output frames."""
         own = cast(SpeakerActivityModel, model)
         errors, right, counted = DiarizationErrors(), 0.0, 0.0
-        for items, batch in self._batches(dataset, positions, next(model.parameters()).device):
+        device = next(model.parameters()).device
+        for _, items, batch in evaluation_batches(dataset, positions, self.recipe.training.evaluation_batch_size):
+            batch = move(batch, device)
             output = model(batch["features"], batch["lengths"])
             targets = own.labels.targets(output, reference_of(batch, own.stride))
             one, all_of_them = own.labels.correct(output, targets)
@@ -149,17 +152,6 @@ class DiarizationTask(Task):
         hypothesis_TK = active_UK.repeat(stride, axis=0)[:frames]
         return score_activity(reference_TS, hypothesis_TK, self.recipe.data.audio.frames_per_second)
 
-    def _batches(
-        self, dataset: Dataset, positions: Sequence[int], device: torch.device
-    ) -> Iterator[tuple[list[DiarizationItem], Batch]]:
-        """The samples at `positions` in batches of similar length."""
-        size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
-        order = np.asarray(positions)[np.argsort(dataset.lengths[np.asarray(positions)], kind="stable")]
-        for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            items = [dataset.get(int(index), np.random.default_rng(0)) for index in chosen]  # validation draws nothing
-            yield items, move(dataset.collate(items), device)
-
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
         """A validation chunk with several speakers: its features, and the reference activity (above the white line)
@@ -179,19 +171,16 @@ class DiarizationTask(Task):
         }
 
     def identity(self) -> dict[str, Any]:
-        """The kind of labels, the features, and for speaker_id the speakers."""
+        """The kind of labels, the features, for speaker_id the speakers, and for custom labels what makes them."""
         return {
             "label_type": self.label_type,
+            "collator": self.recipe.data.collator if self.label_type == "custom" else None,
             "features": self.corpus.features.fingerprint,
             "speakers": list(self.corpus.speakers) if self.label_type == "speaker_id" else [],
         }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What inference needs besides the weights and the recipe."""
-        return self._exported
-
-    @cached_property
-    def _exported(self) -> dict[str, Any]:
         corpus, prepared = self.corpus, self.corpus.prepared
         training = corpus.positions("train")
         frames = 0 if prepared is None else int(prepared.index.frames[training].sum())

@@ -1,8 +1,4 @@
-"""The texts of a run: read, split, and packed into token sequences.
-
-Rows are packed once and stay the same in every epoch: sequences in one row do not see each other, so packing affects
-nothing but which of them share a batch, and batches are shuffled in every epoch.
-"""
+"""The texts of a run: read, split, and packed into token sequences."""
 
 from __future__ import annotations
 
@@ -10,24 +6,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from phonate.config.errors import DataError
-from phonate.data.batches import digest_of, pack
+from phonate.data.batches import PackedRows, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
-from phonate.data.dialogues import Dialogue, Refused, read_dialogues, split_dialogues, warn_refused
+from phonate.data.dialogues import Dialogue, Refused, read_dialogues, require_rows, split_dialogues
+from phonate.nn.losses import IGNORED
 from phonate.tasks.language.settings import LanguageData
 from phonate.training.task import Batch
 
 # ----------- Dialogues -> token sequences of at most `max_length`, several of them packed into one row
-
-IGNORED = -100
-"""The label of a position whose next token is not learnt."""
 
 
 @dataclass(frozen=True)
@@ -38,41 +30,19 @@ class TokenSequence:
     tokens: Tokens
 
 
-class LanguageDataset:
+class LanguageDataset(PackedRows):
     """Rows of one or more token sequences."""
 
     def __init__(self, sequences: Sequence[TokenSequence], max_length: int, packing: bool, pad: int) -> None:
-        self.sequences = list(sequences)
         lengths = [len(one.tokens.ids) for one in sequences]
-        self.rows = pack(lengths, max_length) if packing else [[i] for i in range(len(sequences))]
-        """Positions in `sequences` of what each row holds."""
+        super().__init__([one.id for one in sequences], lengths, max_length, packing)
+        self.sequences = list(sequences)
         self._pad = pad
-
-    @cached_property
-    def ids(self) -> Sequence[str]:
-        """The id of a row's first sequence, and how many more there are."""
-        names = ((self.sequences[row[0]].id, len(row) - 1) for row in self.rows)
-        return [f"{name} and {more} more" if more else name for name, more in names]
-
-    @cached_property
-    def lengths(self) -> NDArray[np.int64]:
-        """(N,) tokens of each row."""
-        return np.array([sum(len(self.sequences[i].tokens.ids) for i in row) for row in self.rows], dtype=np.int64)
-
-    @property
-    def frames_per_second(self) -> None:
-        """None: lengths are tokens."""
-        return None
 
     @property
     def digests(self) -> Mapping[str, int]:
         """See `Digested`: of the tokens of each sequence."""
         return {one.id: digest_of(one.tokens.ids, one.tokens.learnt) for one in self.sequences}
-
-    @property
-    def cached(self) -> bool:
-        """True: all tokens are in memory."""
-        return True
 
     def get(self, index: int, rng: np.random.Generator) -> list[TokenSequence]:
         """The sequences of a row. Nothing about it is random."""
@@ -180,8 +150,5 @@ class LanguageCorpus:
     def dataset(self, split: str, tokenizer: TextTokenizer) -> LanguageDataset:
         """The sequences of "train" or "validation". Raises DataError if there is nothing to train on."""
         sequences, refused = encode_all(tokenizer, self.dialogues[split != "train"], self.data.max_length)
-        warn_refused(Path(self.data.path), refused)
-        if split == "train" and not sequences:
-            why = f"; {refused[0].place}: {refused[0].reason}" if refused else ""
-            raise DataError(f"{self.data.path}: nothing to train on{why}")
+        require_rows(self.data.path, sequences, refused, "to train on" if split == "train" else None)
         return LanguageDataset(sequences, self.data.max_length, self.data.packing, tokenizer.pad)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from torch import nn
 
 from phonate.compute.device import choose
 from phonate.config.errors import InputError
-from phonate.data.dialogues import Dialogue, read_dialogues, warn_refused
+from phonate.data.dialogues import Dialogue, read_dialogues, require_rows
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
 from phonate.pretrained import judge_of
@@ -155,7 +155,8 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
     if questions and (frequent := most_frequent_response(corpus.dialogues[0])):
         systems[FREQUENT], answers[FREQUENT] = {}, [frequent[0]] * len(questions.dialogues)
         notes[FREQUENT] = f"{frequent[0]!r}, {frequent[1]} times"
-    for name, model in (("untrained", _untrained), ("trained", _trained)):  # one at a time: they may be large
+    models_of: dict[str, Callable[[Generator], nn.Module]] = {"untrained": _untrained, "trained": lambda one: one.model}
+    for name, model in models_of.items():  # one at a time: they may be large
         system = Generator(model(generator).to(where), generator.tokenizer, generator.chat, generator.recipe)
         systems[name] = _perplexities(system.model, batches, characters)
         if questions:
@@ -177,9 +178,7 @@ def _dataset(
     if data is None:
         return corpus.dataset("validation", generator.tokenizer)
     sequences, refused = encode_all(generator.tokenizer, dialogues, settings.max_length)
-    warn_refused(Path(data), refused)
-    if not sequences:
-        raise InputError(f"{data}: nothing to evaluate on; {refused[0].place}: {refused[0].reason}")
+    require_rows(data, sequences, refused, "to evaluate on")
     return LanguageDataset(sequences, settings.max_length, settings.packing, generator.tokenizer.pad)
 
 
@@ -201,10 +200,6 @@ def _untrained(generator: Generator) -> nn.Module:
         return models.load_base(recipe.model, torch.device("cpu"))
     seed_torch(torch.device("cpu"), recipe.training.random_seed, "model")
     return models.new_model(recipe.model, generator.tokenizer, recipe.data.max_length)
-
-
-def _trained(generator: Generator) -> nn.Module:
-    return generator.model
 
 
 def _unigram(generator: Generator, corpus: LanguageCorpus, batches: Sequence[Batch]) -> tuple[float, int]:

@@ -8,10 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained import adapters
-from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest, Stored
+from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest
 from phonate.nn.pretrained.loading import load_pretrained
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
@@ -26,17 +25,8 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     Raises InputError for a folder that is not empty, for 4-bit weights, or for adapters where there are none.
     """
     generator = Generator.load(source, base=base)
-    adapted = generator.recipe.model.adapted
-    if form == "peft":
-        if not adapted:
-            raise InputError(f"--format peft: {source} has no adapters; use --format transformers")
-        return adapters.export_adapters(generator.model, target)
-    if adapted:
-        merge(MergeRequest(source, target, base=base))
-    else:
-        with adapters.new_folder(target) as folder:
-            _save(generator.tokenizer, generator.model, folder)
-    return sorted(file for file in target.iterdir() if file.is_file())
+    adapted, request = generator.recipe.model.adapted, MergeRequest(source, target, base=base)
+    return adapters.export(request, form, adapted, lambda: generator.model, merge, partial(_save, generator.tokenizer))
 
 
 def merge(request: MergeRequest) -> MergeReport:
@@ -48,10 +38,7 @@ def merge(request: MergeRequest) -> MergeReport:
     """
     generator = Generator.load(request.source, base=request.base)
     settings = generator.recipe.model
-    if not settings.adapted:
-        raise InputError(f"{request.source}: has no adapters to merge; export it with --format transformers")
-    if settings.trains == "qlora":
-        raise InputError("adapters can't be merged into 4-bit weights; merge them into the base in full precision")
+    adapters.check_mergeable(request.source, settings.adapted, settings.trains == "qlora")
     assert settings.name is not None
     mergeable = Mergeable(
         model=generator.model,
@@ -59,7 +46,7 @@ def merge(request: MergeRequest) -> MergeReport:
         base_fingerprint=generator.inference_metadata["base"],
         logits=partial(_probed, len(generator.tokenizer)),
         save=partial(_save, generator.tokenizer),
-        read=_read,
+        read=lambda folder, kind: load_pretrained(str(folder), "auto", kind),
     )
     return adapters.merge(request, mergeable)
 
@@ -74,8 +61,3 @@ def _probed(vocabulary: int, model: nn.Module) -> Tensor:
 def _save(tokenizer: TextTokenizer, model: nn.Module, folder: Path) -> None:
     model.save_pretrained(folder)  # type: ignore[operator]  # of transformers
     tokenizer.tokenizer.save_pretrained(folder)
-
-
-def _read(folder: Path, quantization: Stored | None) -> nn.Module:
-    kind = "nf4" if quantization == "int4" else quantization
-    return load_pretrained(str(folder), "auto", kind)

@@ -200,7 +200,7 @@ class Generator(Inference):
 
     def _room(self, ids: Sequence[int], max_tokens: int) -> int:
         """How many tokens may follow `ids`, at most `max_tokens`. Raises InputError if none may."""
-        room = getattr(self._config, "max_position_embeddings", None)
+        room = getattr(self.model.config, "max_position_embeddings", None)
         if room is None:
             return max_tokens
         if len(ids) >= room:
@@ -241,10 +241,6 @@ class Generator(Inference):
         """`ids` up to the end token: what follows it pads the row to the longest of its batch."""
         end = self.tokenizer.end
         return ids if end is None or end not in ids else ids[: ids.index(end)]
-
-    @property
-    def _config(self) -> Any:
-        return self.model.config
 
 
 def _check_options(max_tokens: int, temperature: float) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from phonate.data.batches import evaluation_batches
 from phonate.evaluation.words import character_edits, word_edits
 from phonate.tasks.recognition.data import BLANK, RecognitionCorpus, RecognitionDataset
 from phonate.tasks.recognition.inference import SymbolModel, greedy
@@ -79,15 +80,11 @@ class RecognitionTask(Task):
     def _decoded(self, model: nn.Module, samples: RecognitionDataset, positions: Sequence[int]) -> dict[int, str]:
         """Greedy transcripts of the samples at `positions`, batched with others of similar length."""
         device = cast(CtcModel, model).output.weight.device
-        size = self.recipe.training.validation.batch_size or self.recipe.training.batch_size
-        order = np.asarray(positions)[np.argsort(samples.lengths[np.asarray(positions)], kind="stable")]
         hypotheses: dict[int, str] = {}
-        for start in range(0, len(order), size):
-            chosen = [int(index) for index in order[start : start + size]]
-            items = [samples.get(index, np.random.default_rng(0)) for index in chosen]  # validation draws nothing
-            batch = move(samples.collate(items), device)
+        for places, _, batch in evaluation_batches(samples, positions, self.recipe.training.evaluation_batch_size):
+            batch = move(batch, device)
             logits_BUS, lengths_B = model(batch["mel"], batch["lengths"])
-            for index, logits_US, length in zip(chosen, logits_BUS.float().cpu(), lengths_B.tolist(), strict=True):
+            for index, logits_US, length in zip(places, logits_BUS.float().cpu(), lengths_B.tolist(), strict=True):
                 hypotheses[index] = self.corpus.symbols.text(greedy(logits_US[:length].numpy()))
         return hypotheses
 

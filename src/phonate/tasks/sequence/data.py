@@ -20,15 +20,20 @@ from torch import Tensor
 from phonate.config.errors import DataError
 from phonate.data.batches import digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
-from phonate.data.dialogues import Columns, Dialogue, Refused, read_dialogues, split_dialogues, warn_refused
-from phonate.tasks.sequence.model import longest
+from phonate.data.dialogues import (
+    Columns,
+    Dialogue,
+    Refused,
+    read_dialogues,
+    require_rows,
+    split_dialogues,
+    warn_refused,
+)
+from phonate.nn.losses import IGNORED
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch
 
 # ----------------------------------------------------------------- Training samples of token sequences
-
-IGNORED = -100
-"""The label of positions that do not enter the loss."""
 
 Ids = NDArray[np.int64]
 
@@ -211,9 +216,7 @@ class SequenceCorpus:
         rows = self.dialogues[split != "train"]
         maker = ItemMaker(self.recipe, self.tokenizer, self.labels, window)
         items, refused = maker.make_all(rows)
-        warn_refused(Path(self.data.path), refused)
-        if split == "train" and not items:
-            raise DataError(f"{self.data.path}: no usable training rows; {refused[0].place}: {refused[0].reason}")
+        require_rows(self.data.path, items, refused, "to train on" if split == "train" else None)
         return SequenceDataset(items, self.tokenizer.pad)
 
 
@@ -280,7 +283,7 @@ class ItemMaker:
         """The targets of a window see the whole source, so learnable positions are the only limit."""
         if self.window is None:
             self._check(count, "source")
-        elif (limit := longest(self.recipe.model)) is not None and count > limit:
+        elif (limit := self.recipe.model.max_tokens) is not None and count > limit:
             raise DataError(f"the source has {count} tokens, more than the {limit} learnable positions (max_seq_len)")
 
     def _check(self, count: int, what: str) -> None:

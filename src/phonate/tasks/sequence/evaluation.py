@@ -13,17 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
 from phonate.compute.device import choose
 from phonate.config.errors import InputError
-from phonate.data.dialogues import Dialogue, warn_refused
+from phonate.data.batches import evaluation_batches
+from phonate.data.dialogues import Dialogue, require_rows
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
+from phonate.nn.losses import IGNORED
 from phonate.pretrained import judge_of
-from phonate.tasks.sequence.data import IGNORED, ItemMaker, SequenceCorpus, SequenceDataset, SequenceItem
+from phonate.tasks.sequence.data import ItemMaker, SequenceCorpus, SequenceDataset, SequenceItem
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model
 from phonate.tasks.sequence.settings import METRICS
@@ -79,9 +80,7 @@ def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) ->
         raise InputError(f"{path}: no validation rows (data.validation); give rows with --data")
     window = generator.recipe.training.eval_knobs.sliding_window
     items, refused = ItemMaker(generator.recipe, generator.tokenizer, generator.labels, window).make_all(rows)
-    warn_refused(Path(path), refused)
-    if not items:
-        raise InputError(f"{path}: no usable rows; {refused[0].place}: {refused[0].reason}")
+    require_rows(path, items, refused, "to evaluate on")
     return items
 
 
@@ -112,11 +111,9 @@ def _untrained(generator: SequenceGenerator) -> SequenceGenerator:
 def _token_figures(generator: SequenceGenerator, items: Sequence[SequenceItem]) -> dict[str, float]:
     """Perplexity and accuracy."""
     dataset = SequenceDataset(items, generator.tokenizer.pad)
-    order = np.argsort(dataset.lengths, kind="stable")
-    size = generator.recipe.training.batch_size
     nll, right, count = 0.0, 0, 0.0
-    for start in range(0, len(order), size):
-        batch = move(dataset.collate([items[int(index)] for index in order[start : start + size]]), generator.device)
+    for _, _, batch in evaluation_batches(dataset, range(len(items)), generator.recipe.training.batch_size):
+        batch = move(batch, generator.device)
         logits, _ = generator.model(batch)
         flat = logits.float().flatten(0, -2)
         targets = batch["labels" if "labels" in batch else "label"].flatten()

@@ -21,7 +21,7 @@ from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.data.dialogues import Dialogue
 from phonate.tasks.sequence.data import Ids, SequenceDataset, SequenceItem, batched, spans
-from phonate.tasks.sequence.model import SequenceModel, build_model, longest
+from phonate.tasks.sequence.model import SequenceModel, build_model
 from phonate.tasks.sequence.settings import SequenceRecipe
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Device, Inference
@@ -284,7 +284,7 @@ class SequenceGenerator(Inference):
     def _groups(self, lengths: Sequence[int], same: bool = False) -> Iterator[list[int]]:
         """Indices in batches of similar length or, with `same`, of equal length, so that prefixes need no padding."""
         training = self.recipe.training
-        size = training.eval_knobs.batch_size or training.validation.batch_size or training.batch_size
+        size = training.eval_knobs.batch_size or training.evaluation_batch_size
         order = sorted(range(len(lengths)), key=lambda index: lengths[index])
         runs = [list(run) for _, run in itertools.groupby(order, key=lambda index: lengths[index] if same else 0)]
         for run in runs:
@@ -296,14 +296,14 @@ class SequenceGenerator(Inference):
             ids = self.tokenizer.encode_prompt(text, self.chat)
         else:
             ids = self.tokenizer.encode(Dialogue.plain("the text", text)).ids.tolist()
-        limit = longest(self.recipe.model)
+        limit = self.recipe.model.max_tokens
         windowed = self.model.decoder is None and self.recipe.training.eval_knobs.sliding_window is not None
         if limit is not None and len(ids) > limit - (self.model.encoder is None) and not windowed:
             raise InputError(f"the text has {len(ids)} tokens; this model has learnable positions for {limit}")
         return _ids(ids)
 
     def _room(self, prefix: int, most: int) -> int:
-        limit = longest(self.recipe.model)
+        limit = self.recipe.model.max_tokens
         return most if limit is None else min(most, limit - prefix)
 
     def _windows(self, ids: Ids) -> tuple[Ids, ...]:

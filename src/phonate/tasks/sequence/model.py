@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.nn.masks import frame_mask
-from phonate.nn.transformer.settings import LayerSettings
 from phonate.nn.transformer.stack import StackState, build_decoder, build_encoder
 from phonate.tasks.sequence.settings import SequenceModelSettings
 
@@ -113,13 +112,6 @@ def build_model(settings: SequenceModelSettings, vocabulary: int, classes: int) 
         what = "tokens in the vocabulary" if settings.decoder is not None else "labels in the training rows"
         raise InputError(f"model.{name}.num_classes is {part.num_classes}, but there are {needed} {what}; leave it out")
     return SequenceModel(settings, vocabulary, classes)
-
-
-def longest(settings: SequenceModelSettings) -> int | None:
-    """Maximum number of tokens of a sequence; None: no limit."""
-    parts: list[LayerSettings] = [part for part in (settings.encoder, settings.decoder) if part is not None]
-    limits = [part.max_seq_len for part in parts if part.positional_encoding == "learnable"]
-    return min(limits, default=None)
 
 
 def _embedding(vocabulary: int, width: int) -> nn.Embedding:

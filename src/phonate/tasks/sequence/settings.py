@@ -11,7 +11,7 @@ from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
 from phonate.evaluation.tables import SHARED
-from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
+from phonate.nn.transformer.settings import SYNONYMS, LayerSettings, TransformerSettings
 from phonate.training.settings import TrainingSettings
 
 
@@ -45,6 +45,13 @@ class SequenceModelSettings(TransformerSettings):
     tie_embeddings: bool = True
     """Share one matrix between the source embedding, the target embedding and the output layer (Press and Wolf 2017).
     """
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens of a sequence for which there are learnable positions; None: no limit."""
+        parts: list[LayerSettings] = [part for part in (self.encoder, self.decoder) if part is not None]
+        limits = [part.max_seq_len for part in parts if part.positional_encoding == "learnable"]
+        return min(limits, default=None)
 
 
 class SequenceEvalKnobs(Settings):

@@ -18,11 +18,12 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.evaluation.words import AnswerScores
+from phonate.nn.losses import IGNORED
 from phonate.nn.masks import frame_mask
 from phonate.nn.pretrained.loading import require
-from phonate.tasks.sequence.data import IGNORED, SequenceCorpus, SequenceDataset
+from phonate.tasks.sequence.data import SequenceCorpus, SequenceDataset
 from phonate.tasks.sequence.inference import SequenceGenerator
-from phonate.tasks.sequence.model import SequenceModel, build_model, longest
+from phonate.tasks.sequence.model import SequenceModel, build_model
 from phonate.tasks.sequence.settings import METRICS, SequenceRecipe
 from phonate.training.losses import build_loss
 from phonate.training.registries import LOSSES
@@ -134,10 +135,6 @@ class SequenceTask(Task):
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """Tokenizer and labels."""
-        return self._exported
-
-    @cached_property
-    def _exported(self) -> dict[str, Any]:
         tokenizer = self.corpus.tokenizer
         return {
             "fingerprint": tokenizer.fingerprint,
@@ -159,7 +156,7 @@ def _check(recipe: SequenceRecipe, loss: str) -> None:
     if own and loss not in _OF_LOGITS:
         names = ", ".join(sorted(_OF_LOGITS))
         raise InputError(f"training.loss.main: {loss} does not compare logits with classes; use one of {names}")
-    limit = longest(recipe.model)
+    limit = recipe.model.max_tokens
     if limit is not None and recipe.data.max_length > limit:
         raise InputError(
             f"data.max_length: {recipe.data.max_length} exceeds max_seq_len {limit} of the learnable positions; change "

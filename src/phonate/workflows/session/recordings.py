@@ -182,11 +182,11 @@ def scan(work: Work) -> VoiceDataDetector:
 
 def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     """Cut recordings at pauses and transcribe them; returns a detector for the pieces."""
-    from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
+    from phonate.workflows.datasets.from_recordings import load_transcriber, make_dataset
 
     settings = work.config.settings
     work.log.info("Cutting recordings at pauses and transcribing them")
-    whisper = recogniser(settings.whisper_model, settings.language)
+    transcriber = load_transcriber(settings.whisper_model, settings.language)
     target = work.folder / "dataset"
     if target.is_dir():  # a session that was interrupted while it transcribed
         shutil.rmtree(target)
@@ -194,7 +194,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
         detector.voice_data_dir,
         target,
         split=True,
-        transcribe=whisper,
+        transcribe=transcriber,
         sample_rate=None,
         progress=work.progress,
     )

@@ -244,6 +244,13 @@ def require_length(seconds: float, settings: str, least: float = 0.0, most: floa
     _require(seconds >= least, "too short", short)
 
 
+def require_one_speaker(row: Row) -> None:
+    """Raises Unusable for a row of several speakers."""
+    names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
+    detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
+    _require(len(row.speakers) <= 1, "several speakers", detail)
+
+
 def unusual(remarks: Iterable[str]) -> Iterator[Finding]:
     """A warning for each remark on what is unusual about a file."""
     for remark in remarks:
@@ -594,10 +601,8 @@ def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Pr
 
 def _require_labels(row: Row, requirements: Requirements) -> None:
     """What the list itself says: speakers and texts."""
-    if requirements.one_speaker and len(row.speakers) > 1:
-        names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
-        detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
-        raise Unusable("several speakers", detail)
+    if requirements.one_speaker:
+        require_one_speaker(row)
     if requirements.speaker:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)

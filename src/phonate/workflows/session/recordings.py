@@ -15,7 +15,7 @@ from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
-from phonate.data.corpora.validation import Report
+from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
 from phonate.data.settings import VoiceData
 from phonate.data.voices import (
     Extracted,
@@ -324,11 +324,12 @@ def _match(
 
 def _misfit(one: _Recording, longest: float) -> str | None:
     """Why a row can't be one clip of one speaker; None where it can. `longest`: seconds of a part, at most."""
-    speakers = one.row.speakers
-    if len(speakers) > 1:
-        return f"{len(speakers)} speakers ({', '.join(speakers[:5])}); cut it into segments"
-    if one.is_part and one.part_seconds > longest:
-        return f"a part of {one.part_seconds:.1f} s, longer than session.rules.max_seconds {longest:g}; cut it"
+    try:
+        require_one_speaker(one.row)
+        if one.is_part:
+            require_length(one.part_seconds, "session.rules", most=longest)
+    except Unusable as why:
+        return why.detail
     return None
 
 

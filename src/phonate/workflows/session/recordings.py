@@ -18,7 +18,7 @@ from phonate.data.corpora.rows import Problem, Row, official_split, one_line, pr
 from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
 from phonate.data.settings import VoiceData
 from phonate.data.voices import (
-    Extracted,
+    ExtractedFeatures,
     VoiceDataDetector,
     VoiceFile,
     extract_features,
@@ -226,7 +226,7 @@ def _line(problem: Problem) -> str:
     return one_line(f"{problem.place}: {problem.reason}: {problem.detail}")
 
 
-def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
+def _extract(work: Work, files: Sequence[VoiceFile]) -> ExtractedFeatures:
     """Extract MFCC, pitch, spectrum and energy of each file, or take them from the cache."""
     work.log.info("Extracting voice features")
     rules, cache = work.config.settings.rules, work.config.value("data", "cache_dir")
@@ -241,7 +241,7 @@ def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
     return extracted
 
 
-def _analyse(work: Work, extracted: Extracted, report: Report) -> None:
+def _analyse(work: Work, extracted: ExtractedFeatures, report: Report) -> None:
     """Write the voice's profile as JSON and as a page."""
     work.log.info("Analysing the voice")
     profile = voice_profile(extracted.files, extracted.features)

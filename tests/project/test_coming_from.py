@@ -24,6 +24,7 @@ import pytest
 import soundfile
 
 from cloning_runs import write_corpus
+from examples import meetings
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
 from phonate.cli import main
@@ -37,7 +38,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'pho
 pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "do" / "coming-from.md"
+PAGES = sorted((ROOT / "docs" / "do" / "coming-from").glob("*.md"))
 PROGRAMS = ("phonate ", "torchrun ", "accelerate ", "./scripts/")
 WORDS = ("a cat", "the old dog", "blue hens run", "one more cow", "it is a pig", "two owls see me")
 
@@ -55,6 +56,15 @@ SMALL = {
     "speech-autoregressive": (*_SPEECH, "data.aligner_steps=4", "model.postnet_channels=16", "model.width=32"),
     "vocoder": ("size=tiny", "training.batch_size=4"),
     "recognition": ("size=tiny", "training.batch_size=4"),
+    "diarization": (
+        "size=tiny",
+        "data.chunk_seconds=4",
+        "data.validation=0.5",
+        "data.simulation=null",
+        "training.batch_size=2",
+        "training.logging.tensorboard=false",
+    ),
+    "language": ("size=tiny", "model.vocabulary=300", "training.batch_size=2", "training.logging.tensorboard=false"),
     "voice-cloning": (
         "model.name=higgs/model",
         "model.codec=higgs/codec",
@@ -81,6 +91,7 @@ MAKES = {
     "runs/speech": ["train", "speech", "data.path=my_voice"],
     "runs/speech-autoregressive": ["train", "speech-autoregressive", "data.path=LJSpeech-1.1"],
     "runs/recognition": ["train", "recognition", "data.path=manifest.json"],
+    "runs/diarization": ["train", "diarization", "data.path=meetings"],
     "results": ["train", "recognition", "data.path=manifest.json", "--output", "results"],
     "runs/config": ["train", "config.yaml"],
     "outputs/mine": ["train", "voice-cloning", "data.path=data.json", "--output", "outputs/mine"],
@@ -93,23 +104,21 @@ MAKES = {
 class Ours(NamedTuple):
     """A right-hand side."""
 
-    section: str
+    page: str
     code: str
 
 
 def right_hand_sides() -> list[Ours]:
-    """All of the page, each once a section, in order."""
+    """Those of all pages, each once a page, in order."""
     found: dict[Ours, None] = {}
-    section = ""
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            section = line[3:]
-        elif line.startswith("| ") and not line.startswith(("| ---", "| to do ")):
-            cells = line.strip("| ").split(" | ")
-            assert len(cells) == 3, line
-            codes = re.findall(r"`([^`]+)`", cells[2])
-            assert "<br>".join(f"`{code}`" for code in codes) == cells[2], line
-            found |= {Ours(section, code): None for code in codes}
+    for page in PAGES:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("| ") and not line.startswith(("| ---", "| to do ")):
+                cells = line.strip("| ").split(" | ")
+                assert len(cells) == 3, line
+                codes = re.findall(r"`([^`]+)`", cells[2])
+                assert "<br>".join(f"`{code}`" for code in codes) == cells[2], line
+                found |= {Ours(page.stem, code): None for code in codes}
     return list(found)
 
 
@@ -156,6 +165,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place in ("configs/training_example.yml", "config.yaml"):
         (folder / place).parent.mkdir(exist_ok=True)
         (folder / place).write_text(RECIPE, encoding="utf-8")
+    meetings(folder / "meetings")
     small_model_folder(folder / "higgs/model")
     small_codec_folder(folder / "higgs/codec")
     write_corpus(folder).rename(folder / "data.json")
@@ -353,6 +363,14 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     f"{_NEMO} training.epochs=50 training.optimizer.lr=1e-3": trained("runs/recognition"),
     f"{_NEMO} --dry-run": estimates("runs/recognition"),
     f"{_NEMO} --output results --resume auto": trained("results", steps=3),
+    "train recognition data.path=my_voice": trained("runs/recognition"),
+    "train recognition data.path=my_voice training.epochs=50 training.optimizer.lr=1e-3": trained("runs/recognition"),
+    "evaluate runs/recognition --data my_voice -o scores": holds("scores/evaluation.json", task="recognition"),
+    "train diarization data.path=meetings training.epochs=10": trained("runs/diarization"),
+    "diarize runs/diarization recording.wav -o recording.rttm": writes(),
+    "diarize runs/diarization recording.wav --speakers 2 -o recording.rttm": writes(),
+    "score meetings/all.rttm meetings/all.rttm --collar 0.25": prints("0.0"),
+    "train language data.path=my_pairs.jsonl": trained("runs/language"),
     "transcribe runs/recognition recording.wav --json": says_json(recording="recording.wav"),
     _VOICE: trained("runs/speech"),
     f"{_VOICE} training.init_from=runs/speech --output runs/second": trained("runs/second"),
@@ -380,7 +398,10 @@ SESSIONS = [code for code in RUNS if code.startswith(("phonate session", "./scri
 
 def test_the_objects_that_are_named_exist() -> None:
     """Dotted names, such as phonate.training.trainer.Trainer."""
-    found = re.findall(r"`(phonate(?:\.\w+)*)\.([A-Z]\w*(?:\.\w+)?|train)`", PAGE.read_text(encoding="utf-8"))
+    found = re.findall(
+        r"`(phonate(?:\.\w+)*)\.([A-Z]\w*(?:\.\w+)?|train)`",
+        "".join(page.read_text(encoding="utf-8") for page in PAGES),
+    )
     assert len(found) >= 9
     for module, name in found:
         value: Any = importlib.import_module(module)
@@ -396,7 +417,7 @@ def test_every_command_has_a_check() -> None:
     assert len(SESSIONS) >= 20
 
 
-NEEDS = {"--quantize": "bitsandbytes", "evaluate": "resemblyzer"}
+NEEDS = {"--quantize": "bitsandbytes", "evaluate": "resemblyzer", "diarize ": "resemblyzer"}
 """Part of a command -> the package without which it is left out."""
 
 
@@ -503,8 +524,10 @@ LEFT_BEHIND = {
 
 
 def _recipe(ours: Ours) -> str:
-    if ours.section.startswith("Voice cloning"):
+    if ours.page == "higgs-audio-scripts":
         return "voice-cloning"
+    if "label_type" in ours.code:
+        return "diarization"
     if re.match(r"model\.(model_type|encoder)|training\.(eval_knobs|feature_redraw|callbacks=.*pruning)", ours.code):
         return "sequence"
     if ours.code.startswith("training.loss.main=cross_entropy"):
@@ -529,6 +552,7 @@ def test_options_are_trained_with(
     recipe, options = _recipe(ours), shlex.split(ours.code)
     words = ["train", recipe, *options, "--output", "runs/it"]
     given = {"conversion": "my_recordings", "sequence": "my_pairs.jsonl", "voice-cloning": "data.json"}
+    given |= {"diarization": "meetings"}
     words += [f"data.path={given.get(recipe, 'LJSpeech-1.1')}"]
     folder = lay_out(words)
     steps = 22 if "profile_batches" in ours.code else 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib
 import itertools
 import re
 import shlex
@@ -79,9 +81,12 @@ def test_python_snippets_run(code: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_python_snippets_parse() -> None:
+def test_python_snippets_parse_and_import_what_exists() -> None:
     for page, code in blocks("python"):
-        compile(code, page, "exec")
+        for node in ast.walk(ast.parse(code, page)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "phonate":
+                module = importlib.import_module(str(node.module))
+                assert [one.name for one in node.names if not hasattr(module, one.name)] == [], page
 
 
 @pytest.mark.parametrize("code", [code for _, code in blocks("yaml", "recipe")])

@@ -20,7 +20,7 @@ from phonate.workflows.session.config import read_config
 from sessions import CONFIG, make_recordings, make_texts, words_of
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("do/sessions.md", "do/sessions-quick.md")
+PAGES = ("do/sessions.md",)
 BLOCK = re.compile(r"(?:<!-- (\w+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [found for page in PAGES for found in BLOCK.findall((ROOT / "docs" / page).read_text("utf-8"))]
 TABLED = re.findall(

@@ -168,15 +168,15 @@ def test_recordings_of_several_speakers_are_no_reason_to_wait_for_transcripts(tm
 
 def test_an_interruption_loses_only_the_recording_at_work(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = settings(voice)
-    original, calls = transcripts.transcribed, []
+    original, calls = transcripts._Transcribing._hear, []
 
-    def interrupted(transcriber: Any, waveform: Any, rate: int) -> Any:
+    def interrupted(self: Any, waveform: Any, rate: int) -> Any:
         calls.append(rate)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(transcriber, waveform, rate)
+        return original(self, waveform, rate)
 
-    monkeypatch.setattr(transcripts, "transcribed", interrupted)
+    monkeypatch.setattr(transcripts._Transcribing, "_hear", interrupted)
     with pytest.raises(KeyboardInterrupt):
         transcribe(data)
     transcribe(data)

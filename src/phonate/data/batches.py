@@ -76,7 +76,7 @@ def evaluation_batches(
         yield places, items, dataset.collate(items)
 
 
-class DigestedDataset(Protocol):
+class Digested(Protocol):
     """A data set that tells what its samples are made from, so that a resumed run can tell whether that is the same."""
 
     @property
@@ -87,7 +87,7 @@ class DigestedDataset(Protocol):
 
 
 def digests_of(dataset: Dataset) -> Mapping[str, int]:
-    """A digest of whatever the samples of `dataset` are made from; of another than a `DigestedDataset`, of lengths."""
+    """A digest of whatever the samples of `dataset` are made from; of one that is not `Digested`, of the lengths."""
     known: Mapping[str, int] | None = getattr(dataset, "digests", None)
     if known is not None:
         return known

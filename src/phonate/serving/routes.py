@@ -7,7 +7,7 @@ import binascii
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -26,7 +26,7 @@ from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import CONSENT, VoiceStore, new_voice
 from phonate.text.captions import TimedWord
-from phonate.text.ssml import Part, is_ssml, parse
+from phonate.text.ssml import is_ssml, parse
 from phonate.training.speech_service import Reference, SpeechRequest, SpeechService
 from phonate.workflows.pages.plots import render
 
@@ -41,14 +41,13 @@ MARKUP = 10
 
 
 @dataclass(frozen=True)
-class SpokenText:
+class Said:
     """What is to be spoken."""
 
     text: str
     characters: int
     """That are spoken: without markup."""
-    script: Sequence[Part] | None = None
-    """What it says as SSML."""
+    ssml: bool
 
 
 @dataclass
@@ -80,7 +79,7 @@ class ServerState:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
 
-    def spoken_text(self, text: str, param: str, kind: Literal["text", "ssml"] | None = None) -> SpokenText:
+    def said(self, text: str, param: str, kind: Literal["text", "ssml"] | None = None) -> Said:
         """A text or an SSML document that may be spoken. Raises ApiError.
 
         `kind`: what it is; None: SSML where it begins with <speak.
@@ -90,7 +89,7 @@ class ServerState:
         except InputError as error:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         if not ssml:
-            return SpokenText(self.text(text, param), len(text))
+            return Said(self.text(text, param), len(text), ssml=False)
         if not self.service.follows_ssml:
             raise ApiError(400, f"{param}: this model can't read SSML; send plain text", param=param)
         most = self.settings.max_text
@@ -98,7 +97,7 @@ class ServerState:
             raise _too_long(f"{param}: {len(text)} characters with markup; at most {MARKUP * most} are allowed", param)
         self._characters(text, param)
         try:
-            parts = parse(text, self.service.language)
+            parts = parse(text)
         except InputError as error:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         spoken, silence = sum(len(part.text) for part in parts), sum(part.seconds or 0.0 for part in parts)
@@ -108,7 +107,7 @@ class ServerState:
             raise _too_long(
                 f"{param}: {silence:g} s of silence; at most {self.settings.max_silence:g} s are allowed", param
             )
-        return SpokenText(text, spoken, parts)
+        return Said(text, spoken, ssml=True)
 
     async def reference(
         self, recording: bytes, text: str | None, name: str = "reference_audio", text_name: str = "reference_text"
@@ -232,7 +231,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
     state = state_of(request)
     if body.model != state.settings.model_name:
         raise _no_model(body.model)
-    spoken = state.spoken_text(body.input, "input", body.input_type)
+    spoken = state.said(body.input, "input", body.input_type)
     if body.timestamp_granularities:
         _require_times(state, body)
     wanted = await _wanted(state, body, spoken)
@@ -254,7 +253,7 @@ def _require_times(state: ServerState, body: SpeechBody) -> None:
         raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
 
 
-async def _wanted(state: ServerState, body: SpeechBody, spoken: SpokenText) -> SpeechRequest:
+async def _wanted(state: ServerState, body: SpeechBody, spoken: Said) -> SpeechRequest:
     voice, reference = await _voice(state, body)
     return SpeechRequest(
         spoken.text,
@@ -265,7 +264,7 @@ async def _wanted(state: ServerState, body: SpeechBody, spoken: SpokenText) -> S
         top_k=body.top_k,
         top_p=body.top_p,
         seed=body.seed,
-        script=spoken.script,
+        ssml=spoken.ssml,
     )
 
 
@@ -367,8 +366,8 @@ async def generate_speech(
         reference = await state.reference(await reference_audio.read(), said)
     elif state.service.needs_reference:
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
-    spoken = state.spoken_text(text, "target_text")
-    wanted = SpeechRequest(spoken.text, reference=reference, script=spoken.script)
+    spoken = state.said(text, "target_text")
+    wanted = SpeechRequest(spoken.text, reference=reference, ssml=spoken.ssml)
     speech = await state.speaker.speak(request, wanted, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])

@@ -20,7 +20,7 @@ from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from phonate.data.corpora.rows import Problem
-    from phonate.data.corpora.validation import CheckedRow
+    from phonate.data.corpora.validation import Checked
 
 
 class SpeechData(SpokenData):
@@ -50,7 +50,7 @@ class SpeechData(SpokenData):
         """Clips of one named speaker who is in training, with a text."""
         return replace(super().requirements, trained_speaker=True)
 
-    def refusals(self, recordings: Sequence[CheckedRow]) -> list[Problem]:
+    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
         """Texts that can't be spoken, or are longer than their recordings."""
         from phonate.tasks.speech.data import refusals  # imports torch
 

@@ -36,14 +36,12 @@ class ConsoleSink(Sink):
     """A progress bar with the remaining time, and a line for each report of metrics.
 
     Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so to the
-    log files. "quiet" shows nothing. "normal" shows the main metrics (on a terminal, as many as fit its width; a term
-    that is the whole loss is not shown again), and the means of an epoch only if no other training metrics were shown
-    in it, or in the last `interval` steps. "debug" shows everything.
+    log files. "quiet" shows nothing. "normal" shows the main metrics (on a terminal, as many as fit its width), and the
+    means of an epoch only if no other training metrics were shown in it. "debug" shows everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
         verbosity: quiet, normal or debug.
-        interval: Steps between reports of training metrics.
         console: Where to write. None: standard error.
     """
 
@@ -52,7 +50,6 @@ class ConsoleSink(Sink):
         total_steps: int,
         verbosity: Literal["quiet", "normal", "debug"] = "normal",
         console: Console | None = None,
-        interval: int = 1,
     ) -> None:
         from rich.console import Console
 
@@ -65,11 +62,8 @@ class ConsoleSink(Sink):
         """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
         self._step = 0
-        self._interval = interval
         self._trained = False
         """Whether training metrics were shown since the end of the last epoch."""
-        self._shown_at: int | None = None
-        """The step at which training metrics or those of an epoch were shown last."""
 
     def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -101,14 +95,10 @@ class ConsoleSink(Sink):
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
-        recent = self._shown_at is not None and step - self._shown_at < self._interval
-        repeats = split == "epoch" and (self._trained or recent)
+        repeats = split == "epoch" and self._trained
         self._trained = split == "train" or (self._trained and split != "epoch")
-        if split in ("train", "epoch") and not repeats:
-            self._shown_at = step
         if self.verbosity != "debug":
-            loss = values.get("loss")
-            values = {name: one for name, one in values.items() if _is_main(name) and (one != loss or name == "loss")}
+            values = {name: value for name, value in values.items() if _is_main(name)}
         if not values:
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")

@@ -20,14 +20,14 @@ from phonate.audio.decoding import resample
 from phonate.cli import main
 from phonate.evaluation.words import plain
 from phonate.tasks.cloning import evaluation
-from phonate.tasks.cloning.evaluation import script_of
+from phonate.tasks.cloning.evaluation import writing_system
 from phonate.workflows.train import train
 
 
 def test_scripts() -> None:
-    assert script_of("هذا انت بيتي, ok") == "ARABIC"
-    assert script_of("Grüße, 12") == "LATIN"
-    assert script_of("12 !") == ""
+    assert writing_system("هذا انت بيتي, ok") == "ARABIC"
+    assert writing_system("Grüße, 12") == "LATIN"
+    assert writing_system("12 !") == ""
 
 
 def pairs(corpus: Path, speakers: int, each: int) -> list[dict[str, Any]]:

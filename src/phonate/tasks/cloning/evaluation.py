@@ -151,7 +151,7 @@ def _pairs(cloner: VoiceCloner, samples: Sequence[CloningSample]) -> list[_Pair]
     ]
     rate = cloner.sample_rate
     return [
-        _Pair(one, script_of(one.target_text), _recording(one.reference, rate), _recording(one.target, rate))
+        _Pair(one, writing_system(one.target_text), _recording(one.reference, rate), _recording(one.target, rate))
         for one in track("reading", ordered[:MOST_PAIRS])
     ]
 
@@ -161,7 +161,7 @@ def _recording(audio: Audio, rate: int) -> FloatArray:
     return waveform if own == rate else resample(waveform, own, rate)
 
 
-def script_of(text: str) -> str:
+def writing_system(text: str) -> str:
     """The script of most letters: ARABIC, LATIN, CJK, ... as Unicode names it; "" without letters."""
     names = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
     return names.most_common(1)[0][0] if names else ""

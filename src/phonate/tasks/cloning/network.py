@@ -90,26 +90,16 @@ def resolved_targets(model: nn.Module, settings: CloningLoRA, whisper: bool) -> 
     """The layers that get an adapter, by the ends of their names in `model`. Arguments, errors: as `with_adapters`."""
     names = settings.targets if settings.mode == "custom" else TARGETS[settings.mode]
     assert names is not None
-    targets = _in_transformers_names(names, whisper)
+    if _PROJECTOR in names and not whisper:
+        raise InputError(
+            f"model.lora.targets: {_PROJECTOR} is the projector of Whisper's features, which is off; set "
+            "model.whisper.enabled to true, or leave it out"
+        )
+    targets = list(dict.fromkeys(OTHER_NAMES.get(name, name) for name in names if name != _PROJECTOR))
     check_targets(model, targets)
     if not targets:
         raise InputError(f"model.lora.targets: {_PROJECTOR} is trained whole and needs no adapter; name other layers")
     return targets
-
-
-def _in_transformers_names(names: Sequence[str], whisper: bool) -> list[str]:
-    """`names` without the Whisper projector, which is new and so trained whole. Raises InputError if there is none."""
-    targets = []
-    for name in names:
-        if name == _PROJECTOR:
-            if not whisper:
-                raise InputError(
-                    f"model.lora.targets: {_PROJECTOR} is the projector of Whisper's features, which is off; set "
-                    "model.whisper.enabled to true, or leave it out"
-                )
-        else:
-            targets.append(OTHER_NAMES.get(name, name))
-    return list(dict.fromkeys(targets))
 
 
 def _leave_casts_to_autocast(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

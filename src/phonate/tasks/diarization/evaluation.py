@@ -298,7 +298,7 @@ def _decoded(
     diarizer: Diarizer, one: LabelledRecording, stitching: str | None = None, limits: SpeakerLimits | None = None
 ) -> list[SpeakerTurn]:
     settings = diarizer.decoding if stitching is None else diarizer.decoding.model_copy(update={"stitching": stitching})
-    analysis = diarizer.analyse_blocks(one.read, limits, settings, one.id)
+    analysis = diarizer.analyse(one.read, limits, settings, name=one.id)
     return diarizer.decode(analysis, limits, settings).turns
 
 
@@ -374,9 +374,7 @@ class _Trial:
 def tuned(diarizer: Diarizer, conversations: Sequence[LabelledRecording], start: DecodingSettings) -> DecodingSettings:
     """`start` with the values that have the lowest DER on the conversations; of equal ones the first."""
     trials = [
-        _Trial(
-            diarizer.comparable(one.turns), diarizer.analyse_blocks(one.read, settings=start, name=one.id), one.seconds
-        )
+        _Trial(diarizer.comparable(one.turns), diarizer.analyse(one.read, settings=start, name=one.id), one.seconds)
         for one in track("tuning", conversations)
     ]
     best = start

@@ -24,7 +24,6 @@ from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import (
-    Assignment,
     Exchange,
     Read,
     Segmentation,
@@ -200,24 +199,19 @@ class Diarizer(Inference):
 
     def analyse(
         self,
-        audio: Audio,
+        audio: Audio | Read,
         limits: SpeakerLimits | None = None,
         settings: DecodingSettings | None = None,
         sample_rate: int | None = None,
-    ) -> Analysis:
-        """Run the model; `decode` turns the result into a diarization. Arguments and errors as in `diarize`."""
-        name = str(audio) if isinstance(audio, str | Path) else "the recording"
-        return self.analyse_blocks(self._reader(audio, sample_rate), limits, settings, name)
-
-    def analyse_blocks(
-        self,
-        read: Read,
-        limits: SpeakerLimits | None = None,
-        settings: DecodingSettings | None = None,
         name: str = "the recording",
     ) -> Analysis:
-        """`analyse` for a recording in blocks: each call of `read()` iterates over it from the start, in blocks (N,) at
-        `self.sample_rate`."""
+        """Run the model; `decode` turns the result into a diarization. Arguments and errors as in `diarize`.
+
+        `audio` may also be a function of which each call iterates over a recording called `name` from the start, in
+        blocks (N,) at `self.sample_rate`.
+        """
+        name = str(audio) if isinstance(audio, str | Path) else name
+        read = audio if callable(audio) else self._reader(audio, sample_rate)
         settings = settings or self.decoding
         if limits is not None and (self.label_type in SAME_SPEAKERS or settings.stitching == "overlap"):
             raise InputError(
@@ -281,19 +275,17 @@ class Diarizer(Inference):
     ) -> Diarization:
         """Decode an analysis with `settings` (None: `self.decoding`)."""
         settings = settings or self.decoding
-        assignment_WK, exchanged = self._matched(analysis, limits or SpeakerLimits(), settings)
+        exchanged: Sequence[Exchange] = ()
+        if self.label_type in SAME_SPEAKERS:
+            assignment_WK = same_columns(analysis.windows)
+        elif analysis.voices is None:
+            assignment_WK = by_overlap(analysis.windows)
+        else:
+            assignment_WK, exchanged = by_voice(
+                analysis.windows, analysis.voices, settings, limits or SpeakerLimits(), self.frames_per_second
+            )
         probabilities_UG = joined(analysis.windows, assignment_WK, exchanged)
         return self._named(probabilities_UG, settings, analysis.seconds)
-
-    def _matched(
-        self, analysis: Analysis, limits: SpeakerLimits, settings: DecodingSettings
-    ) -> tuple[Assignment, Sequence[Exchange]]:
-        """The speaker of the recording for each speaker of a window, and where single segments have another one."""
-        if self.label_type in SAME_SPEAKERS:
-            return same_columns(analysis.windows), ()
-        if analysis.voices is None:
-            return by_overlap(analysis.windows), ()
-        return by_voice(analysis.windows, analysis.voices, settings, limits, self.frames_per_second)
 
     def _named(self, probabilities_UG: FloatArray, settings: DecodingSettings, seconds: float) -> Diarization:
         turns = speaker_turns(probabilities_UG, self.frames_per_second, settings)

@@ -8,7 +8,7 @@ Shapes: B batch, T frames, F features, S speakers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -366,38 +366,36 @@ class DiarizationCorpus:
         begin_K = np.asarray(index.segment_start[segments]) * rate - start
         end_K = np.asarray(index.segment_end[segments]) * rate - start
         speaker_K = np.asarray(index.segment_speaker[segments])  # in the order of names
-        activity_TS, speaker_S = arrival_activity(
-            begin_K, end_K, speaker_K, stop - start, frame_centre(self.data.audio)
-        )
-        return activity_TS, self._numbers([self._name(position, int(one)) for one in speaker_S])
+        return self._activity(begin_K, end_K, speaker_K, stop - start, partial(self._name, position))
 
     def simulated_activity(self, conversation: Conversation, bank: ClipBank, frames: int) -> Activity:
         """The `Activity` in the first `frames` frames of a conversation between speakers of `bank`."""
-        segments_K2 = conversation.segments_K2 / self.data.audio.hop_length
-        speaker_K = conversation.speaker_K
-        activity_TS, speaker_S = arrival_activity(
-            segments_K2[:, 0], segments_K2[:, 1], speaker_K, frames, frame_centre(self.data.audio)
-        )
-        return activity_TS, self._numbers([bank.speakers[int(one)] for one in speaker_S])
+        begin_K, end_K = conversation.segments_K2.T / self.data.audio.hop_length
+        return self._activity(begin_K, end_K, conversation.speaker_K, frames, bank.speakers.__getitem__)
 
-    def _numbers(self, names: list[str]) -> NDArray[np.int64]:
-        return np.array([self._number.get(name, UNKNOWN_SPEAKER) for name in names], dtype=np.int64)
+    def _activity(
+        self,
+        begin_K: NDArray[Any],
+        end_K: NDArray[Any],
+        speaker_K: NDArray[Any],
+        frames: int,
+        name: Callable[[int], str],
+    ) -> Activity:
+        """Of segments from `begin_K` to `end_K`, in frames. `name`: that of a speaker by its number in `speaker_K`."""
+        activity_TS, speaker_S = arrival_activity(begin_K, end_K, speaker_K, frames, frame_centre(self.data.audio))
+        numbers = [self._number.get(name(int(one)), UNKNOWN_SPEAKER) for one in speaker_S]
+        return activity_TS, np.array(numbers, dtype=np.int64)
 
+    def samples(self, frames: int) -> int:
+        """Samples of a waveform with `frames` feature frames."""
+        audio = self.data.audio
+        return (frames - 1) * audio.hop_length + audio.window_length if audio.snip_edges else frames * audio.hop_length
 
-# ----------------------------------------------------------- Features of waveforms that are not cached
-
-
-def samples_of(corpus: DiarizationCorpus, frames: int) -> int:
-    """Number of samples of a waveform with `frames` feature frames."""
-    audio = corpus.data.audio
-    return (frames - 1) * audio.hop_length + audio.window_length if audio.snip_edges else frames * audio.hop_length
-
-
-def features_of(corpus: DiarizationCorpus, waveform_N: FloatArray) -> FloatArray:
-    """The features (T, F) of a waveform (N,), with the level normalised as in the corpus."""
-    if corpus.features.normalises_level:
-        waveform_N = normalised_peak(waveform_N)
-    return np.asarray(corpus.features.compute(waveform_N), dtype=np.float32)
+    def compute(self, waveform_N: FloatArray) -> FloatArray:
+        """The features (T, F) of a waveform that is not cached, its level normalised as that of the recordings."""
+        if self.features.normalises_level:
+            waveform_N = normalised_peak(waveform_N)
+        return np.asarray(self.features.compute(waveform_N), dtype=np.float32)
 
 
 # -------------------------------- Samples cut from recordings. Shapes: N samples, T frames, S speakers
@@ -486,7 +484,7 @@ class RecordedChunks:
                 other_N = self._sound(added, rng)[: len(mixture_N)]
                 mixture_N[: len(other_N)] += other_N
                 activity_TS, numbers_S = mixed_activity(activity_TS, numbers_S, *added.activity)
-            features = features_of(self._corpus, mixture_N)[: chunk.frames]
+            features = self._corpus.compute(mixture_N)[: chunk.frames]
         seconds = chunk.start / self._corpus.data.audio.frames_per_second
         name = self._prepared.index.id[chunk.position]
         return DiarizationItem(np.asarray(features, dtype=np.float32), activity_TS, numbers_S, name, seconds)
@@ -526,7 +524,7 @@ class RecordedChunks:
     def _sound(self, chunk: _Chunk, rng: np.random.Generator) -> FloatArray:
         """The waveform (N,) of a chunk, with augmented acoustics if configured."""
         hop = self._corpus.data.audio.hop_length
-        start, samples = chunk.start * hop, samples_of(self._corpus, chunk.frames)
+        start, samples = chunk.start * hop, self._corpus.samples(chunk.frames)
         waveform_N = self._prepared.cache.waveform(chunk.position, start, start + samples)
         if self._acoustics is None:
             return waveform_N
@@ -545,7 +543,7 @@ class SimulatedConversations:
         self._simulator = simulator
         self.count = count
         self._training = training
-        self._samples = samples_of(corpus, corpus.data.chunk_frames)
+        self._samples = corpus.samples(corpus.data.chunk_frames)
 
     @property
     def ids(self) -> Sequence[str]:
@@ -566,7 +564,7 @@ class SimulatedConversations:
         """Conversation number `number`."""
         rng = rng if self._training else generator("validation conversation", number)
         conversation = self._simulator.conversation(self._samples, rng)
-        features = features_of(self._corpus, conversation.waveform_N)
+        features = self._corpus.compute(conversation.waveform_N)
         activity = self._corpus.simulated_activity(conversation, self._simulator.bank, len(features))
         return DiarizationItem(features, *activity)
 
@@ -729,7 +727,9 @@ def _pooled(
 def collated(items: Sequence[DiarizationItem]) -> Batch:
     """The batch that `DiarizationCollator` describes."""
     most = max(item.activity_TS.shape[1] for item in items)
-    activity = [_widened(item.activity_TS.astype(np.float32), most) for item in items]
+    activity = [
+        np.pad(item.activity_TS.astype(np.float32), ((0, 0), (0, most - item.activity_TS.shape[1]))) for item in items
+    ]
     speakers = [
         np.pad(item.speakers_S, (0, most - len(item.speakers_S)), constant_values=UNKNOWN_SPEAKER) for item in items
     ]
@@ -740,10 +740,6 @@ def collated(items: Sequence[DiarizationItem]) -> Batch:
         "speaker_count": torch.tensor([item.activity_TS.shape[1] for item in items]),
         "speakers": torch.from_numpy(np.stack(speakers)),
     }
-
-
-def _widened(values_TS: NDArray[Any], width: int) -> NDArray[Any]:
-    return np.pad(values_TS, ((0, 0), (0, width - values_TS.shape[1])))
 
 
 def _counts(samples: int | None, share: float, recorded: int | None = None) -> tuple[int | None, int]:

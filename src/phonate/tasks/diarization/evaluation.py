@@ -39,7 +39,7 @@ from phonate.data.prepared import Prepared
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
-from phonate.tasks.diarization.data import DiarizationCorpus, samples_of
+from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
 from phonate.tasks.diarization.segmentation import LocalSpeakers, SpeakerLimits, cluster
 from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, DiarizationRecipe, has_corpus
@@ -182,7 +182,7 @@ def _recorded(prepared: Prepared, position: int, rate: int) -> LabelledRecording
 
 def _simulated(corpus: DiarizationCorpus, simulator: ConversationSimulator) -> Iterator[LabelledRecording]:
     """The validation conversations, at most 100."""
-    rate, samples = corpus.data.audio.sample_rate, samples_of(corpus, corpus.data.chunk_frames)
+    rate, samples = corpus.data.audio.sample_rate, corpus.samples(corpus.data.chunk_frames)
     for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
         conversation = simulator.conversation(samples, generator("validation conversation", number))
         read: Callable[[], Iterable[FloatArray]] = partial(list, [conversation.waveform_N])

@@ -50,8 +50,9 @@ def codes_given_codes(task: CloningTask, network: CloningNetwork) -> tuple[float
     sums = np.zeros(3)
     for start in track("codes", range(0, len(dataset.rows), ROWS)):
         rows = range(start, min(start + ROWS, len(dataset.rows)))
-        terms = task.loss(network, dataset.collate([dataset.get(row, generator) for row in rows]), "train")
-        sums += (float(terms["audio"][0]), float(terms[ACCURACY][0]), terms["audio"][1])
+        batch = dataset.collate([dataset.get(row, generator) for row in rows])
+        terms = task.loss(network, batch, "train")
+        sums += (float(terms["audio"][0]), float(terms[ACCURACY][0]), dataset.unit_counts(batch)["codes"])
     return sums[0] / sums[2], sums[1] / sums[2]
 
 

@@ -32,6 +32,7 @@ from phonate.tasks.cloning.task import CloningTask
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.speech_service import Reference
 from phonate.training.step import seed_torch
+from phonate.training.task import CountedTerms, counted
 from phonate.training.tracking.stream import tag
 from phonate.workflows.train import train
 
@@ -144,9 +145,13 @@ def batch_of(task: CloningTask, count: int = 1) -> Any:
     return dataset.collate([dataset.get(index, np.random.default_rng(0)) for index in range(count)])
 
 
+def terms_of(task: CloningTask, network: torch.nn.Module, batch: Any) -> CountedTerms:
+    return counted(task.loss(network, batch, "main"), task.dataset("train").unit_counts(batch))
+
+
 def loss_of(task: CloningTask, network: torch.nn.Module, batch: Any) -> torch.Tensor:
     weighted = task.loss_weights(0)
-    terms = task.loss(network, batch, "main")
+    terms = terms_of(task, network, batch)
     total: torch.Tensor = sum(weighted[name] * total / count for name, (total, count) in terms.items())  # type: ignore[assignment]
     return total
 
@@ -156,15 +161,14 @@ def test_counts_are_known_before_the_model_runs(folder: Path) -> None:
     task = task_of(folder, **changes)
     network = task.model(CPU).train()
     batch = batch_of(task, 2)
-    terms = task.loss(network, batch, "main")
-    counted = task.counts(batch, "main")
-    assert counted is not None
-    assert {name: float(count) for name, (_, count) in terms.items()} == counted
-    assert counted["audio"] == float((batch["audio_labels"] != IGNORED).sum())
-    assert counted["text"] == len(batch["text_labels"]) > 3 * counted["l2"]
-    assert task.samples(batch, 2) == counted["l2"] == counted["contrastive"] / 2
+    terms = terms_of(task, network, batch)
+    counts = {name: count for name, (_, count) in terms.items()}
+    assert counts["audio"] == counts["accuracy"] == int((batch["audio_labels"] != IGNORED).sum())
+    assert counts["codebook/1"] == int((batch["audio_labels"][:, 1] != IGNORED).sum())
+    assert counts["text"] == len(batch["text_labels"]) > 3 * counts["l2"]
+    assert task.samples(batch, 2) == counts["l2"] == counts["contrastive"] / 2
     norm = sum(float(p.detach().square().sum()) for p in network.parameters() if p.requires_grad)
-    assert float(terms["l2"][0].detach()) / counted["l2"] == pytest.approx(norm, rel=1e-5)
+    assert float(terms["l2"][0].detach()) / counts["l2"] == pytest.approx(norm, rel=1e-5)
     assert set(terms) <= {*task.loss_weights(0)}
     assert {one.name for one in task.metrics} == set(terms)
 
@@ -260,7 +264,7 @@ def test_the_likeness_of_the_voice_moves_the_adapters(folder: Path) -> None:
     task = task_of(folder, **{"training.loss.weights.similarity": 1.0})
     seed_torch(CPU, 0)
     network = task.model(CPU).train()
-    total, count = task.loss(network, batch_of(task), "main")["similarity"]
+    total, count = terms_of(task, network, batch_of(task))["similarity"]
     assert 0.0 < float(total.detach()) / float(count) < 2.0
     total.backward()
     norms = [float(p.grad.norm()) for p in network.parameters() if p.grad is not None]

@@ -84,16 +84,21 @@ def test_crops_of_one_clip_are_samples_of_their_own(corpus: Path) -> None:
     assert max(task(corpus, **{"data.crop_frames": 50}).dataset("train").lengths) == 50
 
 
-def test_counts_are_those_of_the_loss_and_padding_counts_for_nothing(corpus: Path) -> None:
-    conversion = task(corpus)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_counts_are_those_of_the_loss_and_padding_counts_for_nothing(corpus: Path, reduction: str) -> None:
+    conversion = task(corpus, **{"training.loss.reduction": reduction})
     torch.manual_seed(0)
     model = conversion.model(torch.device("cpu")).eval()
     samples = conversion.dataset("train")
     items = [samples.get(index, np.random.default_rng(index)) for index in range(6)]
     batch = dict(samples.collate(items))
     assert len(set(batch["lengths"].tolist())) > 1
-    total, count = conversion.loss(model, batch, "main")["l1"]
-    assert conversion.counts(batch, "main") == {"l1": float(count)}
+    total, unit = conversion.loss(model, batch, "main")["l1"]
+    assert not conversion.own_counts
+    units = samples.unit_counts(batch)
+    assert units["elements"] == sum(item.mel_TM.size for item in items)
+    conversion.criterion.units = ()
+    assert conversion.loss(model, batch, "main")["l1"][1] == units[unit]
     each = [conversion.loss(model, samples.collate([item]), "main")["l1"][0].item() for item in items]
     assert total.item() == pytest.approx(sum(each), rel=1e-3)
     for name in ("features", "target"):

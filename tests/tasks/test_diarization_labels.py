@@ -26,7 +26,7 @@ from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 from phonate.training.losses import LossRegistry
 from phonate.training.registries import LOSSES
 from phonate.training.settings import LossSettings
-from phonate.training.task import Terms
+from phonate.training.task import CountedTerms, counted
 
 LABEL_TYPES = get_args(LabelTypeName)
 ANY_ORDER = ["multilabel", "powerset", "attractors"]
@@ -57,9 +57,10 @@ class Trained:
         out: Output = self.model(batch["features"], batch["lengths"])
         return out
 
-    def terms(self, batch: dict[str, Tensor]) -> Terms:
+    def terms(self, batch: dict[str, Tensor]) -> CountedTerms:
         reference = reference_of(batch, self.model.stride)
-        return self.criterion(self.labels, self.output(batch), reference, self.model)
+        terms = self.criterion(self.labels, self.output(batch), reference, self.model)
+        return counted(terms, self.labels.unit_counts(reference))
 
 
 def batch_of(lengths: tuple[int, ...] = (120, 77, 5), custom_classes: bool = True, seed: int = 0) -> dict[str, Tensor]:
@@ -82,7 +83,7 @@ def batch_of(lengths: tuple[int, ...] = (120, 77, 5), custom_classes: bool = Tru
     }
 
 
-def weighed(criterion: DiarizationLoss, terms: Terms) -> Tensor:
+def weighed(criterion: DiarizationLoss, terms: CountedTerms) -> Tensor:
     """The loss that the trainer minimises."""
     parts = [criterion.weights[name] * total / max(float(count), 1.0) for name, (total, count) in terms.items()]
     return torch.stack(parts).sum()
@@ -180,7 +181,7 @@ def test_a_registered_loss_gets_logits_and_aligned_activity() -> None:
     other = trained.terms({**batch, "activity": batch["activity"][..., [1, 2, 0]]})["hinge"]
     assert torch.isclose(first[0], other[0])
     assert first[1] == 3
-    assert trained.criterion.counts(trained.labels, reference_of(batch, 10)) is None
+    assert trained.criterion.own_counts
 
 
 def test_smoothed_labels_of_speakers_are_learnt() -> None:
@@ -280,9 +281,10 @@ def test_a_model_that_is_right_in_another_order_is_right(label_type: str) -> Non
     if isinstance(trained.labels, PowersetLabels):
         scores = F.one_hot(trained.labels.powerset.classes(moved), 7).float()
     output = output_of(scores * 30, reference.mask_BU)
-    right, counted = trained.labels.correct(output, trained.labels.targets(output, reference))
-    assert right == counted == 21
-    assert weighed(trained.criterion, trained.criterion(trained.labels, output, reference, trained.model)) < 1e-6
+    right, frames = trained.labels.correct(output, trained.labels.targets(output, reference))
+    assert right == frames == 21
+    terms = trained.criterion(trained.labels, output, reference, trained.model)
+    assert weighed(trained.criterion, counted(terms, trained.labels.unit_counts(reference))) < 1e-6
 
 
 def test_attractors_learn_how_many_speakers_there_are() -> None:
@@ -337,19 +339,17 @@ def test_counts_are_known_before_the_model_has_run(label_type: str, reduction: s
     """So that several ranks and micro-batches cost no pass of the model beforehand."""
     trained = Trained(label_type, LossSettings(reduction=reduction))  # type: ignore[arg-type]
     batch = batch_of()
-    counts = trained.criterion.counts(trained.labels, reference_of(batch, 10))
-    terms = trained.terms(batch)
-    assert counts is not None
-    assert {name: float(count) for name, count in counts.items()} == {
-        name: float(count) for name, (_, count) in terms.items()
-    }
+    assert not trained.criterion.own_counts
+    by_units = {name: float(count) for name, (_, count) in trained.terms(batch).items()}
+    trained.criterion.composite.units = ()
+    trained.criterion.own_counts = True
+    assert {name: float(count) for name, (_, count) in trained.terms(batch).items()} == by_units
 
 
 def test_counts_that_need_the_model_are_left_to_it() -> None:
     """Those of norm_reg and contrastive."""
     for name in ("norm_reg", "contrastive"):
-        trained = Trained("multilabel", LossSettings(auxiliary={name: 0.1}))
-        assert trained.criterion.counts(trained.labels, reference_of(batch_of(), 10)) is None
+        assert Trained("multilabel", LossSettings(auxiliary={name: 0.1})).criterion.own_counts
 
 
 def test_contrastive_compares_halves_of_what_somebody_says_alone() -> None:

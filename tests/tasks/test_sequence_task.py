@@ -30,6 +30,7 @@ from phonate.data.loading import padded_to
 from phonate.nn.losses import IGNORED
 from phonate.tasks.sequence import inference
 from phonate.tasks.sequence.inference import SequenceGenerator, beam_search
+from phonate.training.task import counted
 from phonate.workflows.train import train
 
 SLOWLY = {"training.max_steps": 400, "training.validation.interval": 400, "training.checkpoint.interval": 400}
@@ -141,7 +142,7 @@ def test_the_loss_is_smoothed_cross_entropy_over_learnt_tokens(folder: Path) -> 
     model = task.model(torch.device("cpu")).eval()
     dataset = task.dataset("train")
     batch = dataset.collate(dataset.items[:5])
-    terms = task.loss(model, batch, "main")
+    terms = counted(task.loss(model, batch, "main"), dataset.unit_counts(batch))
     logits, _ = model(batch)
     wanted = batch["labels"].flatten()
     smoothed = F.cross_entropy(logits.flatten(0, 1), wanted, ignore_index=IGNORED, label_smoothing=0.1)
@@ -172,9 +173,9 @@ def test_batches_padded_to_few_shapes_have_the_same_loss(folder: Path, model_typ
     padded = padded_to(batch, 64)
     assert padded["source" if model_type == "encoder" else "labels"].shape[1] == 64
     ours, theirs = task.loss(model, batch, "main"), task.loss(model, padded, "main")
-    for name, (total, count) in ours.items():
+    for name, (total, _) in ours.items():
         assert theirs[name][0].item() == pytest.approx(total.item(), rel=1e-4)
-        assert float(theirs[name][1]) == float(count)
+    assert dataset.unit_counts(padded) == dataset.unit_counts(batch)
 
 
 def test_counts_are_known_from_the_batch(folder: Path) -> None:
@@ -182,9 +183,12 @@ def test_counts_are_known_from_the_batch(folder: Path) -> None:
     model = task.model(torch.device("cpu")).eval()
     dataset = task.dataset("train")
     batch = dataset.collate(dataset.items[:5])
-    terms = task.loss(model, batch, "main")
-    assert {name: float(count) for name, (_, count) in terms.items()} == task.counts(batch, "main")
-    assert task_of(folder / "pairs.tsv", **{"training.loss.auxiliary": {"norm_reg": 0.1}}).counts(batch, "main") is None
+    assert not task.own_counts
+    units = dataset.unit_counts(batch)
+    assert {units[unit] for _, unit in task.loss(model, batch, "main").values()} == {int((batch["labels"] >= 0).sum())}
+    task.criterion.units = ()
+    assert task.loss(model, batch, "main")["cross_entropy"][1] == units["targets"]
+    assert task_of(folder / "pairs.tsv", **{"training.loss.auxiliary": {"norm_reg": 0.1}}).own_counts
 
 
 @pytest.mark.parametrize(
@@ -280,7 +284,7 @@ def test_long_sequences_are_scored_in_windows(tmp_path: Path) -> None:
     assert len(cut.items) > len(rows_of)
     tokens = sum(len(windowed.corpus.tokenizer.encode(phonate_plain(row.response.text)).ids) - 1 for row in rows_of)
     batch = cut.collate(cut.items)
-    assert batch["labelled"] == tokens
+    assert cut.unit_counts(batch)["targets"] == tokens
     model = plain.model(torch.device("cpu")).eval()
     short = [item for item in cut.items if item.row is not None and item.id in set(kept.ids)]
     losses = [
@@ -315,7 +319,7 @@ def test_long_single_sequences_are_cut_and_every_token_is_learnt(tmp_path: Path)
     task = task_of(path, **{"data.validation": 0.0}, **kind("decoder"))
     dataset = task.dataset("train")
     total = sum(len(task.corpus.tokenizer.encode(row).ids) - 1 for row in task.corpus.dialogues[0])
-    assert dataset.collate(dataset.items)["labelled"] == total
+    assert dataset.unit_counts(dataset.collate(dataset.items))["targets"] == total
     assert dataset.lengths.max() <= 64
 
 

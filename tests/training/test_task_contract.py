@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
-from small_tasks import RegressionTask
-from test_trainer import lines, train
+from small_tasks import RegressionTask, Sequences
+from test_trainer import lines, same, train, weights
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, TrainingError
+from phonate.data.batches import COLLATORS, Collator
 from phonate.training.task import Coupling, losses
 
 
@@ -139,25 +142,94 @@ def test_coupling_within_micro_batches_allows_ranks_and_coupling_of_the_batch_do
         check_settings(whole, trainer.settings, two)
 
 
-def test_one_micro_batch_on_one_rank_is_never_counted_beforehand(tmp_path):
-    class Counting(RegressionTask):
-        dropout = 0.0
-        asked = 0
-        forward = 0
+class Forward(RegressionTask):
+    """Its counts are numbers, which the model must run for where a step has several micro-batches."""
 
-        def loss(self, model, batch, phase):
-            if model.training:
-                self.forward += 1
-            return super().loss(model, batch, phase)
+    forward = 0
 
-        def counts(self, batch, phase):
-            self.asked += 1
+    def loss(self, model, batch, phase):
+        self.forward += model.training
+        return super().loss(model, batch, phase)
 
-    single, several = Counting(), Counting()
-    train(tmp_path / "single", single, max_steps=4)
-    assert (single.asked, single.forward) == (0, 4)
-    train(tmp_path / "several", several, max_steps=2, gradient_accumulation_steps=2)
-    assert (several.asked, several.forward) == (4, 8)
+
+class Counting(Sequences):
+    def unit_counts(self, batch):
+        return {"frames": batch["frames"], "elements": batch["frames"] * 4, "items": len(batch["ids"])}
+
+
+class ByUnits(Forward):
+    """The same, whose data set counts."""
+
+    units: ClassVar = {"mse": "elements", "size": "items"}
+
+    def dataset(self, split):
+        return Counting(self.count, 1) if split == "train" else Counting(self.validation_count, 2)
+
+    def loss(self, model, batch, phase):
+        return {
+            name: (total, self.units.get(name, count))
+            for name, (total, count) in super().loss(model, batch, phase).items()
+        }
+
+
+class PartlyByUnits(ByUnits):
+    """One term has a number all the same, and the name of a unit."""
+
+    own_counts = True
+    units: ClassVar = {"mse": "elements"}
+
+    def loss(self, model, batch, phase):
+        terms = super().loss(model, batch, phase)
+        return {"mse": terms["mse"], "items": terms["size"]}
+
+    def loss_weights(self, step):
+        return {"items": 1e-3}
+
+
+@pytest.mark.parametrize("steps", [{"max_steps": 4}, {"max_steps": 2, "gradient_accumulation_steps": 2}])
+def test_counts_of_the_batch_and_of_the_loss_train_alike(tmp_path, steps):
+    tasks = [Forward(), ByUnits(), PartlyByUnits()]
+    runs = [train(tmp_path / type(task).__name__, task, **steps) for task in tasks]
+    assert same(*map(weights, runs[:2]))
+    assert same(*map(weights, runs[1:]))
+    assert [line["loss"] for line in lines(runs[0].run.path, "validation")] == [
+        line["loss"] for line in lines(runs[1].run.path, "validation")
+    ]
+    several = "gradient_accumulation_steps" in steps
+    assert [task.forward for task in tasks] == [8 if several else 4, 4, 8 if several else 4]
+
+
+def test_counts_are_those_of_the_batch_that_a_collator_makes(tmp_path):
+    """It may leave out frames."""
+
+    class Cut(Collator):
+        def __call__(self, items):
+            return super().__call__([(x[:3], y[:3], name) for x, y, name in items])
+
+    COLLATORS.register("cut", Cut)
+    recipe = SimpleNamespace(data=SimpleNamespace(collator="cut"))
+    try:
+        runs = [
+            train(tmp_path / str(i), task, max_steps=2, gradient_accumulation_steps=2)
+            for i, task in enumerate((Forward(recipe), ByUnits(recipe)))
+        ]
+    finally:
+        COLLATORS._registered.pop("cut")
+    assert same(*map(weights, runs))
+
+
+def test_a_unit_that_nobody_counts_is_named(tmp_path):
+    class Misspelt(ByUnits):
+        units: ClassVar = {"mse": "element"}
+
+    with pytest.raises(TrainingError, match="'mse' is a sum over 'element'"):
+        train(tmp_path / "run", Misspelt())
+
+    class Undeclared(ByUnits):
+        units: ClassVar = {"mse": "elements"}
+
+    with pytest.raises(TrainingError, match=r"'size' has a number as its count.*Undeclared\.own_counts"):
+        train(tmp_path / "several", Undeclared(), gradient_accumulation_steps=2)
 
 
 class Declared(Judged):

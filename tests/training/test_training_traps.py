@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from small_tasks import RandomFeaturesTask, RegressionTask
+from small_tasks import RandomFeaturesTask, RegressionTask, Sequences
 from test_trainer import same, settings, train, weights
 from torch import nn
 from torch.utils.data import DataLoader
@@ -118,7 +118,6 @@ class Normalised(RegressionTask):
     """Has statistics that move in every forward pass."""
 
     dropout = 0.0
-    counted = False
 
     def model(self, device):
         class Network(nn.Sequential):
@@ -131,13 +130,18 @@ class Normalised(RegressionTask):
         error = (model(batch["x"]) - batch["y"]) ** 2
         return {"mse": ((error * batch["mask"][..., None]).sum(), float(batch["frames"] * 4))}
 
-    def counts(self, batch, phase):
-        return {"mse": float(batch["frames"] * 4)} if self.counted else None
-
 
 def test_counting_by_running_leaves_the_model_as_it_was(tmp_path):
+    class Counting(Sequences):
+        def unit_counts(self, batch):
+            return {"elements": batch["frames"] * 4}
+
     class Counted(Normalised):
-        counted = True
+        def dataset(self, split):
+            return Counting(self.count, 1)
+
+        def loss(self, model, batch, phase):
+            return {"mse": (super().loss(model, batch, phase)["mse"][0], "elements")}
 
     runs = [
         train(tmp_path / task.__name__, task(), max_steps=3, gradient_accumulation_steps=2)

@@ -76,6 +76,23 @@ def evaluation_batches(
         yield places, items, dataset.collate(items)
 
 
+class UnitCounts(Protocol):
+    """A data set that counts what the sums of its task's loss are divided by."""
+
+    def unit_counts(self, batch: Batch) -> Mapping[str, float]:
+        """How many a batch has of each unit that loss terms name: items, frames, tokens and the like.
+
+        Called on the host with a batch as it is trained on, whatever collator made it.
+        """
+        ...
+
+
+def unit_counts(dataset: Dataset, batch: Batch) -> Mapping[str, float] | None:
+    """The counts of `batch`; None of a data set that has no `UnitCounts`."""
+    counts: Mapping[str, float] | None = dataset.unit_counts(batch) if hasattr(dataset, "unit_counts") else None
+    return counts
+
+
 class Digested(Protocol):
     """A data set that tells what its samples are made from, so that a resumed run can tell whether that is the same."""
 

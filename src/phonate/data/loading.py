@@ -18,7 +18,17 @@ import torch.utils.data
 from phonate.compute.system import ignore_console
 from phonate.config.errors import DataError, InputError, PhonateError
 from phonate.config.randomness import generator
-from phonate.data.batches import Batch, Consumed, Dataset, Indices, digests_of, epoch_plan, parts_by_length, slice_for
+from phonate.data.batches import (
+    Batch,
+    Consumed,
+    Dataset,
+    Indices,
+    digests_of,
+    epoch_plan,
+    parts_by_length,
+    slice_for,
+    unit_counts,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,8 @@ class MicroBatch:
     """How many samples, of all ranks, are consumed after it: likewise."""
     last: bool = False
     """Whether the epoch ends with it."""
+    counts: Mapping[str, float] | None = None
+    """How many it has of each unit that loss terms name (see `UnitCounts`). None: the data set does not count."""
 
     def pin_memory(self) -> MicroBatch:
         """The same with its tensors in page-locked memory. torch's loader calls this."""
@@ -152,7 +164,8 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         """The samples at `positions` as a micro-batch."""
         ids = [self.ids[i] for i in positions]
         items = [self._item(int(i), epoch, name) for i, name in zip(positions, ids, strict=True)]
-        return MicroBatch(ids, padded_to(self.samples.collate(items), self.multiple), weight)
+        batch = padded_to(self.samples.collate(items), self.multiple)
+        return MicroBatch(ids, batch, weight, counts=unit_counts(self.samples, batch))
 
     def _item(self, index: int, epoch: int, name: str) -> Any:
         try:

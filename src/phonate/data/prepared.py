@@ -510,7 +510,7 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
 
 
 class CroppedRecordings:
-    """Crops of some recordings of a corpus: all of `data.batches.dataset.Dataset` but the samples themselves.
+    """Crops of some recordings of a corpus: all of `data.batches.Dataset` but the samples themselves.
 
     In training each recording gives `crops_per_clip` samples an epoch, cut at random; in validation one, its middle.
     """
@@ -572,7 +572,7 @@ class CroppedRecordings:
 
 
 class WholeRecordings:
-    """Some recordings of a corpus by number: all of `data.batches.dataset.Dataset` but the samples themselves."""
+    """Some recordings of a corpus by number: all of `data.batches.Dataset` but the samples themselves."""
 
     def __init__(self, prepared: Prepared, positions: Sequence[int], frames_per_second: float) -> None:
         self.prepared = prepared

@@ -39,6 +39,9 @@ class Loss(nn.Module):
     """Its arguments: outputs and targets, embeddings and their labels, or the model."""
     reads: Reads = "values"
     """What its outputs are; `audio` stands for waveforms and mel frames."""
+    unit: str | None = None
+    """What its count is a number of, if that follows from the shapes alone: "elements" of the outputs, or "targets", of
+    which there is one for several scores. A subclass that counts otherwise says None."""
     over_classes: bool | None = False
     """Whether targets are classes, one for each (..., C) of outputs, or of the outputs' shape. None: either."""
 
@@ -63,6 +66,8 @@ class Loss(nn.Module):
 
 class ElementwiseLoss(Loss):
     """A loss of each element of two tensors of one shape (...); the count is the number of elements."""
+
+    unit = "elements"
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
@@ -162,6 +167,7 @@ class KLDivLoss(Loss):
 
     reads = "log_probabilities"
     over_classes = True
+    unit = "targets"
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
@@ -291,6 +297,7 @@ class CrossEntropyLoss(Loss):
 
     reads = "logits"
     over_classes = True
+    unit = "targets"
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()
@@ -314,6 +321,7 @@ class NLLLoss(Loss):
 
     reads = "log_probabilities"
     over_classes = True
+    unit = "targets"
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()
@@ -352,6 +360,7 @@ class FocalLoss(Loss):
 
     reads = "logits"
     over_classes = None
+    unit = "targets"
 
     def __init__(self, alpha: float | None = 0.25, gamma: float = 2.0) -> None:
         super().__init__()
@@ -594,6 +603,7 @@ class PerceptualLoss(Loss):
     """
 
     reads = "audio"
+    unit = "elements"
 
     def __init__(self, fmin: float = 0.0, fmax: float = 8000.0) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Adversarial training: least-squares losses (Mao et al. 2017, arXiv:1611.04076) and feature matching (Larsen et al.
 2016, arXiv:1512.09300), as in HiFi-GAN (Kong et al. 2020, arXiv:2010.05646, equations 1 to 4).
 
-Shapes: B batch, ... any further dimensions. A loss is a sum over the items of a batch; its count is B.
+Shapes: B batch, ... any further dimensions. A loss is a sum over the items of a batch.
 """
 
 from __future__ import annotations
@@ -106,10 +106,13 @@ class AdversarialTask(Task, Generic[OutputT]):
         terms = self.generator_terms(model, output, batch)
         if self.adversarial and model.training:
             pair = self.pair(output, batch)
-            terms |= self._adversarial_terms(model, pair)
+            terms = {**terms, **self._adversarial_terms(model, pair)}
             fake = pair.fake.detach() if isinstance(pair.fake, Tensor) else [one.detach() for one in pair.fake]
             step, pairs = self._pairs
-            self._pairs = (self.step, [*(pairs if step == self.step else ()), (batch, replace(pair, fake=fake))])
+            others = [
+                one for one in pairs if step == self.step and one[0] is not batch
+            ]  # it may run for its counts, too
+            self._pairs = (self.step, [*others, (batch, replace(pair, fake=fake))])
         return terms
 
     def _adversarial_terms(self, model: nn.Module, pair: Pair) -> Terms:
@@ -124,10 +127,9 @@ class AdversarialTask(Task, Generic[OutputT]):
             for (_, fake_layers), (_, real_layers) in zip(fake, real, strict=True)
             for fake_layer, real_layer in zip(fake_layers, real_layers, strict=True)
         ]
-        items = len(fake[0][0])
         return {
-            "adversarial": (torch.stack(fooling).mean(), items),
-            "features": (torch.stack(distances).mean(), items),
+            "adversarial": (torch.stack(fooling).mean(), "items"),
+            "features": (torch.stack(distances).mean(), "items"),
         }
 
     def _discriminator_terms(self, model: nn.Module, batch: Batch) -> Terms:
@@ -144,7 +146,7 @@ class AdversarialTask(Task, Generic[OutputT]):
             _squared(real_scores - 1.0) + _squared(fake_scores)
             for (real_scores, _), (fake_scores, _) in zip(real, fake, strict=True)
         ]
-        return {"discriminator": (torch.stack(losses).sum(), len(real[0][0]))}
+        return {"discriminator": (torch.stack(losses).sum(), "items")}
 
     def _judged(self, model: nn.Module, inputs: Any, cond: Tensor | None) -> list[Judgement]:
         discriminator = model.get_submodule(self.discriminator)

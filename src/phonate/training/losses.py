@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from phonate.config.registry import nearest
 from phonate.nn.losses import STFT_LOSSES, SumCount, expanded
 from phonate.training.registries import LOSSES
 from phonate.training.settings import LossSettings
-from phonate.training.task import Coupling, Terms
+from phonate.training.task import Count, CountedTerms, Coupling, Terms
 
 logger = logging.getLogger(__name__)
 
@@ -129,11 +129,15 @@ def _described(result: Any) -> str:
 class CompositeLoss(nn.Module):
     """A main loss and auxiliary ones, as `training.loss` asks for. `build_loss` makes it.
 
-    `weights` belongs into the task's `loss_weights`; `coupling` into the task's attribute of that name.
+    `weights` belongs into the task's `loss_weights`; `coupling` and `own_counts` into the task's attributes of those
+    names.
     """
 
-    def __init__(self, main: str, losses: Mapping[str, nn.Module], settings: LossSettings) -> None:
+    def __init__(
+        self, main: str, losses: Mapping[str, nn.Module], settings: LossSettings, units: Collection[str] = ()
+    ) -> None:
         super().__init__()
+        self.units = units
         self.main = main
         self.losses = nn.ModuleDict(losses)
         self.reduction = settings.reduction
@@ -150,7 +154,7 @@ class CompositeLoss(nn.Module):
         embeddings: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Terms:
-        """Sums and counts of each loss, by its name.
+        """Sum and count (a unit, where the batches have it) of each loss, by its name.
 
         Args:
             outputs: What the model returned; the first dimension is the items.
@@ -163,7 +167,7 @@ class CompositeLoss(nn.Module):
         Raises:
             InputError: shapes that do not fit, or a loss that needs what the task does not give.
         """
-        terms: Terms = {}
+        terms: dict[str, tuple[Tensor, Count | str]] = {}
         for name, loss in self.losses.items():
             mistake = f"training.loss.auxiliary.{name}: this task does not give the loss"
             total, count = apply_loss(
@@ -172,9 +176,21 @@ class CompositeLoss(nn.Module):
                 embeddings=partial(_labelled, embeddings, labels, mistake),
                 model=partial(given, model, f"{mistake} its model; leave it out"),
             )
-            summed = self.reduction == "sum" and getattr(loss, "takes", "outputs") == "outputs"
-            terms[name] = (total, float(len(outputs)) if summed else count)
+            terms[name] = (total, self._unit(loss) or (float(len(outputs)) if self._summed(loss) else count))
         return terms
+
+    def _summed(self, loss: nn.Module) -> bool:
+        return self.reduction == "sum" and getattr(loss, "takes", "outputs") == "outputs"
+
+    def _unit(self, loss: nn.Module) -> str | None:
+        """The unit of the batch that the count of `loss` is. None: it has its own."""
+        unit = "items" if self._summed(loss) else getattr(loss, "unit", None)
+        return unit if unit in self.units else None
+
+    @property
+    def own_counts(self) -> bool:
+        """Whether a loss has a number as its count."""
+        return not all(map(self._unit, self.losses.values()))
 
 
 def _labelled(embeddings: Tensor | None, labels: Tensor | None, mistake: str) -> tuple[Tensor, Tensor]:
@@ -189,7 +205,10 @@ def given(value: Any, mistake: str) -> Any:
 
 
 def build_loss(
-    settings: LossSettings, default: str | None = None, known: Mapping[str, Any] | None = None
+    settings: LossSettings,
+    default: str | None = None,
+    known: Mapping[str, Any] | None = None,
+    units: Collection[str] = (),
 ) -> CompositeLoss:
     """The loss that a recipe asks for.
 
@@ -198,6 +217,7 @@ def build_loss(
         default: The task's own loss, where `main` is null.
         known: What the task knows of its outputs, such as `fmin` and `fmax` of mel frames. Each loss is given those
             that its constructor has names for.
+        units: Which of "elements", "targets" and "items" the task's data sets count (see `UnitCounts`).
 
     Raises:
         InputError: an unknown loss, or label smoothing with one that has no classes.
@@ -212,7 +232,7 @@ def build_loss(
             raise InputError(f"training.loss.auxiliary.{name}: it is the main loss already")
         loss = _named(name, "training.loss.auxiliary")
         losses[name] = loss(**_taken(loss, known), **_own(name, settings))
-    return CompositeLoss(main, losses, settings)
+    return CompositeLoss(main, losses, settings, units)
 
 
 def _named(name: str, place: str) -> type[nn.Module]:
@@ -300,7 +320,7 @@ class LossManager(nn.Module):
 
     def terms(
         self, outputs: Tensor | Mapping[str, Tensor], batch: Mapping[str, Any], model: nn.Module | None = None
-    ) -> Terms:
+    ) -> CountedTerms:
         """Sum and count of each term, without its weight.
 
         Args:
@@ -313,7 +333,7 @@ class LossManager(nn.Module):
         Raises:
             InputError: a term that needs what the model or the batch does not hold.
         """
-        terms: Terms = {}
+        terms: CountedTerms = {}
         for name in self.weights:
             if name == "adversarial":
                 if isinstance(outputs, Mapping) and "scores" in outputs:

@@ -33,7 +33,7 @@ from phonate.training.optimizers import build_optimizer
 from phonate.training.precision import Precision
 from phonate.training.schedules import Schedule, build_schedule
 from phonate.training.settings import EMASettings, TrainingSettings
-from phonate.training.task import Batch, Coupling, Phase, Task, Terms
+from phonate.training.task import Batch, Count, CountedTerms, Coupling, Phase, Task, Terms, counted
 
 # -------------------------------------- Gradient accumulation: the micro-batches of one optimizer step
 
@@ -139,7 +139,7 @@ class FiniteCheck:
         self._reads_at_once = device.type == "cpu"
         self._unread: list[tuple[str, int, Sequence[str], Tensor]] = []
 
-    def check(self, what: str, value: Tensor, step: int, ids: Sequence[str], terms: Terms | None = None) -> None:
+    def check(self, what: str, value: Tensor, step: int, ids: Sequence[str], terms: CountedTerms | None = None) -> None:
         """Check a scalar of step `step` on the samples `ids`. Raises TrainingError.
 
         `terms`: the loss terms it was made of, to name the one that is not finite.
@@ -158,7 +158,7 @@ class FiniteCheck:
             raise _not_finite(what, value.item(), step, ids, {})
 
 
-def _not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: dict[str, Any]) -> TrainingError:
+def _not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: CountedTerms) -> TrainingError:
     bad = [name for name, (total, _) in terms.items() if not torch.isfinite(total.detach()).all()]
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
     where = "" if what == GRADIENT else f"{', '.join(bad) or 'the sum of terms'}; "
@@ -175,7 +175,7 @@ class Meter:
         self.sums: dict[str, Tensor | float] = {}
         self.counts: dict[str, Tensor | float] = {}
 
-    def add(self, terms: Mapping[str, tuple[Tensor, Tensor | float]]) -> None:
+    def add(self, terms: CountedTerms) -> None:
         """Add the terms of one micro-batch."""
         for name, (total, count) in terms.items():
             self.sums[name] = self.sums.get(name, 0.0) + _summand(total)
@@ -596,15 +596,19 @@ class TrainStep:
         step: int,
         totals: Mapping[str, float] | None,
         seed: tuple[int | str, ...],
-    ) -> Terms:
+    ) -> CountedTerms:
         """Forward and backward pass of one micro-batch; returns its loss terms."""
         part.begin(self.hooks.before_batch)
         seed_torch(self.device, *seed)
         with self.precision.autocast():
-            terms = self.compute(part.batch, phase)
+            returned = self.compute(part.batch, phase)
+        terms = counted(returned, part.planned.counts)
         if part.planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
             terms = {name: (total * part.planned.weight, 0.0) for name, (total, _) in terms.items()}
-        loss = weighted_loss(terms, totals, self.weights)
+        counts = {name: count for name, (_, count) in terms.items()}
+        if totals is not None:
+            counts = {name: self._total(totals, name, count) for name, (_, count) in returned.items()}
+        loss = weighted_loss(terms, counts, self.weights)
         self.finite.check("loss", loss, step, part.planned.ids, terms)
         self.mark("forward")
         # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
@@ -635,16 +639,16 @@ class TrainStep:
             parameter.grad = None
 
     def _totals(self, phase: str, parts: Sequence[MicroBatchState]) -> dict[str, float] | None:
-        """Counts of each term over the micro-batches and ranks of this step; None for one undivided batch."""
+        """Counts over the micro-batches and ranks of this step: of each unit, and of each term that has a count of its
+        own. None for one undivided batch."""
         if len(parts) == 1 and self.ranks.world_size == 1:
             return None
         totals: dict[str, float] = {}
         for i, part in enumerate(parts):
-            # asked of the batch as it was loaded, so that a GPU is not waited for
-            counts = self.task.counts(part.planned.batch, phase)
-            if not counts:
+            counts: dict[str, Count] = dict(part.planned.counts or {})
+            if part.planned.counts is None or self.task.own_counts:
                 try:
-                    counts = self._counted_by_running(part.batch, phase)
+                    counts |= self._counted_by_running(part.batch, phase)
                 except (RuntimeError, MemoryError, TypeError) as error:
                     self._retry(error, i)
             for name, count in counts.items():
@@ -653,14 +657,24 @@ class TrainStep:
         return dict(zip(names, self.ranks.sum([totals[name] for name in names]), strict=True))
 
     @torch.no_grad()
-    def _counted_by_running(self, batch: Batch, phase: str) -> dict[str, Any]:
-        """The counts of a task that can't give them beforehand. Buffers that a forward pass changes are put back."""
+    def _counted_by_running(self, batch: Batch, phase: str) -> dict[str, Count]:
+        """The terms' own counts, which the loss returns. Buffers that a forward pass changes are put back."""
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         with self.precision.autocast():
-            counts = {name: count for name, (_, count) in self.task.loss(self.model, batch, phase).items()}
+            terms = self.task.loss(self.model, batch, phase)
         for buffer, before in buffers:
             buffer.copy_(before)
-        return counts
+        return {_own(name): count for name, (_, count) in terms.items() if not isinstance(count, str)}
+
+    def _total(self, totals: Mapping[str, float], name: str, count: Count | str) -> float:
+        """The count of a term over the step. Raises TrainingError for a number that nobody expected."""
+        key = count if isinstance(count, str) else _own(name)
+        if key not in totals:
+            raise TrainingError(
+                f"the loss term {name!r} has a number as its count: name a unit that the data set counts, or set "
+                f"{type(self.task).__name__}.own_counts to True"
+            )
+        return totals[key]
 
     def _gradients_stay_local(self, more_to_come: bool) -> AbstractContextManager[Any]:
         """Ranks exchange gradients once a step, in the backward pass of the last micro-batch.
@@ -673,7 +687,7 @@ class TrainStep:
             return self.compute.no_sync()
         return NO_CONTEXT
 
-    def _report(self, part: MicroBatchState, terms: Terms, last: bool) -> None:
+    def _report(self, part: MicroBatchState, terms: CountedTerms, last: bool) -> None:
         """Call `after_batch` with the means of a micro-batch, once the last phase has added its own."""
         for name, (total, count) in terms.items():
             if counted := float(count):
@@ -764,12 +778,16 @@ def _why_whole(task: Task, ranks: Ranks) -> str | None:
     return None
 
 
-def weighted_loss(terms: Terms, totals: Mapping[str, float] | None, weights: Mapping[str, float]) -> Tensor:
-    """Sum over terms of weight * sum / count, with the step's `totals` as counts where the step has several parts."""
+def _own(name: str) -> str:
+    """The name of the own count of a term, beside units."""
+    return f"of {name}"
+
+
+def weighted_loss(terms: CountedTerms, counts: Mapping[str, Count], weights: Mapping[str, float]) -> Tensor:
+    """Sum over terms of weight * sum / count, with the `counts` of the whole step."""
     parts = []
-    for name, (total, count) in terms.items():
-        weight = weights.get(name, 1.0)
-        divisor = count if totals is None else totals[name]
+    for name, (total, _) in terms.items():
+        weight, divisor = weights.get(name, 1.0), counts[name]
         if isinstance(divisor, Tensor):
             parts.append(total * torch.where(divisor > 0, weight / divisor, 0.0))
         else:

@@ -18,13 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from phonate.config.errors import TrainingError
 from phonate.config.metrics import Metric, losses
-from phonate.data.batches import Batch, Dataset
+from phonate.data.batches import Batch, Dataset, UnitCounts
 from phonate.training.settings import OptimizerSettings
 
 __all__ = [
     "Batch",
     "Count",
+    "CountedTerms",
     "Coupling",
     "Dataset",
     "Metric",
@@ -36,15 +38,20 @@ __all__ = [
     "Sums",
     "Task",
     "Terms",
+    "UnitCounts",
     "all_parameters",
+    "counted",
     "losses",
     "move",
     "parameters_of",
 ]
 
 Count = Tensor | float
-Terms = dict[str, tuple[Tensor, Count]]
-"""Loss terms of a micro-batch: name -> (sum, count)."""
+Terms = Mapping[str, tuple[Tensor, Count | str]]
+"""Loss terms of a micro-batch: name -> (sum, count). The count is a unit of the batch, such as "frames", of which the
+data set counts how many there are (`UnitCounts`), or a number."""
+CountedTerms = dict[str, tuple[Tensor, Count]]
+"""Loss terms with their counts as numbers."""
 Sums = Mapping[str, tuple[float, float]]
 """Metrics of part of a validation set: name -> (sum, count), e.g. word errors and reference words."""
 
@@ -127,6 +134,8 @@ class Task(ABC):
     """What training computes on, for work on its data. Set by the trainer before it asks for data sets."""
     coupling: Coupling = Coupling.NONE
     """What the loss of an item depends on; decides whether batches may be split."""
+    own_counts: bool = False
+    """Whether a loss term may have a number as its count although the data set counts units."""
     earlier_keys: ClassVar[Mapping[str, str]] = {}
     """Where `inference_metadata` of checkpoints without `identity` has its facts, and "own_state", if elsewhere than
     under their names: e.g. {"speakers": "voices"}."""
@@ -150,17 +159,11 @@ class Task(ABC):
 
         The trainer minimises the weighted sum over terms of (total sum / total count), with totals over the
         micro-batches and ranks of the step. The gradient is therefore independent of how a batch is divided.
-        """
 
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """The counts that `loss` will return for `batch` (on the host), without running the model.
-
-        They are needed before the first backward pass of a step with several micro-batches or ranks; a step of one
-        micro-batch on one rank never asks. None (the default) makes the trainer run one extra forward pass without
-        gradients per micro-batch to find them, about a third more computation: override this wherever the counts
-        follow from the batch.
+        The totals are needed before the first backward pass. Name a unit of the batch as the count wherever it follows
+        from the batch: for counts that are numbers, each micro-batch of a step with several micro-batches or ranks
+        needs an extra forward pass, about a third more computation.
         """
-        return None
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -245,6 +248,22 @@ class Task(ABC):
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:
         """What inference needs besides the weights, as JSON (speaker names, inventories, feature fingerprint)."""
         return {}
+
+
+def counted(terms: Terms, units: Mapping[str, float] | None) -> CountedTerms:
+    """`terms` of a batch that has `units`, with numbers as counts. Raises TrainingError for a unit that it has not."""
+    numbers: CountedTerms = {}
+    for name, (total, count) in terms.items():
+        if not isinstance(count, str):
+            numbers[name] = (total, count)
+        elif units is not None and count in units:
+            numbers[name] = (total, units[count])
+        else:
+            raise TrainingError(
+                f"the loss term {name!r} is a sum over {count!r}, which the data set does not count: add that to its "
+                "unit_counts(batch), or let loss() return a number"
+            )
+    return numbers
 
 
 def move(batch: Batch, device: torch.device) -> Batch:

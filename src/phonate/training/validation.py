@@ -17,7 +17,7 @@ from phonate.training.metrics import Best, MetricOption, check_measured
 from phonate.training.setup import Source
 from phonate.training.signals import Signals, StopNow
 from phonate.training.step import EMA, Meter, TrainStep, seed_torch
-from phonate.training.task import Dataset, Preview, Terms
+from phonate.training.task import CountedTerms, Dataset, Preview, counted
 
 logger = logging.getLogger(__name__)
 
@@ -128,14 +128,15 @@ class Validator:
     def _split(self, planned: MicroBatch) -> tuple[MicroBatch, MicroBatch] | None:
         return self.source.halves(planned, 0)
 
-    def _terms(self, part: MicroBatchState, number: int) -> list[Terms] | None:
+    def _terms(self, part: MicroBatchState, number: int) -> list[CountedTerms] | None:
         """The loss terms of each phase for (a part of) batch `number`. None: out of memory."""
-        own, terms = self.train_step, []
+        own, terms = self.train_step, list[CountedTerms]()
         try:
             for phase in own.phases:
                 seed_torch(own.device, own.settings.random_seed, "validation", number, self.ranks.rank)
                 with own.precision.autocast():
-                    terms.append(self.task.loss(self.model, part.batch, phase.name))
+                    returned = self.task.loss(self.model, part.batch, phase.name)
+                terms.append(counted(returned, part.planned.counts))
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise

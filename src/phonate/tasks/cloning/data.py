@@ -513,6 +513,19 @@ class CloningDataset(PackedRows):
             **_whisper_features(samples, starts),
         }
 
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Samples with their two voices, text tokens that are learnt, and frames of targets (an end included) with
+        their codes."""
+        samples, codebooks = len(batch["target_lengths"]), batch["frames"].shape[1]
+        frames = sum(batch["target_lengths"]) + samples
+        return {
+            "samples": samples,
+            "voices": 2 * samples,
+            "text tokens": len(batch["text_labels"]),
+            "frames": frames,
+            "codes": frames * codebooks,
+        }
+
 
 def _marked(count: int, *positions: Tensor) -> Tensor:
     """(count,): True at the `positions`."""

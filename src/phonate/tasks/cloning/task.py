@@ -32,9 +32,18 @@ from phonate.tasks.cloning.network import WhisperCache
 from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, CloningTokenizer
 from phonate.tasks.cloning.settings import METRICS, TERMS, VOICE_TERMS, CloningRecipe
 from phonate.training.precision import FORMATS, resolve
-from phonate.training.task import Batch, Count, Coupling, Metric, Stateful, Task, Terms
+from phonate.training.task import Batch, Coupling, Metric, Stateful, Task, Terms
 
 ACCURACY = "accuracy"
+_UNITS = {
+    "text": "text tokens",
+    "audio": "codes",
+    ACCURACY: "codes",
+    "contrastive": "voices",
+    "similarity": "samples",
+    "l2": "samples",
+}
+"""What the terms are sums over; those of a codebook, over frames."""
 
 
 class CloningTask(Task):
@@ -147,15 +156,15 @@ class CloningTask(Task):
             whisper_positions=batch.get("whisper_positions"),
             whisper_features=batch.get("whisper_features"),
         )
-        counts = self._counts(batch)
-        sums = self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])
-        if "text" in counts:
+        sums: dict[str, Tensor] = {}
+        if self.recipe.model.text_head:
             sums["text"] = losses.text_loss(output.text_logits, batch["text_labels"], self.settings.label_smoothing)
+        sums |= self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])
         sums |= self._voice_sums(output, batch)
         if self._weighs("l2"):
             trained = [p.float().square().sum() for p in model.parameters() if p.requires_grad]
-            sums["l2"] = torch.stack(trained).sum() * counts["l2"]
-        return {name: (sums[name], count) for name, count in counts.items()}
+            sums["l2"] = torch.stack(trained).sum() * len(batch["target_lengths"])
+        return {name: (total, _UNITS.get(name, "frames")) for name, total in sums.items()}
 
     def _audio_sums(self, training: bool, logits_PKV: Tensor, labels_PK: Tensor) -> dict[str, Tensor]:
         """The sums of `audio` and of what is reported about it."""
@@ -185,21 +194,6 @@ class CloningTask(Task):
             references = [batch["frames"][start:end] for start, end in batch["references"]]
             sums["similarity"] = self._similarity.loss(output.audio_logits, batch["target_lengths"], references)[0]
         return sums
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Labels, and samples or voices."""
-        return self._counts(batch)
-
-    def _counts(self, batch: Batch) -> dict[str, Count]:
-        """The counts of the terms of this run, all of them known on the host."""
-        samples = len(batch["target_lengths"])
-        each = float(sum(batch["target_lengths"]) + samples)  # with one end
-        codebooks = batch["frames"].shape[1]
-        counts: dict[str, Count] = {"text": float(len(batch["text_labels"]))} if self.recipe.model.text_head else {}
-        counts |= {"audio": each * codebooks, ACCURACY: each * codebooks}
-        counts |= {f"codebook/{k}": each for k in range(codebooks)}
-        counts |= {"contrastive": 2.0 * samples} if self._weighs("contrastive") else {}
-        return counts | {name: float(samples) for name in ("similarity", "l2") if self._weighs(name)}
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """Text and audio weigh 1; the other terms nothing, unless the recipe says so."""

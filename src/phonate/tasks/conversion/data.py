@@ -369,3 +369,9 @@ class ConversionDataset(CroppedRecordings):
             "speaker_id": torch.tensor([item.speaker for item in items]),
             "lengths": lengths,
         }
+
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Items, and elements of the mel and of the teacher's content."""
+        frames = int(batch["lengths"].sum())
+        content = {"content elements": frames * batch["teacher"].shape[-1]} if "teacher" in batch else {}
+        return {"items": len(batch["target"]), "elements": frames * batch["target"].shape[-1], **content}

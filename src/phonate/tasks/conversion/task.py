@@ -36,7 +36,6 @@ from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.losses import build_loss
 from phonate.training.task import (
     Batch,
-    Count,
     Dataset,
     Metric,
     Phase,
@@ -49,7 +48,6 @@ from phonate.training.task import (
 )
 
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
-_ELEMENTWISE = {"l1", "mae", "mse", "huber", "smooth_l1"}
 _EVALUATED = 16
 _PREVIEW_SECONDS = 6.0
 _PREVIEW_REFERENCE_SECONDS = 60.0
@@ -79,8 +77,8 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         source = recipe.data.distil_from
         self._teacher = None if source is None else load_teacher(source, self.extractor.processor)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
-        self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range)
-        self.coupling = self.criterion.coupling
+        self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range, units=["elements", "items"])
+        self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         super().__init__(recipe.training)
 
     @cached_property
@@ -144,11 +142,11 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         square of what its features differ by."""
         mel_BTM, content_BTW = output
         mask_BT = frame_mask(batch["lengths"], mel_BTM.shape[1])
-        terms: Terms = dict(self.criterion(mel_BTM, batch["target"], mask_BT, model=network_of(model)))
-        if content_BTW is not None:
-            difference_CW = content_BTW[mask_BT] - batch["teacher"][mask_BT]
-            terms["content"] = (difference_CW.square().sum(), difference_CW.numel())
-        return terms
+        terms: Terms = self.criterion(mel_BTM, batch["target"], mask_BT, model=network_of(model))
+        if content_BTW is None:
+            return terms
+        difference_CW = content_BTW[mask_BT] - batch["teacher"][mask_BT]
+        return {**terms, "content": (difference_CW.square().sum(), "content elements")}
 
     def pair(self, output: tuple[Tensor, Tensor | None], batch: Batch) -> Pair:
         """The predicted and the clean mel, and what the network was told of them."""
@@ -161,19 +159,6 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         cond_BTC = torch.cat([batch["features"], batch["prosody"], voice_BTV], dim=-1)
         mask_BT1 = frame_mask(batch["lengths"], mel_BTM.shape[1])[..., None]
         return Pair(mel_BTM * mask_BT1, batch["target"] * mask_BT1, cond_BTC * mask_BT1)
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Real mel values, where the loss is one number for each of them, and items."""
-        items = float(len(batch["target"]))
-        if phase == self.discriminator:
-            return {"discriminator": items}
-        main = self.criterion.main
-        if main not in _ELEMENTWISE or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
-            return None
-        frames = float(batch["lengths"].sum())
-        counts: dict[str, Count] = {main: frames * batch["target"].shape[-1]}
-        counts |= {"content": frames * batch["teacher"].shape[-1]} if "teacher" in batch else {}
-        return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

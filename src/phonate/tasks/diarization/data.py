@@ -652,7 +652,12 @@ _SIMULATED_SAMPLES = 1000
 class DiarizationDataset:
     """One split: chunks of recordings and simulated conversations, mixed as the recipe says."""
 
-    def __init__(self, corpus: DiarizationCorpus, split: str) -> None:
+    def __init__(
+        self, corpus: DiarizationCorpus, split: str, unit_counts: Callable[[Batch], Mapping[str, float]] | None = None
+    ) -> None:
+        """`unit_counts`: See `UnitCounts`; they depend on the labels."""
+        if unit_counts is not None:
+            self.unit_counts = unit_counts
         training, data = split == "train", corpus.data
         self.frames_per_second: float | None = data.audio.frames_per_second
         parts: list[RecordedChunks | SimulatedConversations] = []

@@ -27,7 +27,7 @@ from phonate.nn.diarization import (
     permuted,
     subsampled,
 )
-from phonate.nn.losses import IGNORED, BCEWithLogitsLoss, KLDivLoss, Loss
+from phonate.nn.losses import IGNORED, BCEWithLogitsLoss, KLDivLoss
 from phonate.nn.masks import frame_mask
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 from phonate.training.losses import CompositeLoss, LossRegistry, build_loss, compute
@@ -82,6 +82,11 @@ def reference_of(batch: Mapping[str, Any], stride: int) -> Reference:
     return Reference(activity_BUS, batch["speakers"], mask_BU, labels)
 
 
+def unit_counts(labels: LabelType, stride: int, batch: Mapping[str, Any]) -> dict[str, float]:
+    """The counts of a batch for a model whose output frames are of `stride` feature frames each (see `UnitCounts`)."""
+    return labels.unit_counts(reference_of(batch, stride))
+
+
 def _middle_frames(labels: Tensor, lengths_B: Tensor, stride: int, frames: int) -> Tensor:
     """Labels (B, T) or (B, T, C) -> (B, U) or (B, U, C): the label of the middle feature frame of each output frame,
     IGNORED in padding."""
@@ -113,6 +118,16 @@ class LabelType(nn.Module, ABC):
     @abstractmethod
     def targets(self, output: Output, reference: Reference) -> Targets:
         """The targets of the scores."""
+
+    def mask(self, reference: Reference) -> Tensor:
+        """True for elements that enter the loss: (B, U) or (B, U, C)."""
+        return reference.mask_BU
+
+    def unit_counts(self, reference: Reference) -> dict[str, float]:
+        """Items, and targets: frames where scores are those of classes, else labels."""
+        mask = self.mask(reference)
+        each = self.width if mask.dim() == 2 and not self.over_classes else 1
+        return {"items": len(mask), "targets": int(mask.sum()) * each}
 
     @abstractmethod
     def activity_logits(self, output: Output) -> Tensor:
@@ -169,12 +184,17 @@ class SpeakerIds(LabelType):
         known_BS = number_BS >= 0
         one_hot_BSK = F.one_hot(number_BS.clamp_min(0), self.speakers) * known_BS[..., None]
         active_BUK = (active_BUS @ one_hot_BSK.to(active_BUS.dtype)).clamp_max(1)
-        mask_BU = reference.mask_BU & (active_BUS * ~known_BS[:, None, :]).sum(-1).eq(0)
+        mask_BU = self.mask(reference)
         if not self.over_classes:
             return Targets(active_BUK, mask_BU)
         count_BU1 = active_BUK.sum(-1, keepdim=True)
         shares_BUC = torch.cat([count_BU1 == 0, active_BUK / count_BU1.clamp_min(1)], dim=-1)
         return Targets(shares_BUC, mask_BU)
+
+    def mask(self, reference: Reference) -> Tensor:
+        """(B, U)."""
+        unknown_BS = reference.speakers_BS < 0
+        return reference.mask_BU & (reference.activity_BUS * unknown_BS[:, None, :]).sum(-1).eq(0)
 
     def activity_logits(self, output: Output) -> Tensor:
         """(B, U, K). For classes, the margin of a speaker over the best other class."""
@@ -239,9 +259,19 @@ class AttractorLabels(Multilabel):
         activity_BUK, present_B = self.present(reference)
         cost_BKK = pairwise_cost(output.scores_BUC.detach(), activity_BUK, reference.mask_BU)
         order_BK = best_permutation(among_present(cost_BKK, present_B))
+        return Targets(permuted(activity_BUK, order_BK), self._among(present_B, reference))
+
+    def mask(self, reference: Reference) -> Tensor:
+        """(B, U, K)."""
+        return self._among(self.present(reference)[1], reference)
+
+    def _among(self, present_B: Tensor, reference: Reference) -> Tensor:
         column_K = torch.arange(self.speakers, device=present_B.device)
-        mask_BUK = reference.mask_BU[:, :, None] & (column_K < present_B[:, None])[:, None, :]
-        return Targets(permuted(activity_BUK, order_BK), mask_BUK)
+        return reference.mask_BU[:, :, None] & (column_K < present_B[:, None])[:, None, :]
+
+    def unit_counts(self, reference: Reference) -> dict[str, float]:
+        """Attractors, too, whose existence enters the loss."""
+        return {**super().unit_counts(reference), "attractors": int(self.existence(reference).mask.sum())}
 
     def present(self, reference: Reference) -> tuple[Tensor, Tensor]:
         """Activity (B, U, K) with silent speakers moved to the end, and the number of other speakers (B,)."""
@@ -284,9 +314,16 @@ class Custom(LabelType):
                 f"label_type custom: for this loss `labels` must be {form}; at the output frame rate their shape is "
                 f"{tuple(labels.shape)}; choose another training.loss.main, or change data.collator"
             )
-        mask = reference.mask_BU if labels.dim() == 2 else reference.mask_BU[..., None].expand_as(labels)
-        mask = mask & (labels != IGNORED)
+        mask = self.mask(reference)
         return Targets(labels.masked_fill(~mask, 0) if self.over_classes else labels.float(), mask)
+
+    def mask(self, reference: Reference) -> Tensor:
+        """(B, U), or (B, U, C)."""
+        labels = reference.labels
+        if labels is None:
+            raise InputError("label_type custom: the batch has no `labels`; data.collator must add them")
+        mask = reference.mask_BU if labels.dim() == 2 else reference.mask_BU[..., None].expand_as(labels)
+        return mask & (labels != IGNORED)
 
     def activity_logits(self, output: Output) -> Tensor:
         """(B, U, K). For classes, those of all but class 0."""
@@ -429,11 +466,12 @@ class DiarizationLoss(nn.Module):
     def __init__(self, settings: LossSettings, label_type: LabelTypeName) -> None:
         super().__init__()
         self.classes = targets_are_classes(label_type, settings)
-        self.composite: CompositeLoss = build_loss(settings, default=default_loss(label_type))
+        units = ["items", "targets"]
+        self.composite: CompositeLoss = build_loss(settings, default=default_loss(label_type), units=units)
         for name, loss in self.composite.losses.items():
             if getattr(loss, "takes", "outputs") == "outputs":
                 self.composite.losses[name] = FromScores(loss, self.classes)
-        self.coupling = self.composite.coupling
+        self.coupling, self.own_counts = self.composite.coupling, self.composite.own_counts
         self.weights = dict(self.composite.weights)
         if label_type == "arrival":
             self.weights |= {self.composite.main: _ARRIVAL_SHARE, PERMUTATION: _ARRIVAL_SHARE}
@@ -447,37 +485,21 @@ class DiarizationLoss(nn.Module):
         embeddings, speakers = None, None
         if "contrastive" in self.composite.losses:
             embeddings, speakers = speaker_views(output.hidden_BUD, reference)
-        terms: Terms = self.composite(
+        terms: dict[str, tuple[Tensor, Count | str]] = self.composite(
             output.scores_BUC, targets.values, targets.mask, model=model, embeddings=embeddings, labels=speakers
         )
         if isinstance(labels, Arrival):
             aligned = Targets(labels.aligned(output, reference), reference.mask_BU)
-            terms[PERMUTATION] = self._again(output.scores_BUC, aligned)
+            main = self.composite.main
+            total, own = compute(self.composite.losses[main], output.scores_BUC, aligned.values, aligned.mask)
+            count = terms[main][1]
+            follows = isinstance(count, str) or self.composite.reduction == "sum"
+            terms[PERMUTATION] = (total, count if follows else own)
         if isinstance(labels, AttractorLabels):
             exists = labels.existence(reference)
-            terms[EXISTENCE] = self.existence(output.existence_BN, exists.values, exists.mask)
+            total, _ = self.existence(output.existence_BN, exists.values, exists.mask)
+            terms[EXISTENCE] = (total, "attractors")
         return terms
-
-    def _again(self, scores_BUC: Tensor, targets: Targets) -> tuple[Tensor, Tensor | float]:
-        """The main loss with other targets."""
-        total, count = compute(self.composite.losses[self.composite.main], scores_BUC, targets.values, targets.mask)
-        return total, float(len(scores_BUC)) if self.composite.reduction == "sum" else count
-
-    def counts(self, labels: LabelType, reference: Reference) -> dict[str, Count] | None:
-        """The counts of `forward`, if they can be computed from the labels alone; None otherwise."""
-        losses = [getattr(loss, "loss", loss) for loss in self.composite.losses.values()]
-        if not all(isinstance(loss, Loss) and loss.takes == "outputs" for loss in losses):
-            return None
-        batch, frames, _ = reference.activity_BUS.shape
-        nothing_BUC = reference.activity_BUS.new_zeros(batch, frames, labels.width)
-        mask = labels.targets(Output(nothing_BUC, nothing_BUC, reference.mask_BU), reference).mask
-        counted = float(mask.sum()) * (labels.width if mask.dim() == 2 and not self.classes else 1)
-        counts = dict.fromkeys(self.composite.losses, float(batch) if self.composite.reduction == "sum" else counted)
-        if isinstance(labels, Arrival):
-            counts[PERMUTATION] = counts[self.composite.main]
-        if isinstance(labels, AttractorLabels):
-            counts[EXISTENCE] = float(labels.existence(reference).mask.sum())
-        return dict(counts)
 
 
 class FromScores(nn.Module):
@@ -488,6 +510,7 @@ class FromScores(nn.Module):
         self.loss = loss
         self.classes = classes
         self.couples_items = getattr(loss, "couples_items", False)
+        self.unit = "targets" if getattr(loss, "unit", None) is not None else None
 
     def forward(self, scores: Tensor, targets: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | float]:
         """Sum and count. Scores (B, U, C); targets and mask as in `Targets`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -25,11 +25,11 @@ from phonate.config.randomness import generator
 from phonate.data.batches import evaluation_batches
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset, DiarizationItem
-from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of
+from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of, unit_counts
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import active
 from phonate.tasks.diarization.settings import METRICS, DiarizationRecipe
-from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
 
 logger = logging.getLogger("phonate")
 
@@ -48,7 +48,7 @@ class DiarizationTask(Task):
         self.recipe = recipe
         self.label_type = recipe.training.eval_knobs.label_type
         self.criterion = DiarizationLoss(recipe.training.loss, self.label_type)
-        self.coupling = self.criterion.coupling
+        self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         self.random_features = recipe.model.random_features
         recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
         self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
@@ -62,11 +62,6 @@ class DiarizationTask(Task):
     def corpus(self) -> DiarizationCorpus:
         """The corpus, prepared when it is first needed."""
         return DiarizationCorpus.of(self.recipe)
-
-    @cached_property
-    def labels(self) -> LabelType:
-        """The label type, for counting on the host; the model has its own."""
-        return self._build_labels(self.corpus.speakers)
 
     def _build_labels(self, speakers: Sequence[str]) -> LabelType:
         return build_labels(self.label_type, self.recipe.model, self.criterion.classes, speakers)
@@ -93,7 +88,8 @@ class DiarizationTask(Task):
 
     def dataset(self, split: str) -> DiarizationDataset:
         """Chunks of recordings and simulated conversations."""
-        return DiarizationDataset(self.corpus, split)
+        labels = self._build_labels(self.corpus.speakers)
+        return DiarizationDataset(self.corpus, split, partial(unit_counts, labels, self.recipe.model.stride))
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The loss terms described in the module's docstring."""
@@ -101,10 +97,6 @@ class DiarizationTask(Task):
         output = model(batch["features"], batch["lengths"])
         terms: Terms = self.criterion(own.labels, output, reference_of(batch, own.stride), model)
         return terms
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Frames or scores that enter the loss."""
-        return self.criterion.counts(self.labels, reference_of(batch, self.recipe.model.stride))
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """The main loss has weight 1 (0.5 for label type arrival, like `permutation`), auxiliary losses those of the

@@ -86,6 +86,10 @@ class LanguageDataset(PackedRows):
             "characters": characters,
         }
 
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Learnt tokens, and their characters."""
+        return {"tokens": len(batch["labelled"]), "characters": float(batch["characters"].sum())}
+
 
 def encode_all(
     tokenizer: TextTokenizer, dialogues: Sequence[Dialogue], max_length: int

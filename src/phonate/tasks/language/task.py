@@ -22,7 +22,7 @@ from phonate.nn.pretrained.loading import require
 from phonate.tasks.language import model as models
 from phonate.tasks.language.data import LanguageCorpus, LanguageDataset
 from phonate.tasks.language.settings import METRICS, LanguageRecipe
-from phonate.training.task import Batch, Count, Metric, Task, Terms, losses
+from phonate.training.task import Batch, Metric, Task, Terms, losses
 
 _BITS = "bits_per_character"
 
@@ -83,13 +83,9 @@ class LanguageTask(Task):
         """The terms that the module's docstring describes."""
         nll = negative_log_likelihood(model, batch).sum()
         return {
-            "nll": (nll, float(len(batch["labelled"]))),
-            _BITS: (nll.detach() / math.log(2.0), batch["characters"].sum()),
+            "nll": (nll, "tokens"),
+            _BITS: (nll.detach() / math.log(2.0), "characters"),
         }
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count]:
-        """Learnt tokens, and their characters."""
-        return {"nll": float(len(batch["labelled"])), _BITS: float(batch["characters"].sum())}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -272,6 +272,10 @@ class RecognitionDataset(WholeRecordings):
             "symbol_lengths": torch.tensor([len(one) for one in symbols]),
         }
 
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Symbols."""
+        return {"symbols": float(batch["symbol_lengths"].sum())}
+
 
 def standardised(mel_TM: FloatArray) -> FloatArray:
     """A mel (T, M) with mean 0 and deviation 1 in each band over the recording, which removes the microphone's response

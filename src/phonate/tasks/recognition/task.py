@@ -23,7 +23,7 @@ from phonate.tasks.recognition.inference import SymbolModel, greedy
 from phonate.tasks.recognition.model import CtcModel, build_model
 from phonate.tasks.recognition.settings import METRICS, RecognitionRecipe
 from phonate.training.settings import require_own_loss
-from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
 
 
 class RecognitionTask(Task):
@@ -57,11 +57,7 @@ class RecognitionTask(Task):
         total = F.ctc_loss(
             log_probs_UBS, batch["symbols"], lengths_B, batch["symbol_lengths"], blank=BLANK, reduction="sum"
         )
-        return {"ctc": (total, batch["symbol_lengths"].sum())}
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Symbols."""
-        return {"ctc": float(batch["symbol_lengths"].sum())}
+        return {"ctc": (total, "symbols")}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

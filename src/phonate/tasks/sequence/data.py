@@ -30,6 +30,7 @@ from phonate.data.dialogues import (
     warn_refused,
 )
 from phonate.nn.losses import IGNORED
+from phonate.nn.masks import frame_mask
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch
 
@@ -102,9 +103,8 @@ class SequenceDataset:
             For models with a decoder: `input` (B, T), `lengths` (B,), and `labels` (B, T), the next tokens, `IGNORED`
             where they do not enter the loss.
             For encoder-only models: `label` (B,), classes; `lengths` is `source_lengths`.
-            `labelled`: the number of labels that enter the loss.
         """
-        batch: dict[str, Any] = {"labelled": float(len(items))}
+        batch: dict[str, Any] = {}
         windows = [(number, ids) for number, item in enumerate(items) for ids in item.sources]
         if windows:
             batch |= batched([ids for _, ids in windows], self._pad, "source")
@@ -122,8 +122,17 @@ class SequenceDataset:
             "input": inputs["input"],
             "lengths": inputs["input_lengths"],
             "labels": targets_BT,
-            "labelled": float((targets_BT != IGNORED).sum()),
         }
+
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Items, and labels that enter the loss."""
+        targets = batch["label"] if "label" in batch else labels_within(batch["labels"], batch["lengths"])
+        return {"items": len(targets), "targets": int((targets != IGNORED).sum())}
+
+
+def labels_within(labels_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    """Masks the labels beyond the lengths: `training.performance.batch_shim` pads batches with zeros."""
+    return labels_BT.masked_fill(~frame_mask(lengths_B, labels_BT.shape[1]), IGNORED)
 
 
 def batched(sequences: Sequence[NDArray[Any]], pad: int, name: str) -> dict[str, Tensor]:

@@ -119,7 +119,7 @@ def _token_figures(generator: SequenceGenerator, items: Sequence[SequenceItem]) 
         targets = batch["labels" if "labels" in batch else "label"].flatten()
         nll += float(F.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum"))
         right += int((flat.argmax(-1) == targets).sum())
-        count += batch["labelled"]
+        count += dataset.unit_counts(batch)["targets"]
     return {"perplexity": math.exp(min(nll / count, 700.0)), "accuracy": right / count}
 
 

@@ -13,21 +13,20 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.evaluation.words import AnswerScores
 from phonate.nn.losses import IGNORED
-from phonate.nn.masks import frame_mask
 from phonate.nn.pretrained.loading import require
-from phonate.tasks.sequence.data import SequenceCorpus, SequenceDataset
+from phonate.tasks.sequence.data import SequenceCorpus, SequenceDataset, labels_within
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import SequenceModel, build_model
 from phonate.tasks.sequence.settings import METRICS, SequenceRecipe
 from phonate.training.losses import build_loss
 from phonate.training.registries import LOSSES
-from phonate.training.task import Batch, Count, Dataset, Metric, Sums, Task, Terms, losses
+from phonate.training.task import Batch, Dataset, Metric, Sums, Task, Terms, losses
 
 DECODED = 128
 """Maximum number of validation samples for which targets are generated: the first ones."""
@@ -46,8 +45,8 @@ class SequenceTask(Task):
         self.recipe = recipe
         self.corpus = SequenceCorpus(recipe)
         self.writes = recipe.model.decoder is not None
-        self.criterion = build_loss(recipe.training.loss, default="cross_entropy")
-        self.coupling = self.criterion.coupling
+        self.criterion = build_loss(recipe.training.loss, default="cross_entropy", units=["targets", "items"])
+        self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         self.random_features = recipe.model.random_features
         _check(recipe, self.criterion.main)
         if recipe.model.model_type == "encoder_decoder":
@@ -71,22 +70,13 @@ class SequenceTask(Task):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The loss terms described in the module's docstring."""
         logits, pooled_BD = model(batch)
-        targets = batch["label"] if "label" in batch else _within(batch["labels"], batch["lengths"])
+        targets = batch["label"] if "label" in batch else labels_within(batch["labels"], batch["lengths"])
         terms = self.criterion(logits, targets, model=model, embeddings=pooled_BD, labels=batch.get("label"))
         with torch.no_grad():
             flat, flat_targets = logits.float().flatten(0, -2), targets.flatten()
             nll = F.cross_entropy(flat, flat_targets, ignore_index=IGNORED, reduction="sum")
             right = (flat.argmax(-1) == flat_targets).sum().float()
-        informative: Terms = {"nll": (nll, batch["labelled"]), "accuracy": (right, batch["labelled"])}
-        return {**terms, **informative}
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """The number of tokens or labels in the loss, if all terms are per token or label; None otherwise."""
-        main = self.criterion.main
-        if main not in _OF_LOGITS or len(self.criterion.losses) > 1 or self.criterion.reduction != "mean":
-            return None
-        labelled: float = batch["labelled"]
-        return {main: labelled, "nll": labelled, "accuracy": labelled}
+        return {**terms, "nll": (nll, "targets"), "accuracy": (right, "targets")}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -142,11 +132,6 @@ class SequenceTask(Task):
             "labels": list(self.corpus.labels),
             "answered": self._chat,
         }
-
-
-def _within(labels_BT: Tensor, lengths_B: Tensor) -> Tensor:
-    """Masks the labels beyond the lengths: `training.performance.batch_shim` pads batches with zeros."""
-    return labels_BT.masked_fill(~frame_mask(lengths_B, labels_BT.shape[1]), IGNORED)
 
 
 def _check(recipe: SequenceRecipe, loss: str) -> None:

@@ -42,7 +42,7 @@ from phonate.training.checkpoints import listing
 from phonate.training.checkpoints.loading import load_first_intact
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
-from phonate.training.task import Batch, Count, Task, Terms
+from phonate.training.task import Batch, Task, Terms
 from phonate.training.trainer import Trainer
 
 logger = logging.getLogger("phonate")
@@ -161,6 +161,10 @@ class Recordings:
             "speaker": torch.tensor([one.speaker for one in items]),
         }
 
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Frames."""
+        return {"frames": int(batch["lengths"].sum())}
+
 
 class AlignmentTask(Task):
     """Trains an aligner on `recordings` for `steps` steps.
@@ -190,22 +194,12 @@ class AlignmentTask(Task):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the class."""
         log_BTS = scores(model, batch)
-        frames = batch["lengths"].sum()
-        terms: Terms = {"alignment": (forward_sum_loss(log_BTS, batch["lengths"], batch["state_lengths"]), frames)}
-        if self.hardened:
-            durations_BS = torch.from_numpy(durations(log_BTS.detach(), batch)).to(log_BTS.device)
-            terms["binarisation"] = (binarisation_loss(log_BTS, durations_BS, batch["lengths"]), frames)
-        return terms
-
-    @property
-    def hardened(self) -> bool:
-        """Whether binarisation is active in this step."""
-        return self.step >= _HARDEN_AFTER * self.steps
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count]:
-        """Frames."""
-        names = ("alignment", "binarisation") if self.hardened else ("alignment",)
-        return {name: float(batch["lengths"].sum()) for name in names}
+        alignment = forward_sum_loss(log_BTS, batch["lengths"], batch["state_lengths"])
+        if self.step < _HARDEN_AFTER * self.steps:
+            return {"alignment": (alignment, "frames")}
+        durations_BS = torch.from_numpy(durations(log_BTS.detach(), batch)).to(log_BTS.device)
+        binarisation = binarisation_loss(log_BTS, durations_BS, batch["lengths"])
+        return {"alignment": (alignment, "frames"), "binarisation": (binarisation, "frames")}
 
 
 def scores(model: nn.Module, batch: Batch) -> torch.Tensor:

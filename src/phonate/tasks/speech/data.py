@@ -289,6 +289,17 @@ class SpeechDataset(WholeRecordings):
             "crop": torch.tensor([item.crop for item in items], dtype=torch.float32),
         }
 
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Items, tokens, frames, voiced ones too, and elements of the mel."""
+        frames = int(batch["lengths"].sum())
+        return {
+            "items": len(batch["tokens"]),
+            "tokens": int(batch["token_lengths"].sum()),
+            "frames": frames,
+            "voiced frames": float(batch["pitch"][..., 1].sum()),
+            "elements": frames * batch["target"].shape[-1],
+        }
+
 
 def token_means(values_T: FloatArray, durations_L: NDArray[np.int64]) -> FloatArray:
     """Mean of the frames of each token (L,); 0 for tokens without frames."""

@@ -41,7 +41,7 @@ from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.tasks.speech.settings import SpeechModel
 from phonate.text.english.arpabet import like
 from phonate.text.phonemes import SPECIAL, Inventory
-from phonate.training.task import Batch, Count, Terms
+from phonate.training.task import Batch, Terms
 
 # ---------------------------------- What acoustic models give. Shapes: L tokens, T frames, M mel bands
 
@@ -357,11 +357,11 @@ class ParallelModel(Acoustic):
         pitch_BT = (pitch_BT2[..., 0] - contour_BT).abs()
         voicing_BT = F.binary_cross_entropy_with_logits(pitch_BT2[..., 1], voiced_BT, reduction="none")
         return {
-            "mel": (_distance(mel_BTM, batch["target"], mask_BT), mask_BT.sum() * mel_BTM.shape[-1]),
-            "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
-            "energy": ((energy_BL * mask_BL).sum(), mask_BL.sum()),
-            "pitch": ((pitch_BT * voiced_BT).sum(), voiced_BT.sum()),
-            "voicing": ((voicing_BT * mask_BT).sum(), mask_BT.sum()),
+            "mel": (_distance(mel_BTM, batch["target"], mask_BT), "elements"),
+            "duration": ((duration_BL * mask_BL).sum(), "tokens"),
+            "energy": ((energy_BL * mask_BL).sum(), "tokens"),
+            "pitch": ((pitch_BT * voiced_BT).sum(), "voiced frames"),
+            "voicing": ((voicing_BT * mask_BT).sum(), "frames"),
         }
 
     def speak(
@@ -597,7 +597,6 @@ class AutoregressiveModel(Acoustic):
         target_BTM, durations_BL = batch["target"], batch["durations"]
         mask_BT = frame_mask(batch["lengths"], target_BTM.shape[1])
         mask_BL = frame_mask(batch["token_lengths"], durations_BL.shape[1])
-        cells = mask_BT.sum() * target_BTM.shape[-1]
         duration_BL = (output.duration_BL.float() - (durations_BL + 1.0).log()).square()
         stop_BT = F.binary_cross_entropy_with_logits(
             output.stop_BT.float(),
@@ -606,10 +605,10 @@ class AutoregressiveModel(Acoustic):
             pos_weight=torch.tensor(_STOP_WEIGHT, device=target_BTM.device),
         )
         return {
-            "mel": (_distance(output.mel_BTM, target_BTM, mask_BT), cells),
-            "mel_before": (_distance(output.before_BTM, target_BTM, mask_BT), cells),
-            "duration": ((duration_BL * mask_BL).sum(), mask_BL.sum()),
-            "stop": ((stop_BT * mask_BT).sum(), mask_BT.sum()),
+            "mel": (_distance(output.mel_BTM, target_BTM, mask_BT), "elements"),
+            "mel_before": (_distance(output.before_BTM, target_BTM, mask_BT), "elements"),
+            "duration": ((duration_BL * mask_BL).sum(), "tokens"),
+            "stop": ((stop_BT * mask_BT).sum(), "frames"),
         }
 
     def generate(self, memory_1SD: Tensor, least: int, most: int, threshold: float = STOP_THRESHOLD) -> Tensor:
@@ -677,13 +676,6 @@ def stop_targets(lengths_B: Tensor, frames: int) -> Tensor:
     """(B, frames): 1 at the last frame of each item, to which the two before it rise, and 0 elsewhere."""
     left_BT = lengths_B[:, None] - 1 - torch.arange(frames, device=lengths_B.device)[None]
     return torch.where(left_BT >= 0, (1.0 - left_BT / _TAIL).clamp_min(0.0), 0.0)
-
-
-def loss_counts(batch: Batch) -> dict[str, Count]:
-    """The counts of the terms of an `AutoregressiveModel`."""
-    tokens, frames = float(batch["token_lengths"].sum()), float(batch["lengths"].sum())
-    cells = frames * batch["target"].shape[-1]
-    return {"mel": cells, "mel_before": cells, "duration": tokens, "stop": frames}
 
 
 def _distance(mel_BTM: Tensor, target_BTM: Tensor, mask_BT: Tensor) -> Tensor:

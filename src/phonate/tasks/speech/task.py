@@ -31,7 +31,6 @@ from phonate.tasks.speech.model import (
     ParallelOutput,
     SpeechModelGAN,
     build_acoustic,
-    loss_counts,
     renewed,
 )
 from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
@@ -41,7 +40,6 @@ from phonate.training.checkpoints import files, resolve_checkpoint
 from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
-    Count,
     Dataset,
     Metric,
     Picture,
@@ -133,23 +131,6 @@ class SpeechTask(AdversarialTask[Any]):
         """Crops of the predicted and the recorded mel, and of what each frame is to say."""
         whole = (output.mel_BTM.float(), batch["target"], output.regulated_BTD.detach())
         return Pair(*(_cropped(value, batch) for value in whole))
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Frames, tokens and items."""
-        if self.autoregressive:
-            return loss_counts(batch)
-        items = float(len(batch["tokens"]))
-        if phase == self.discriminator:
-            return {"discriminator": items}
-        tokens, frames = float(batch["token_lengths"].sum()), float(batch["lengths"].sum())
-        counts: dict[str, Count] = {
-            "mel": frames * batch["target"].shape[-1],
-            "duration": tokens,
-            "energy": tokens,
-            "pitch": float(batch["pitch"][..., 1].sum()),
-            "voicing": frames,
-        }
-        return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

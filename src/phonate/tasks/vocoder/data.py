@@ -140,6 +140,11 @@ class VocoderDataset(CroppedRecordings):
             "noise_start": torch.tensor([item.noise_start for item in items]),
         }
 
+    def unit_counts(self, batch: Batch) -> dict[str, float]:
+        """Items, and frames, voiced ones too."""
+        f0_BT = batch["f0"]
+        return {"items": len(f0_BT), "frames": f0_BT.numel(), "voiced frames": int((f0_BT > 0).sum())}
+
 
 def _lengthened(values: FloatArray, length: int) -> FloatArray:
     """`values` followed by zeros, which are silence, unvoiced, and the mel's floor."""

@@ -27,7 +27,7 @@ from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.settings import require_own_loss
-from phonate.training.task import Batch, Count, Dataset, Metric, Picture, Preview, Sound, Sums, Terms, losses
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Terms, losses
 
 _FLOOR = 1e-5
 _QUIETEST = 1e-3
@@ -93,8 +93,8 @@ class VocoderTask(AdversarialTask[Pair]):
             spectral_distance(*both, floor=_FLOOR, quietest=_QUIETEST) for both in zip(fake, real, strict=True)
         ]
         return {
-            "spectral": (torch.stack(distances).mean(0).sum(), len(batch["mel"])),
-            "mel": (self._mel(fake[1], real[1]), len(batch["mel"])),
+            "spectral": (torch.stack(distances).mean(0).sum(), "items"),
+            "mel": (self._mel(fake[1], real[1]), "items"),
             **_pitch(cast(VocoderGAN, model), batch),
         }
 
@@ -108,19 +108,6 @@ class VocoderTask(AdversarialTask[Pair]):
 
         with torch.autocast(filters_KM.device.type, enabled=False):
             return (mel(fake_BTK) - mel(real_BTK)).abs().mean((1, 2)).sum()
-
-    def counts(self, batch: Batch, phase: str) -> dict[str, Count] | None:
-        """Items, and frames for what is heard in the mel."""
-        items = float(len(batch["mel"]))
-        if phase == self.discriminator:
-            return {"discriminator": items}
-        counts: dict[str, Count] = {
-            "spectral": items,
-            "mel": items,
-            "pitch": float((batch["f0"] > 0).sum()),
-            "voicing": float(batch["f0"].numel()),
-        }
-        return counts | ({"adversarial": items, "features": items} if self.adversarial else {})
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -181,10 +168,10 @@ def _pitch(gan: VocoderGAN, batch: Batch) -> Terms:
     voiced_BT = batch["f0"] > 0
     target_BT = (batch["f0"].clamp_min(1.0) / 200.0).log()
     return {
-        "pitch": (((log_f0_BT - target_BT).abs() * voiced_BT).sum(), voiced_BT.sum()),
+        "pitch": (((log_f0_BT - target_BT).abs() * voiced_BT).sum(), "voiced frames"),
         "voicing": (
             F.binary_cross_entropy_with_logits(voicing_BT.float(), voiced_BT.float(), reduction="sum"),
-            voiced_BT.numel(),
+            "frames",
         ),
     }
 

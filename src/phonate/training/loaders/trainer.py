@@ -32,7 +32,7 @@ from phonate.training.loaders.config import TrainingConfig
 from phonate.training.losses import LossManager
 from phonate.training.run import Run
 from phonate.training.step import Meter, global_generators, restore_global_generators, seed_global_generators
-from phonate.training.task import Batch, Dataset, Metric, Task, Terms, losses, move
+from phonate.training.task import Batch, Dataset, Metric, Task, Terms, counted, losses, move
 from phonate.training.tracking.console import log_file
 from phonate.training.trainer import Trainer
 
@@ -288,7 +288,7 @@ class VoiceTrainer:
         try:
             with torch.no_grad():
                 for planned in source.epoch(0):
-                    meter.add(self.task.loss(model, move(planned.batch, self.device), ""))
+                    meter.add(counted(self.task.loss(model, move(planned.batch, self.device), ""), None))
         finally:
             model.train(was_training)
         means = meter.means(self.task.loss_weights(0), distributed.Ranks())

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from phonate.cli.parsing import Parser
-from phonate.config.documents import read
-from phonate.config.errors import RecipeError
-from phonate.config.resolve import Recipe, resolve_document
+from phonate.config.errors import InputError
 from phonate.data.settings import KaldiData
+from phonate.training.plan import plan
 
 FLAGS = {
     "--lr": "training.optimizer.lr",
@@ -42,9 +41,9 @@ def unified_parser(
 ) -> tuple[argparse.Namespace, Any | None, list[Any] | None, Any | None]:
     """Parse `argv` (default: the command line) into `(args, model_config, dataset_configs, training_config)`.
 
-    With `--model-only`, `--data-only` or `--training-only` the other two are None, and without the data part a recipe
-    needs no `data.path`. The configurations are the recipe's typed settings, one data set for each corpus. Raises
-    SystemExit for a mistake.
+    The configurations are what `phonate train` would take: the recipe's typed settings, with what it leaves to its
+    recordings, one data set for each corpus. With `--model-only`, `--data-only` or `--training-only` the other two are
+    None, and without the data part a recipe needs no `data.path`. Raises SystemExit for a mistake.
     """
     parser = Parser(description=__doc__)
     parser.add_argument("--config", required=True, metavar="RECIPE", help="a recipe file or a shipped name")
@@ -60,8 +59,8 @@ def unified_parser(
     flags = [f"{key}={value}" for key, value in given.items() if value is not None]
     whole = not (args.model_only or args.data_only or args.training_only)
     try:
-        recipe = _recipe(args.config, [*args.overrides, *flags], with_data=whole or args.data_only)
-    except RecipeError as error:
+        recipe = plan(args.config, [*args.overrides, *flags], incomplete=not (whole or args.data_only)).recipe
+    except InputError as error:
         parser.exit(2, "".join(f"error: {line}\n" for line in str(error).splitlines()))
     return (
         args,
@@ -69,11 +68,6 @@ def unified_parser(
         _corpora(recipe.data) if whole or args.data_only else None,
         recipe.training if whole or args.training_only else None,
     )
-
-
-def _recipe(source: str, overrides: list[str], with_data: bool) -> Recipe[Any, Any, Any]:
-    """The typed recipe. Without the data part its path may be missing."""
-    return resolve_document(read(source), overrides, incomplete=not with_data).recipe
 
 
 def _corpora(data: Any) -> list[Any]:

@@ -313,13 +313,19 @@ def test_the_clock_ends_training_on_a_machine_that_became_slower(
         lambda _: [SimpleNamespace(step=json.loads(state.read_text()))] if state.exists() else [],
     )
     said: list[str] = []
-    getattr(Training(["speech"], tmp_path, Machine()), way)(Limit(4.0), 1.0, said.append)
+    getattr(Training(["speech", f"data.path={RECORDINGS}"], tmp_path, Machine()), way)(Limit(4.0), 1.0, said.append)
     planned = [int(line) for line in (tmp_path / "commands").read_text().split()]
     reached = json.loads((tmp_path / "state").read_text())
     assert planned[0] == 800
     assert 20 <= reached <= 200
     assert reached == planned[-1]  # the learning rate has fallen to its end
     assert any("resuming" in line for line in said)
+
+
+def test_what_training_would_refuse_is_refused_before_it_begins(tmp_path: Path) -> None:
+    recipe = ["conversion", "data.path=x", "model.causal=true", "data.prosody=false"]
+    with pytest.raises(InputError, match=r"model\.causal: live conversion needs the pitch"):
+        Training(recipe, tmp_path, Machine()).stopped_and_resumed(Limit(1.0), 1.0, [].append)
 
 
 def test_training_ends_in_time_for_the_rest() -> None:

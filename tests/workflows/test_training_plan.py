@@ -21,6 +21,7 @@ from phonate.cli import main
 from phonate.config import resolve as resolving
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import Recipe, Resolved, to_yaml
+from phonate.parse_args import unified_parser
 from phonate.rendering import check_vocoder
 from phonate.training.checkpoints import loading, manifest
 from phonate.training.checkpoints.loading import describe_trained, open_trained, recipe_of
@@ -131,6 +132,15 @@ def test_what_training_refuses_is_refused_by_explain_and_by_data_check(
     file = tmp_path / "mine.yaml"
     file.write_text(written.to_yaml(), encoding="utf-8")
     assert refusal(capsys, "data", "check", str(file)) == words
+
+
+def test_a_script_of_ones_own_gets_what_training_takes(clips: Path) -> None:
+    """The recordings decide where the recipe leaves it to them, and the command line comes first."""
+    recipe = plan("speech", [f"data.path={clips}", "training.batch_size=3"]).recipe
+    _, model, corpora, training = unified_parser(["--config", "speech", "--batch-size", "3", f"data.path={clips}"])
+    assert (model, corpora, training) == (recipe.model, [recipe.data], recipe.training)
+    *_, without_corpus = unified_parser(["--config", "speech", "--training-only"])
+    assert without_corpus.init_from == "base"
 
 
 def test_a_checkpoint_is_described_without_its_weights(tmp_path: Path) -> None:

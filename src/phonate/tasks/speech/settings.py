@@ -10,12 +10,13 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import Metric, by_name
-from phonate.config.resolve import Recipe, resolve
+from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.corpora.rows import Requirements
 from phonate.data.settings import SpokenData
 from phonate.evaluation.tables import SHARED
+from phonate.training.plan import plan
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -305,8 +306,8 @@ class EnglishTrainingConfig(Settings):
         return cls(**values)
 
     def recipe(self) -> Recipe[Any, Any, Any]:
-        """The same as a recipe of the task `speech`. Raises RecipeError where the fields contradict each other."""
-        return resolve(RECIPE, self.overrides()).recipe
+        """What is trained, a recipe of the task `speech`. Raises RecipeError where the fields contradict each other."""
+        return plan(RECIPE, self.overrides()).recipe
 
     def overrides(self) -> dict[str, Any]:
         """What is to be laid over the shipped recipe, by dotted option."""

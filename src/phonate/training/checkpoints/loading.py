@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError
-from phonate.config.resolve import Recipe, resolve_document
+from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing, snapshot
 from phonate.training.checkpoints.files import RECIPE, FileProblemError
@@ -28,6 +28,7 @@ from phonate.training.checkpoints.manifest import (
     read_manifest,
 )
 from phonate.training.checkpoints.snapshot import first_nan, read_tensors
+from phonate.training.plan import plan
 
 _log = logging.getLogger(__name__)
 
@@ -402,7 +403,7 @@ def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
         raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")
     document = parse(file.read_text(encoding="utf-8") if text is None else text, str(file))
     try:
-        return resolve_document(document).recipe
+        return plan(document).written.recipe
     except RecipeError as error:
         if not (plugins := _plugins(path)):
             raise

@@ -35,7 +35,6 @@ from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData
 from phonate.training.checkpoints.resolve import BASE_VOICE
-from phonate.training.plan import plan
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
@@ -264,11 +263,11 @@ def train_speech(
     if synthetic:
         _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
     else:
-        adapted = ["speech", *corpus, *texts, _UNJUDGED]
-        from_base = plan("speech", adapted[1:]).settings.init_from is not None
+        adapted = Training(["speech", *corpus, *texts, _UNJUDGED], output, machine)
+        from_base = adapted.plan.settings.init_from is not None
         if from_base:
             say("\ntraining: the voice that comes with phonate becomes that of the recordings")
-            Training(adapted, output, machine).stopped_and_resumed(limit, 1.0, say)
+            adapted.stopped_and_resumed(limit, 1.0, say)
         else:
             _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say)
     if advice := _to_score(language):

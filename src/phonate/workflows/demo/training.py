@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from phonate.config.errors import PhonateError
 from phonate.training.checkpoints import listing
+from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
 from phonate.training.tracking.stream import read_metrics
 
@@ -79,6 +81,11 @@ class Training:
     recipe: Sequence[str]
     output: Path
     machine: Machine
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What is trained."""
+        return plan(self.recipe[0], self.recipe[1:], device=self.machine.device, output=self.output)
 
     def stopped_and_resumed(self, limit: Limit, part: float, say: Say) -> None:
         """Train for `part` of the limit, with a stop by SIGTERM at half the time and a resume."""
@@ -144,7 +151,8 @@ class Training:
         ]
 
     def _seconds_per_step(self, say: Say) -> float:
-        """The seconds of a training step, by a dry run."""
+        """The seconds of a training step, by a dry run. Raises InputError where the recipe can't be trained."""
+        self.plan.check()
         say("preparing the recordings and measuring the speed of training")
         command = [*self._command(_MAX_STEPS, 0), "--dry-run", "--json"]
         finished = subprocess.run(_phonate(command), stdout=subprocess.PIPE, text=True, check=False)

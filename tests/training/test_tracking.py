@@ -507,6 +507,13 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
     assert line in caplog.text
 
 
+def test_lines_need_no_rich(monkeypatch, capsys):
+    """Its import takes a while, at the start of each training."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    ConsoleSink(500).write(50, "train", {"loss": 0.312149}, 0)
+    assert capsys.readouterr().err == "step 50/500  epoch 0  train  loss 0.3121\n"
+
+
 WIDE = {"loss": 8.205, **{f"term{i}": 0.4067 for i in range(12)}, "learning_rate": 1e-4, "data_wait": 0.1,
         "memory/cleanup_overhead_percent": 0.01, "grad_norm/main": 3.0}  # fmt: skip
 

@@ -190,10 +190,11 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Path], Outcome]:
 def test_a_start_resolves_twice_and_opens_no_weights(
     clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Path, Path], Outcome]
 ) -> None:
-    """Once as written, once as decided; the base and its vocoder are described, each file verified once."""
+    """Once as written, once as decided; the base and its vocoder are described once, each file verified once."""
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(resolving.resolve("speech", [f"data.path={clips}"]).to_yaml(), encoding="utf-8")
     manifest._sha256_of.cache_clear()
+    loading._planned.cache_clear()
     counts: Counter[str] = Counter()
 
     def counted(module: Any, name: str, key: Callable[..., str]) -> None:
@@ -207,14 +208,14 @@ def test_a_start_resolves_twice_and_opens_no_weights(
 
     from phonate.training import plan as planning
 
-    counted(planning, "resolve_document", lambda *_: "resolved")
+    counted(planning, "resolve_document", lambda document, *_: f"resolved {document.name}")
     counted(loading, "read_tensors", lambda *_: "weights")
     counted(manifest, "sha256_of", str)
     begun = begin(recipe, tmp_path / "run")
     assert isinstance(begun, dict)
     assert begun["training"]["init_from"] == BASE_VOICE
     check_vocoder(BASE_VOCODER, AudioProcessor(AudioConfig(**begun["data"]["audio"])))
-    assert counts.pop("resolved") == 2
+    assert counts.pop(f"resolved {recipe}") == 2
     assert counts.pop("weights", 0) == 0
     assert set(counts.values()) == {1}
 

@@ -55,6 +55,7 @@ class Settings(BaseModel, metaclass=_OneLineErrors):
         validate_default=True,
         protected_namespaces=(),
         allow_inf_nan=False,
+        defer_build=True,  # most classes are parts of a recipe's, which is built whole
     )
 
     @classmethod

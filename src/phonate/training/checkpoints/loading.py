@@ -7,6 +7,7 @@ import logging
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -396,14 +397,19 @@ def recipe_of(source: str | Path) -> Recipe[Any, Any, Any]:
     return _recipe(best_or_latest(source))
 
 
+@lru_cache(maxsize=16)
+def _planned(text: str, name: str) -> Recipe[Any, Any, Any]:
+    """The recipe of a checkpoint, which left nothing open; one start may ask for it three times."""
+    return plan(parse(text, name)).written.recipe
+
+
 def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
     """The recipe in a checkpoint's folder."""
     file = path / files.RECIPE
     if text is None and not file.is_file():
         raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")
-    document = parse(file.read_text(encoding="utf-8") if text is None else text, str(file))
     try:
-        return plan(document).written.recipe
+        return _planned(file.read_text(encoding="utf-8") if text is None else text, str(file))
     except RecipeError as error:
         if not (plugins := _plugins(path)):
             raise

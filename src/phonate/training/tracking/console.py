@@ -42,7 +42,7 @@ class ConsoleSink(Sink):
     Args:
         total_steps: Optimizer steps of the whole run.
         verbosity: quiet, normal or debug.
-        console: Where to write. None: standard error.
+        console: Where to write. None: standard error, with rich, whose import takes a while, only on a terminal.
     """
 
     def __init__(
@@ -51,13 +51,16 @@ class ConsoleSink(Sink):
         verbosity: Literal["quiet", "normal", "debug"] = "normal",
         console: Console | None = None,
     ) -> None:
-        from rich.console import Console
+        if console is None and sys.stderr.isatty():
+            from rich.console import Console
 
+            # soft_wrap: log lines are not broken, so that commands in them can be copied
+            console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.total_steps = total_steps
         self.verbosity: Literal["quiet", "normal", "debug"] = verbosity
-        # soft_wrap: log lines are not broken, so that commands in them can be copied
-        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
-        self._shows_bar = self.console.is_terminal and verbosity != "quiet"
+        self.console = console
+        self._has_terminal = console is not None and console.is_terminal
+        self._shows_bar = self._has_terminal and verbosity != "quiet"
         self._progress: Progress | None = None
         """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
@@ -105,9 +108,12 @@ class ConsoleSink(Sink):
         parts = [f"{place}  {split}", *(f"{name} {number(value)}" for name, value in values.items())]
         log.info("  ".join(parts), extra={"split": split})
         if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):
-            if self.console.is_terminal and self.verbosity != "debug":
-                parts = _fitting(parts, self.console.width)
             with self._while_there():
+                if self.console is None:
+                    print("  ".join(parts), file=sys.stderr)
+                    return
+                if self._has_terminal and self.verbosity != "debug":
+                    parts = _fitting(parts, self.console.width)
                 self.console.print("  ".join(parts), markup=False, soft_wrap=True)
 
     def close(self) -> None:

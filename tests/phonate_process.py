@@ -41,7 +41,7 @@ IMPORTED = (
     "phonate.workflows.live",
     "phonate.workflows.pages.report",
     "phonate.workflows.pages.recordings",
-    "phonate.workflows.session.recordings",
+    "phonate.workflows.session.flows",
     "phonate.workflows.session.session",
     "phonate.workflows.train",
 )

@@ -119,7 +119,7 @@ def test_a_session_is_resumed_while_it_saves(place, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.sample", interrupted)
+    monkeypatch.setattr("phonate.workflows.session.flows.sample", interrupted)
     assert main(["session", "--device", "cpu"]) == 143
     assert the_log()["log"][-1]["message"] == (
         "Interrupted; finished stages are kept; continue with: phonate session --resume"
@@ -140,7 +140,7 @@ def test_a_session_is_resumed_while_it_validates(place, monkeypatch):
         os.kill(os.getpid(), signal.SIGHUP)
         time.sleep(10)
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.validate_voice_files", interrupted)
+    monkeypatch.setattr("phonate.workflows.session.flows.validate_voice_files", interrupted)
     signal_before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     assert main(["session", "--device", "cpu", "--voice-mode", "voice"]) == 129
     signal.signal(signal.SIGHUP, signal_before)

@@ -297,7 +297,7 @@ def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
     def fail(work):
         raise KeyError("total_samples")
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.train_voice", fail)
+    monkeypatch.setattr("phonate.workflows.session.flows.train_voice", fail)
     done, document, _ = run(voice_mode="voice")
     assert not done
     assert error_of(document).startswith("Training failed: KeyError: 'total_samples'; the traceback is in ")
@@ -307,7 +307,7 @@ def test_an_unforeseen_error_is_told_and_its_traceback_kept(place, monkeypatch):
 
 def test_what_leaves_by_system_exit_is_told_too(place, monkeypatch):
     make_recordings(place / "recordings")
-    monkeypatch.setattr("phonate.workflows.session.recordings.train_voice", lambda work: exit(2))
+    monkeypatch.setattr("phonate.workflows.session.flows.train_voice", lambda work: exit(2))
     done, document, _ = run(voice_mode="voice")
     assert not done
     assert "SystemExit" in error_of(document)
@@ -446,7 +446,7 @@ def test_a_model_that_does_not_load_takes_no_place(place, monkeypatch):
     def fail(*_):
         raise InputError("it does not load")
 
-    monkeypatch.setattr("phonate.workflows.session.recordings.sample", fail)
+    monkeypatch.setattr("phonate.workflows.session.flows.sample", fail)
     assert not TrainingSession(voice_mode="voice", device="cpu", say=lambda line: None).run()
     assert saved.stat().st_ino == before
 

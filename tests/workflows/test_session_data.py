@@ -21,7 +21,7 @@ from phonate.data.corpora.manifest import list_corpus
 from phonate.data.dialogues import text_files
 from phonate.data.settings import VoiceData, VoiceRules
 from phonate.data.voices import VoiceDataDetector, validate_voice_files
-from phonate.workflows.session import recordings
+from phonate.workflows.session import flows
 from phonate.workflows.session.config import SessionSettings, read_config
 from sessions import make_recordings, make_texts, messages, read_log, write_config
 from sounds import SAMPLE_RATE, voiced_tone
@@ -107,8 +107,8 @@ def listing(tmp_path):
         detector = VoiceDataDetector(path)
         files, _ = validate_voice_files(detector, VoiceRules(), processes=1)
         rows, _ = list_corpus(VoiceData(path=str(path)))
-        matched = recordings._match(work, rows, detector.get_voice_files(), files)
-        recordings._write_list(work, task, tmp_path / "listed.jsonl", matched)
+        matched = flows._match(work, rows, detector.get_voice_files(), files)
+        flows._write_list(work, task, tmp_path / "listed.jsonl", matched)
         return [json.loads(line) for line in (tmp_path / "listed.jsonl").read_text().splitlines()], warnings
 
     return of
@@ -250,6 +250,6 @@ def test_a_session_takes_the_speaker_of_its_configuration(place, monkeypatch):
     make_recordings(place / "mine", clips=1)
     write_config(place / "training/config.yaml", "data: {speaker: carla}\n")
     listed = []
-    monkeypatch.setattr(recordings, "_write_list", lambda work, task, path, found: listed.extend(found))
+    monkeypatch.setattr(flows, "_write_list", lambda work, task, path, found: listed.extend(found))
     run(voice_mode="voice", voice_data_dir="mine")
     assert {one.row.speaker for one in listed} == {"carla"}

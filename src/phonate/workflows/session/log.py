@@ -1,4 +1,5 @@
-"""The log of a session: one JSON document, complete at every moment, mirrored on the console."""
+"""What a session leaves to be read and to be resumed: its log, one JSON document that is complete at every moment, and
+its state."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from phonate.compute.system import LockTaken, ProcessLock
 from phonate.config.errors import InputError
 
 Level = Literal["INFO", "SUCCESS", "WARNING", "ERROR"]
@@ -195,3 +198,58 @@ def _entries_of(path: Path) -> list[dict[str, str]]:
         return list(json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))["log"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+# --------------- What a session needs in order to be resumed: how it was started, and what it has done
+
+STATE = "session.json"
+_LOCK = ".lock"
+
+
+@dataclass
+class SessionState:
+    """The progress of one session."""
+
+    options: dict[str, Any]
+    """What `TrainingSession` was called with, as JSON."""
+    voice: bool | None = None
+    """Whether it trains on recordings (True) or texts (False). None: not decided yet."""
+    task: str | None = None
+    """The task that is trained on recordings."""
+    trained: list[str] = field(default_factory=list)
+    """Names of the runs that are finished."""
+    done: bool = False
+    """Whether the model was saved."""
+
+    def write(self, folder: Path) -> None:
+        """Write the state into the session's folder, whole or not at all."""
+        beside = folder / f".{STATE}.{os.getpid()}"
+        beside.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8", errors="surrogateescape")
+        beside.replace(folder / STATE)
+
+
+def read_state(folder: Path) -> SessionState:
+    """The state in a session's folder. Raises InputError where it is missing or damaged."""
+    try:
+        document = json.loads((folder / STATE).read_text(encoding="utf-8", errors="surrogateescape"))
+        known = {one.name for one in fields(SessionState)}
+        return SessionState(**{name: value for name, value in document.items() if name in known})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / STATE}: can't be read ({error}); start a new session without --resume") from None
+
+
+def newest_unfinished(output: Path) -> Path:
+    """The folder of the newest session in `output` that has not saved its model. Raises InputError."""
+    folders = sorted((file.parent for file in output.glob(f"session_*/{STATE}")), reverse=True)
+    for folder in folders:
+        if not read_state(folder).done:
+            return folder
+    raise InputError(f"{output}: no unfinished session to resume; start one without --resume")
+
+
+def session_lock(folder: Path) -> ProcessLock:
+    """A lock on a session's folder. Raises InputError if it is taken."""
+    try:
+        return ProcessLock(folder / _LOCK)
+    except LockTaken as error:
+        raise InputError(f"{folder}: the session is still running (process {error.owner}); stop it first") from None

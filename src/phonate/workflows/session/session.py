@@ -11,107 +11,33 @@ at once.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import time
 import traceback
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from phonate.audio.decoding import MADE, write_audio
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
-from phonate.compute.system import LockTaken, ProcessLock
 from phonate.config.errors import InputError, Interrupted, PhonateError
 from phonate.data.parallel import Progress, progress_listener
 from phonate.data.voices import VoiceDataDetector
 from phonate.training.signals import interruptible, on_quit
-from phonate.workflows.load import load
 from phonate.workflows.session.config import CONFIG, SessionConfig, default_recipe, read_config, tasks_for
-from phonate.workflows.session.log import Say, SessionLog, to_console
+from phonate.workflows.session.log import (
+    STATE,
+    Say,
+    SessionLog,
+    SessionState,
+    newest_unfinished,
+    read_state,
+    session_lock,
+    to_console,
+)
 from phonate.workflows.session.notices import Outcome, check, send
 
 if TYPE_CHECKING:
-    from phonate.workflows.session.work import Work
-
-
-# --------------- What a session needs in order to be resumed: how it was started, and what it has done
-
-STATE = "session.json"
-_LOCK = ".lock"
-
-
-@dataclass
-class SessionState:
-    """The progress of one session."""
-
-    options: dict[str, Any]
-    """What `TrainingSession` was called with, as JSON."""
-    voice: bool | None = None
-    """Whether it trains on recordings (True) or texts (False). None: not decided yet."""
-    task: str | None = None
-    """The task that is trained on recordings."""
-    trained: list[str] = field(default_factory=list)
-    """Names of the runs that are finished."""
-    done: bool = False
-    """Whether the model was saved."""
-
-    def write(self, folder: Path) -> None:
-        """Write the state into the session's folder, whole or not at all."""
-        beside = folder / f".{STATE}.{os.getpid()}"
-        beside.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8", errors="surrogateescape")
-        beside.replace(folder / STATE)
-
-
-def read_state(folder: Path) -> SessionState:
-    """The state in a session's folder. Raises InputError where it is missing or damaged."""
-    try:
-        document = json.loads((folder / STATE).read_text(encoding="utf-8", errors="surrogateescape"))
-        known = {one.name for one in fields(SessionState)}
-        return SessionState(**{name: value for name, value in document.items() if name in known})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / STATE}: can't be read ({error}); start a new session without --resume") from None
-
-
-def newest_unfinished(output: Path) -> Path:
-    """The folder of the newest session in `output` that has not saved its model. Raises InputError."""
-    folders = sorted((file.parent for file in output.glob(f"session_*/{STATE}")), reverse=True)
-    for folder in folders:
-        if not read_state(folder).done:
-            return folder
-    raise InputError(f"{output}: no unfinished session to resume; start one without --resume")
-
-
-def session_lock(folder: Path) -> ProcessLock:
-    """A lock on a session's folder. Raises InputError if it is taken."""
-    try:
-        return ProcessLock(folder / _LOCK)
-    except LockTaken as error:
-        raise InputError(f"{folder}: the session is still running (process {error.owner}); stop it first") from None
-
-
-# ------------------------------------------------------- One example by the model that a session saved
-
-SAMPLE = "sample.flac"
-
-
-def sample(made: Path, kept: Path, recording: Path | None = None, text: str | None = None) -> str | None:
-    """Apply the model in the folder `made` to one training example; returns a line for the log.
-
-    Sound is written into the folder as sample.flac. The line names the folder `kept`, where it will be. None: the task
-    has nothing to demonstrate.
-    """
-    model = load(made)
-    shown = model.demonstration(recording, text)
-    if shown is None:
-        return None
-    where = ""
-    if shown.waveform is not None:
-        assert model.sample_rate is not None
-        write_audio(made / SAMPLE, shown.waveform, model.sample_rate, MADE)
-        where = f": {kept / SAMPLE}"
-    return f"{shown.summary}{where}. For more: {shown.command.format(run=shlex.quote(str(kept)))}"
+    from phonate.workflows.session.flows import Work
 
 
 VoiceMode = Literal["voice", "text", "auto"]
@@ -276,8 +202,7 @@ class TrainingSession:
         log.set("device", self._device)
         log.success(f"Device: {self._device}")
 
-        from phonate.workflows.session.recordings import train_voice
-        from phonate.workflows.session.work import Work, train_text
+        from phonate.workflows.session.flows import Work, train_text, train_voice
 
         if state.voice is None:
             state.voice = self._has_recordings(log)

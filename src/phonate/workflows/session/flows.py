@@ -1,21 +1,26 @@
-"""Recordings -> a voice model: scan, validate, extract, analyse, train, save."""
+"""The flows of a session: recordings -> a voice model, texts -> a language model; and what they share."""
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from phonate.audio.decoding import read_start, write_audio
+from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.readers import USUAL_SUFFIXES
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
 from phonate.data.corpora.validation import Report
+from phonate.data.dialogues import SUFFIXES, text_files
+from phonate.data.parallel import Progress, Stage
 from phonate.data.settings import VoiceData
 from phonate.data.voices import (
     Extracted,
@@ -26,13 +31,213 @@ from phonate.data.voices import (
     voice_profile,
     write_profile,
 )
-from phonate.rendering import vocoder_conflict
-from phonate.training.checkpoints import best_or_latest
+from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside, vocoder_conflict
+from phonate.training.checkpoints import best_or_latest, files, listing, manifest
+from phonate.training.checkpoints.resolve import is_checkpoint
 from phonate.training.plan import Plan
+from phonate.workflows.load import load
 from phonate.workflows.pages.recordings import write_voice_page
-from phonate.workflows.session.config import default_task, needs_text
-from phonate.workflows.session.session import sample
-from phonate.workflows.session.work import MODEL, VOCODER, Work
+from phonate.workflows.pages.report import write_report
+from phonate.workflows.session.config import SessionConfig, default_recipe, default_task, needs_text
+from phonate.workflows.session.log import SessionLog, SessionState
+from phonate.workflows.train import train_plan
+
+MODEL, VOCODER = "model", "vocoder"
+"""Names of runs."""
+# --------- What the flows of a session share: progress for bar and log, training, and saving the model
+
+_LINES = 10
+"""Approximate number of log lines for the progress of a stage."""
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+"""Errors of renaming a folder to an existing name."""
+
+
+@dataclass
+class Work:
+    """A session that is under way."""
+
+    config: SessionConfig
+    log: SessionLog
+    state: SessionState
+    device: str
+    voice_data_dir: Path
+    output: Path
+    bar: Progress | None = None
+    """Shown beside the log."""
+    runs: list[Path] = field(default_factory=list)
+    """The runs that were begun; the last one is being trained, or was trained last."""
+
+    @property
+    def folder(self) -> Path:
+        """What this session makes, apart from the model that it leaves in `output`."""
+        return self.log.folder
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Move the bar, and log about ten lines for a stage that takes a while."""
+        if self.bar is not None:
+            self.bar(what, done, total)
+        if what == Stage.READING:
+            return
+        every = max(10, -(-total // (10 * _LINES)) * 10)
+        if done == total or done % every == 0:
+            verb = "Processed" if what == Stage.EXTRACTING else f"{what[:1].upper()}{what[1:]}:"
+            self.log.add("INFO", [f"{verb} {done}/{total} samples..."], mirrored=self.bar is None)
+
+    def train(self, plan: Plan, name: str) -> Path:
+        """Train what was planned into the session's folder `name` on the session's device; returns the run.
+
+        In a resumed session a finished run is not trained again, and one with checkpoints continues.
+        """
+        run = self.folder / name
+        self.runs.append(run)
+        if name in self.state.trained:
+            return run
+        recipe = self.folder / f"{name}.yaml"
+        recipe.write_text(plan.resolved.to_yaml(), encoding="utf-8")
+        resume = "auto" if run.is_dir() else None
+        trained = train_plan(replace(plan, output=run, asked_device=self.device, asked_resume=resume))
+        self.state.trained.append(name)
+        self.state.write(self.folder)
+        shown = "".join(f", {metric} {value:.4g}" for metric, value in sorted(trained.metrics.items()))
+        self.log.success(f"Trained {trained.step} steps of {plan.recipe.task}{shown}")
+        return run
+
+    def export(self, name: str, vocoder: str | None = None) -> Path:
+        """Copy what inference needs of the best checkpoint, its vocoder and the voice's profile to the session's
+        folder `name`."""
+        target = self.folder / name
+        if target.is_dir():  # a session that was interrupted while it saved
+            shutil.rmtree(target)
+        made = listing.export(best_or_latest(self.runs[-1]), target)
+        if vocoder not in (None, GRIFFIN_LIM):
+            listing.export(best_or_latest(str(vocoder)), made / BESIDE)
+        for extra in sorted(self.folder.glob("voice_profile.*")):
+            shutil.copy2(extra, made)
+        self.log.info(f"Report: {write_report(self.runs[-1])}")
+        return made
+
+    def keep(self, made: Path) -> Path:
+        """Move the model `made` to its name in the output, and end the session's work.
+
+        A model that an earlier session saved there is replaced; its run still has its checkpoints. Other files there
+        are moved, never deleted.
+        """
+        target = self.output / made.name
+        for number in itertools.count(1):
+            try:
+                made.rename(target)
+                break
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            earlier = self.folder / f"earlier_{made.name}_{number}"
+            if not earlier.exists():
+                self._clear(target, earlier)
+        self.state.done = True
+        self.state.write(self.folder)
+        return target
+
+    def _clear(self, target: Path, earlier: Path) -> None:
+        try:
+            target.rename(earlier)
+        except FileNotFoundError:  # another session that ends at this moment has done so
+            return
+        if _is_saved(earlier):
+            shutil.rmtree(earlier)
+        else:
+            self.log.warning(f"{target} held other files than a session's model; they are kept as {earlier}")
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether `folder` holds what a session saved, and nothing else."""
+    if folder.is_symlink() or not is_checkpoint(folder):
+        return False
+    try:
+        names = {files.MANIFEST, SAMPLE, *manifest.read_manifest(folder)}
+        if saved_beside(folder) is not None:
+            names.add(BESIDE)
+    except CheckpointError:  # a file of that name which is no manifest
+        return False
+    return all(entry.name in names or entry.match("voice_profile.*") for entry in folder.iterdir())
+
+
+# ------------------------------------------------------- One example by the model that a session saved
+
+SAMPLE = "sample.flac"
+
+
+def sample(made: Path, kept: Path, recording: Path | None = None, text: str | None = None) -> str | None:
+    """Apply the model in the folder `made` to one training example; returns a line for the log.
+
+    Sound is written into the folder as sample.flac. The line names the folder `kept`, where it will be. None: the task
+    has nothing to demonstrate.
+    """
+    model = load(made)
+    shown = model.demonstration(recording, text)
+    if shown is None:
+        return None
+    where = ""
+    if shown.waveform is not None:
+        assert model.sample_rate is not None
+        write_audio(made / SAMPLE, shown.waveform, model.sample_rate, MADE)
+        where = f": {kept / SAMPLE}"
+    return f"{shown.summary}{where}. For more: {shown.command.format(run=shlex.quote(str(kept)))}"
+
+
+# ------------------------------- Texts -> a language model: check the configuration, load, train, save
+
+SAMPLES = Path("datasets/samples")
+TEXT_MODEL = "text_model"
+
+
+def train_text(work: Work) -> Path:
+    """The whole flow; returns the model's folder.
+
+    Raises RecipeError for mistakes in the configuration, DataError where there is no text, MissingPackageError
+    without transformers.
+    """
+    log = work.log
+    log.info("Starting text training")
+    plan = _text_plan(work)
+    written = plan.written
+    log.success(f"Configuration: {written.document.name if work.config.exists else 'the recipe ' + written.name}")
+    log.info(f"Training on the texts in {plan.recipe.data.path}, on {work.device}")
+    work.train(plan, MODEL)
+    made = work.export(TEXT_MODEL)
+    shown = sample(made, work.output / TEXT_MODEL)
+    model = work.keep(made)
+    log.success(f"Text model saved to: {model}")
+    if shown is not None:
+        log.success(shown)
+    return model
+
+
+def _text_plan(work: Work) -> Plan:
+    """The plan: a new model, or adapters where the configuration names a pretrained one."""
+    config = work.config
+    name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
+    overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
+    return config.plan(name, overrides)
+
+
+def _texts(work: Work) -> Path:
+    """The folder of texts where the configuration names none."""
+    places = (work.voice_data_dir, SAMPLES)
+    for folder in places:
+        if folder.is_dir() and _has_texts(folder):
+            return folder
+    raise DataError(
+        f"No texts found in: {' or '.join(map(str, places))}; put {', '.join(SUFFIXES)} files there, or set "
+        f"data.path in {work.config.document.name}; recordings go into {work.voice_data_dir}"
+    )
+
+
+def _has_texts(folder: Path) -> bool:
+    try:
+        return bool(text_files(folder))
+    except DataError:
+        return False
+
 
 # ----------------- The vocoder of a session's voice: the recipe's, a run, or one that is trained first
 
@@ -49,7 +254,7 @@ class _Choice:
     """The recipe by which it is trained first, if it is."""
 
 
-def checked(work: Work, plan: Plan) -> Plan:
+def with_known_vocoder(work: Work, plan: Plan) -> Plan:
     """The plan with its vocoder, if it need not be trained. Raises InputError where it has no intact checkpoint."""
     choice = _choice(work, plan)
     if choice.run is not None:
@@ -91,7 +296,9 @@ def _with(plan: Plan, vocoder: str | None) -> Plan:
     return plan.but({"data.vocoder": vocoder})
 
 
-SAVED = "voice_model"
+# ----------------------------------------- Recordings -> a voice model: scan, validate, extract, analyse, train, save
+
+VOICE_MODEL = "voice_model"
 PAGE = "voice_profile.html"
 LISTED = "recordings.jsonl"
 
@@ -131,12 +338,12 @@ def train_voice(work: Work) -> Path:
     task = work.state.task
     if task is None or not listed.is_file():
         task = _prepare(work, listed)
-    plan = with_vocoder(work, _plan(work, task, listed))
+    plan = with_vocoder(work, _voice_plan(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(plan, MODEL)
-    made = work.export(SAVED, getattr(plan.recipe.data, "vocoder", None))
+    made = work.export(VOICE_MODEL, getattr(plan.recipe.data, "vocoder", None))
     path, text = _first(listed)
-    shown = sample(made, work.output / SAVED, path, text)
+    shown = sample(made, work.output / VOICE_MODEL, path, text)
     model = work.keep(made)
     log.success(f"Voice model saved to: {model}")
     if shown is not None:
@@ -274,7 +481,7 @@ def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
     return wanted
 
 
-def _plan(work: Work, task: str, path: Path, corpus: bool = True) -> Plan:
+def _voice_plan(work: Work, task: str, path: Path, corpus: bool = True) -> Plan:
     """The plan for the recordings listed at `path`; `corpus`: whether they are listed there already."""
     overrides = {"data.path": str(path.resolve()), **work.config.language_overrides(task)}
     return work.config.plan(task, overrides, corpus)
@@ -282,7 +489,7 @@ def _plan(work: Work, task: str, path: Path, corpus: bool = True) -> Plan:
 
 def _check(work: Work, task: str, listed: Path) -> None:
     """Raise InputError for mistakes in the configuration, the vocoder included, before any work."""
-    checked(work, _plan(work, task, listed, corpus=False)).check()
+    with_known_vocoder(work, _voice_plan(work, task, listed, corpus=False)).check()
 
 
 def _match(

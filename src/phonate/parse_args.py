@@ -55,8 +55,8 @@ def unified_parser(
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="any other option")
     args = parser.parse_intermixed_args(argv)
 
-    given = {key: getattr(args, flag[2:].replace("-", "_")) for flag, key in FLAGS.items()}
-    flags = [f"{key}={value}" for key, value in given.items() if value is not None]
+    values = {key: getattr(args, flag[2:].replace("-", "_")) for flag, key in FLAGS.items()}
+    flags = [f"{key}={value}" for key, value in values.items() if value is not None]
     whole = not (args.model_only or args.data_only or args.training_only)
     try:
         recipe = plan(args.config, [*args.overrides, *flags], incomplete=not (whole or args.data_only)).recipe

@@ -134,12 +134,12 @@ def _keep_traceback(error: Exception, logs: Path | None) -> None:
 
     if logs is None:
         return
-    kept = logs / "error.txt"
+    file = logs / "error.txt"
     try:
         if not logs.is_dir():
             return
-        kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
+        file.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
     except OSError as reason:  # the disk is full, say
-        print(f"       the traceback can't be written to {kept}: {reason.strerror}", file=sys.stderr)
+        print(f"       the traceback can't be written to {file}: {reason.strerror}", file=sys.stderr)
     else:
-        print(f"       the traceback is in {kept}", file=sys.stderr)
+        print(f"       the traceback is in {file}", file=sys.stderr)

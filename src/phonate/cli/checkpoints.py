@@ -80,12 +80,14 @@ def _verify(args: argparse.Namespace) -> int:
         named = [find(folder, name) for name in args.names]
         paths = named or [item.path for item in listing.scan(folder)]
     checked = {path.name: _problems(path) for path in paths}
-    found = {name: [str(one) for one in problems] for name, problems in checked.items() if problems is not None}
-    damaged = [name for name, problems in found.items() if problems]
+    by_checkpoint = {name: [str(one) for one in problems] for name, problems in checked.items() if problems is not None}
+    damaged = [name for name, problems in by_checkpoint.items() if problems]
     if args.json:
-        print_json({"intact": not damaged, "checkpoints": found})
+        print_json({"intact": not damaged, "checkpoints": by_checkpoint})
     else:
-        print_table([(name, "; ".join(problems) or "intact") for name, problems in found.items()], ("checkpoint", ""))
+        print_table(
+            [(name, "; ".join(problems) or "intact") for name, problems in by_checkpoint.items()], ("checkpoint", "")
+        )
     return 1 if damaged else 0
 
 
@@ -94,25 +96,25 @@ def _problems(path: Path) -> list[Problem] | None:
     while True:
         try:
             before = path.stat().st_ino
-            found = problems(path)
-            if not found or path.stat().st_ino == before:
-                return found
+            damage = problems(path)
+            if not damage or path.stat().st_ino == before:
+                return damage
         except FileNotFoundError:
             return None
 
 
 def _prune(args: argparse.Namespace) -> int:
     folder = checkpoints_folder(args.run)
-    doomed = [item.name for item in listing.surplus(listing.scan(folder), args.keep)]
+    surplus = [item.name for item in listing.surplus(listing.scan(folder), args.keep)]
     if not args.dry_run:
-        doomed = listing.prune(folder, args.keep)
+        surplus = listing.prune(folder, args.keep)
         listing.refresh(folder)
-    kept = [item.name for item in listing.scan(folder) if item.name not in doomed]
+    remaining = [item.name for item in listing.scan(folder) if item.name not in surplus]
     if args.json:
-        print_json({"removed": [] if args.dry_run else doomed, "would_remove": doomed, "kept": kept})
+        print_json({"removed": [] if args.dry_run else surplus, "would_remove": surplus, "kept": remaining})
         return 0
     verb = "would be deleted" if args.dry_run else "deleted"
-    print_table([(name, verb) for name in doomed] + [(name, "kept") for name in kept], ("checkpoint", ""))
+    print_table([(name, verb) for name in surplus] + [(name, "kept") for name in remaining], ("checkpoint", ""))
     return 0
 
 

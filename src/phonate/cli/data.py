@@ -150,8 +150,8 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
             rate is not None and rate != 0 and rate < 8000
         ),
     }
-    for mistake, made in mistakes.items():
-        if made:
+    for mistake, applies in mistakes.items():
+        if applies:
             raise InputError(mistake)
 
 

@@ -96,12 +96,12 @@ def speak(args: argparse.Namespace) -> int:
         return _speak_piecewise(
             synthesiser.stream(text, args.speaker, args.speed, args.semitones), synthesiser.sample_rate, args
         )
-    given = (text, args.speaker, args.speed, args.semitones)
+    request = (text, args.speaker, args.speed, args.semitones)
     if args.captions is not None:
-        waveform, words = synthesiser.timed(*given)
+        waveform, words = synthesiser.timed(*request)
         write_captions(args.captions, words)
     else:
-        waveform = synthesiser.speak(*given)
+        waveform = synthesiser.speak(*request)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
     return 0
@@ -115,8 +115,8 @@ def _speak_piecewise(pieces: Iterator[FloatArray], sample_rate: int, args: argpa
         for piece in ahead(pieces):
             sink.write(piece)
             samples += len(piece)
-    said = sys.stderr if args.output == PIPE else sys.stdout  # standard output is the sound
-    print(f"{args.output}: {samples / sample_rate:.1f} s at {sample_rate} Hz", file=said)
+    stream = sys.stderr if args.output == PIPE else sys.stdout  # standard output is the sound
+    print(f"{args.output}: {samples / sample_rate:.1f} s at {sample_rate} Hz", file=stream)
     return 0
 
 
@@ -229,12 +229,12 @@ def _cloned_chunks(args: argparse.Namespace, cloner: VoiceCloner, text: str) -> 
     options = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed", "max_seconds")}
     voice = args.voice if args.reference is None else args.reference
     longest = round(cloner.longest(text, args.max_seconds) * cloner.sample_rate)
-    bar, made = ProgressBar(), 0
+    bar, samples = ProgressBar(), 0
     try:
         for chunk in cloner.stream(voice, text, reference_text=args.reference_text, **options):
             yield chunk
-            made += len(chunk)
-            bar("Speaking", min(made, longest - 1), longest)  # it may end sooner
+            samples += len(chunk)
+            bar("Speaking", min(samples, longest - 1), longest)  # it may end sooner
     finally:
         bar.close()
 
@@ -243,12 +243,12 @@ def _write_raw(chunks: Iterator[FloatArray]) -> int:
     """Write samples in 16 bits, little-endian; returns how many."""
     import numpy as np
 
-    made = 0
+    samples = 0
     for chunk in chunks:
         sys.stdout.buffer.write((np.clip(chunk, -1.0, 1.0) * 32767.0).astype("<i2").tobytes())
         sys.stdout.buffer.flush()
-        made += len(chunk)
-    return made
+        samples += len(chunk)
+    return samples
 
 
 def convert_arguments(parser: argparse.ArgumentParser) -> None:
@@ -303,10 +303,10 @@ def convert(args: argparse.Namespace) -> int:
         raise InputError("give one voice: either --reference REF, or --speaker NAME")
     _check_converted(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
-    given = args.reference
-    waveform = converter.convert(args.recording, converter.reference(given) if given else args.speaker)
+    reference = args.reference
+    waveform = converter.convert(args.recording, converter.reference(reference) if reference else args.speaker)
     write_audio(args.output, waveform, converter.sample_rate, MADE)
-    voice = ", ".join(given) if given else args.speaker or converter.target
+    voice = ", ".join(reference) if reference else args.speaker or converter.target
     print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {voice}")
     return 0
 
@@ -336,12 +336,12 @@ def _convert_live(args: argparse.Namespace) -> int:
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     log_to_console()
     torch.set_num_threads(1)  # blocks are too small to share
-    made = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
+    result = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
     # Standard output may be the sound.
     print(
-        f"{args.output}: {made.seconds:.1f} s as {args.speaker or converter.target}, {1000 * made.latency:.0f} ms "
-        f"behind the input; computation took {made.busy:.0%} of the time"
-        + (f", and {made.late:.1%} of the blocks came late" if made.late else ""),
+        f"{args.output}: {result.seconds:.1f} s as {args.speaker or converter.target}, {1000 * result.latency:.0f} ms "
+        f"behind the input; computation took {result.busy:.0%} of the time"
+        + (f", and {result.late:.1%} of the blocks came late" if result.late else ""),
         file=sys.stderr if args.output == PIPE else sys.stdout,
     )
     return 0
@@ -386,13 +386,13 @@ def generate(args: argparse.Namespace) -> int:
     generator: Any = load(args.run, device=args.device, base=args.base)
     if not hasattr(generator, "generate"):
         raise InputError(f"{args.run}: a {type(generator).__name__} generates no text")
-    given = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
-    for name in given.keys() - inspect.signature(generator.generate).parameters.keys():
+    options = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
+    for name in options.keys() - inspect.signature(generator.generate).parameters.keys():
         raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")
     if args.json:
-        print_json({"prompt": prompt, "text": generator.generate(prompt, **given)})
+        print_json({"prompt": prompt, "text": generator.generate(prompt, **options)})
     else:
-        for piece in generator.stream(prompt, **given):
+        for piece in generator.stream(prompt, **options):
             print(piece, end="", flush=True)
         print()
     return 0
@@ -486,7 +486,7 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
     from phonate.data.annotations import write_rttm
     from phonate.workflows.pages.recordings import write_diarization_page, write_picture
 
-    found = diarizer.diarize(
+    diarization = diarizer.diarize(
         args.recording,
         speakers=args.speakers,
         min_speakers=args.min_speakers,
@@ -494,18 +494,19 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
         stitching=args.stitching,
     )
     if args.output:
-        write_rttm(args.output, {recording_name(args.recording): found.turns})
+        write_rttm(args.output, {recording_name(args.recording): diarization.turns})
     if args.plot:
-        write_picture(args.plot, found)
+        write_picture(args.plot, diarization)
     if args.page:
-        write_diarization_page(args.page, args.recording, found)
+        write_diarization_page(args.page, args.recording, diarization)
     if args.json:
-        print_json(_diarization_document(args.recording, found))
+        print_json(_diarization_document(args.recording, diarization))
     elif args.output:
         written = ", ".join(filter(None, (args.output, args.plot, args.page)))
-        print(f"{written}: {_count(found.speakers, 'speaker')} in {_count(found.turns, 'turn')}, {found.seconds:.1f} s")
+        counts = f"{_count(diarization.speakers, 'speaker')} in {_count(diarization.turns, 'turn')}"
+        print(f"{written}: {counts}, {diarization.seconds:.1f} s")
     else:
-        print(found.rttm(recording_name(args.recording)), end="")
+        print(diarization.rttm(recording_name(args.recording)), end="")
     return 0
 
 
@@ -533,12 +534,12 @@ def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}" if len(things) == 1 else f"{len(things)} {name}s"
 
 
-def _diarization_document(recording: str, found: Diarization) -> dict[str, Any]:
+def _diarization_document(recording: str, diarization: Diarization) -> dict[str, Any]:
     return {
         "recording": recording,
-        "seconds": found.seconds,
-        "speakers": found.speakers,
-        "turns": [{"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in found.turns],
+        "seconds": diarization.seconds,
+        "speakers": diarization.speakers,
+        "turns": [{"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in diarization.turns],
     }
 
 

@@ -89,10 +89,10 @@ def _option_of(message: str) -> str | None:
     from phonate.config.settings import ELSEWHERE, options
     from phonate.training.settings import TrainingSettings
 
-    found = re.match(r"unrecognized arguments: --([a-z][\w-]*)(?:[ =]([^\s=-][^\s=]*)(?: |$))?", message)
-    if found is None:
+    flag = re.match(r"unrecognized arguments: --([a-z][\w-]*)(?:[ =]([^\s=-][^\s=]*)(?: |$))?", message)
+    if flag is None:
         return None
-    name, value = found[1].replace("-", "_"), found[2] or "..."
+    name, value = flag[1].replace("-", "_"), flag[2] or "..."
     named = [option.key for option in options(TrainingSettings, ("training",)) if option.path[-1] == name]
     option = ELSEWHERE.get(name) or min(named, key=len, default=None)
     return option and f"{option}={value}"

@@ -53,7 +53,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
     from phonate.workflows.evaluate import evaluate
 
-    found = evaluate(
+    evaluation = evaluate(
         args.run,
         args.data,
         args.vocoder,
@@ -63,10 +63,13 @@ def evaluate(args: argparse.Namespace) -> int:
         **model_options(args),
     )
     if args.json:
-        print_json(found.document())
+        print_json(evaluation.document())
     else:
-        print_table(found.rows(), found.header())
-        print("\n" + "\n".join(f"{name.replace('_', ' ')}: {_note_text(value)}" for name, value in found.notes.items()))
+        print_table(evaluation.rows(), evaluation.header())
+        print(
+            "\n"
+            + "\n".join(f"{name.replace('_', ' ')}: {_note_text(value)}" for name, value in evaluation.notes.items())
+        )
     return 0
 
 

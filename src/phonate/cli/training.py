@@ -57,21 +57,21 @@ def demo(args: argparse.Namespace) -> int:
         raise InputError(f"--minutes {args.minutes:g}: must be more than 0")
     output = args.output or free_folder(Path("runs/demo"))
     say = partial(print, flush=True)
-    made = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
-    _print_demo(made)
+    result = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
+    _print_demo(result)
     return 0
 
 
-def _print_demo(made: Demo) -> None:
+def _print_demo(result: Demo) -> None:
     from phonate.cli.output import print_table
 
-    if made.evaluation is not None:
+    if result.evaluation is not None:
         print()
-        print_table(made.evaluation.rows(made.metrics), made.evaluation.header(made.metrics))
+        print_table(result.evaluation.rows(result.metrics), result.evaluation.header(result.metrics))
         print("\u2191 higher is better, \u2193 lower is better\n")
-    print(f"report: {made.report}")
+    print(f"report: {result.report}")
     print("next:")
-    for command in made.next_commands:
+    for command in result.next_commands:
         print(f"  {command}")
 
 
@@ -148,11 +148,11 @@ def _session(args: argparse.Namespace) -> TrainingSession:
     from phonate.cli.output import ProgressBar
     from phonate.workflows.session.session import TrainingSession
 
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         argument: value for option, argument in _SESSION_OPTIONS.items() if (value := getattr(args, option)) is not None
     }
     start = TrainingSession.resume if args.resume else TrainingSession
-    return start(**given, bar=ProgressBar() if sys.stderr.isatty() else None)
+    return start(**options, bar=ProgressBar() if sys.stderr.isatty() else None)
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,13 +230,13 @@ def _search(args: argparse.Namespace, planned: Plan) -> int:
     from phonate.workflows.train import search
     from phonate.workflows.tuning import BEST
 
-    found = search(planned)
+    result = search(planned)
     if args.json:
-        trials = [vars(trial) for trial in found.trials]
-        print_json({"run": str(found.run.path), "best": vars(found.best), "trials": trials})
+        trials = [vars(trial) for trial in result.trials]
+        print_json({"run": str(result.run.path), "best": vars(result.best), "trials": trials})
     else:
-        print_table(found.rows(), found.header())
-        print(f"\n{found.run.path}: best {found.best.run}; its recipe is {found.run.path / BEST}")
+        print_table(result.rows(), result.header())
+        print(f"\n{result.run.path}: best {result.best.run}; its recipe is {result.run.path / BEST}")
     return 0
 
 
@@ -289,7 +289,7 @@ def explain(args: argparse.Namespace) -> int:
     values = explain(resolved)
     if args.json:
         fields = ("value", "origin", "description") if args.describe else ("value", "origin")
-        print_json({found.key: {name: getattr(found, name) for name in fields} for found in values})
+        print_json({one.key: {name: getattr(one, name) for name in fields} for one in values})
         return 0
     columns = 4 if args.describe else 3
     rows = [[v.key, json.dumps(v.value, ensure_ascii=False), v.origin, v.description][:columns] for v in values]

@@ -51,24 +51,24 @@ def choose(
         return _named(device)
     if mode == "cpu":
         return torch.device("cpu")
-    found = probe.gpus()  # before torch asks CUDA anything, for the same reason
+    gpus = probe.gpus()  # before torch asks CUDA anything, for the same reason
     if not torch.cuda.is_available() and not torch.backends.mps.is_available():
-        return _without_gpu(mode, found)
+        return _without_gpu(mode, gpus)
     if "LOCAL_RANK" in os.environ and torch.cuda.is_available():
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    return torch.device(ResourceDetector(probe if found else _TorchProbe()).select_best_device(mode, min_memory_gb))
+    return torch.device(ResourceDetector(probe if gpus else _TorchProbe()).select_best_device(mode, min_memory_gb))
 
 
-def _without_gpu(mode: Mode, found: list[Gpu]) -> torch.device:
+def _without_gpu(mode: Mode, gpus: list[Gpu]) -> torch.device:
     """The device where torch can use no GPU, though the machine may have one."""
-    unused = f"; torch {torch.__version__} can't use {found[0].name}, install a build that can" if found else ""
+    unused = f"; torch {torch.__version__} can't use {gpus[0].name}, install a build that can" if gpus else ""
     if mode == "gpu":
         raise NoDeviceError(
             f"GPU mode requested but no CUDA devices available{unused or '; use --mode mixed or --mode cpu'}"
         )
     if mode != "mixed":
         raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
-    if found:
+    if gpus:
         log_fallback(f"no CUDA devices available{unused}")
     return torch.device("cpu")
 
@@ -92,10 +92,10 @@ def _named(name: str) -> torch.device:
     except RuntimeError:
         raise InputError(f"unknown device {name!r}; choose cpu, cuda:0 or mps") from None
     if device.type == "cuda":
-        found = torch.cuda.device_count()
-        if (device.index or 0) >= found:
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
             raise InputError(
-                f"device {name} does not exist: {found} CUDA devices were found, counted from 0; choose another"
+                f"device {name} does not exist: {count} CUDA devices were found, counted from 0; choose another"
             )
     elif device.type == "mps" and not torch.backends.mps.is_available():
         raise InputError("device mps does not exist on this machine; choose cpu")

@@ -131,12 +131,12 @@ def start(
     return Ranks(dist.get_rank(), world_size, device, dict(ddp or {}), control, patient)
 
 
-def _backend(asked: str, device: torch.device) -> str:
+def _backend(backend: str, device: torch.device) -> str:
     """The backend for gradients. Raises InputError if torch or the device does not support it."""
-    if asked == "auto":
+    if backend == "auto":
         return "nccl" if device.type == "cuda" else "gloo"
-    if asked == "nccl" and device.type != "cuda":
+    if backend == "nccl" and device.type != "cuda":
         raise InputError(f"training.distributed.backend: nccl needs GPUs and this run is on {device}; say gloo or auto")
-    if not dist.is_backend_available(asked):
-        raise InputError(f"training.distributed.backend: this torch was built without {asked}; say auto")
-    return asked
+    if not dist.is_backend_available(backend):
+        raise InputError(f"training.distributed.backend: this torch was built without {backend}; say auto")
+    return backend

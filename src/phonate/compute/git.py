@@ -38,11 +38,11 @@ class WorkTree:
 def work_tree(folder: Path) -> WorkTree | None:
     """The work tree that `folder` lies in; None outside a repository."""
     for root in (folder.absolute(), *folder.absolute().parents):
-        if (found := _git_folder(root)) is not None:
+        if (folders := _git_folder(root)) is not None:
             break
     else:
         return None
-    own, common = found
+    own, common = folders
     head = _text(own / "HEAD")
     if head is None:
         return None

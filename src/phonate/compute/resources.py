@@ -154,8 +154,8 @@ def nvidia(nvml: Any, environ: MutableMapping[str, str]) -> list[Gpu]:
         with _started(nvml):
             handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
             _settle_order({_name(nvml, handle) for handle in handles}, environ)
-            seen = _computing(nvml, _visible(nvml, handles, environ))
-            return [_described(nvml, number, handle) for number, handle in enumerate(seen)]
+            gpus = _computing(nvml, _visible(nvml, handles, environ))
+            return [_described(nvml, number, handle) for number, handle in enumerate(gpus)]
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
         return []  # a machine without NVIDIA GPUs
     except nvml.NVMLError as error:
@@ -186,7 +186,7 @@ def _visible(nvml: Any, handles: list[Any], environ: Mapping[str, str]) -> list[
     listed = environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return handles
-    found: list[Any] = []
+    visible: list[Any] = []
     known: list[str] = []
     for entry in listed.split(","):
         handle = _handle(nvml, handles, entry.strip())
@@ -195,9 +195,9 @@ def _visible(nvml: Any, handles: list[Any], environ: Mapping[str, str]) -> list[
         uuid = _decoded(nvml.nvmlDeviceGetUUID(handle))
         if uuid in known:
             return []
-        found.append(handle)
+        visible.append(handle)
         known.append(uuid)
-    return found
+    return visible
 
 
 def _handle(nvml: Any, handles: list[Any], entry: str) -> Any | None:

@@ -83,11 +83,11 @@ def read(source: str | Path, empty: bool = False) -> Document:
     the nearest one).
     """
     path = _locate(source)
-    given = Path(source)
+    source_path = Path(source)
     # errors name a file as it was given, so that terminals can open it; a shipped one by its name alone
-    own = path.is_relative_to(given)
+    own = path.is_relative_to(source_path)
     name = str(path) if own else path.name
-    title = path.resolve().parent.name if own and given.is_dir() else path.stem
+    title = path.resolve().parent.name if own and source_path.is_dir() else path.stem
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -123,8 +123,10 @@ def load_copy(name: str, copy: str, stand_ins: Mapping[str, Any]) -> Any:
         raise MissingPackageError(f"this version of {package} has no {name}; pip install --upgrade {package}")
     code = loader.get_code(name)
 
-    def import_module(wanted: str, *rest: Any, **keywords: Any) -> Any:
-        return stand_ins[wanted] if wanted in stand_ins else builtins.__import__(wanted, *rest, **keywords)
+    def import_module(module_name: str, *rest: Any, **keywords: Any) -> Any:
+        return (
+            stand_ins[module_name] if module_name in stand_ins else builtins.__import__(module_name, *rest, **keywords)
+        )
 
     module: Any = importlib.util.module_from_spec(spec)
     module.__name__ = copy

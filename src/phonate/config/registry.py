@@ -128,16 +128,16 @@ class Registry(Generic[T]):
 def public_object(module: ModuleType, name: str, suffix: str) -> Any:
     """The object of `module` called `name`, underscores and case aside, with or without `suffix`. What it defines comes
     before what it imports: a task called sequence may well use collections.abc.Sequence."""
-    wanted = name.replace("_", "").lower()
-    found = []
+    spelling = name.replace("_", "").lower()
+    objects = []
     for attribute, value in vars(module).items():
         plain = attribute.replace("_", "").lower()
-        named_so = plain in {wanted, wanted + suffix} and not attribute.startswith("_")
+        named_so = plain in {spelling, spelling + suffix} and not attribute.startswith("_")
         if named_so and not isinstance(value, ModuleType):  # csv.py may well import csv
-            found.append(value)
-    if not found:
-        raise InputError(f"{module.__name__} defines nothing called {wanted} (with or without {suffix!r})")
-    return next((one for one in found if getattr(one, "__module__", None) == module.__name__), found[0])
+            objects.append(value)
+    if not objects:
+        raise InputError(f"{module.__name__} defines nothing called {spelling} (with or without {suffix!r})")
+    return next((one for one in objects if getattr(one, "__module__", None) == module.__name__), objects[0])
 
 
 def load(target: str) -> Any:

@@ -176,10 +176,12 @@ def _put(
 
 
 def _class_at(typed: type[Settings], path: str) -> type[Settings] | None:
-    found: type[Settings] | None = typed
+    settings: type[Settings] | None = typed
     for part in path.split("."):
-        found = section(found.model_fields[part].annotation) if found and part in found.model_fields else None
-    return found
+        settings = (
+            section(settings.model_fields[part].annotation) if settings and part in settings.model_fields else None
+        )
+    return settings
 
 
 def _is_section(typed: type[Settings], path: str) -> bool:
@@ -190,8 +192,8 @@ def _section_of(name: str, paths: Sequence[str], typed: type[Settings]) -> Key:
     """The path of the section with the option `name`; for an unknown name, of the one with the most similar option."""
 
     def nearness(path: str) -> float:
-        found = _class_at(typed, path)
-        known = [] if found is None else [*found.model_fields, *found.refused_keys]
+        settings = _class_at(typed, path)
+        known = [] if settings is None else [*settings.model_fields, *settings.refused_keys]
         return max((difflib.SequenceMatcher(None, name, one).ratio() for one in known), default=0.0)
 
     return tuple(max(paths, key=nearness).split("."))
@@ -348,9 +350,9 @@ class Layers:
             self._note(below_path, place)
 
     def _note(self, path: Key, place: Locate) -> None:
-        found = place(path)
-        if found is not None:
-            self.places[path] = found
+        where = place(path)
+        if where is not None:
+            self.places[path] = where
 
     def _at(self, path: Key) -> Any:
         value: Any = self.values
@@ -439,10 +441,10 @@ def _inner(within: type[Settings] | None, key: str) -> type[Settings] | None:
 
 def _holds(values: Mapping[str, Any], path: Key) -> bool:
     """Whether something other than null is written at `path`."""
-    found: Any = values
+    value: Any = values
     for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found is not None
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value is not None
 
 
 def gives(change: Override, path: Key) -> bool:
@@ -453,14 +455,14 @@ def gives(change: Override, path: Key) -> bool:
 
 def _paths(value: Any, path: Key) -> list[Key]:
     """`path` and every path below it in a plain value."""
-    found = [path]
+    paths = [path]
     if isinstance(value, Mapping):
         items: Iterable[tuple[Any, Any]] = value.items()
     else:
         items = enumerate(value) if isinstance(value, list | tuple) else ()
     for key, child in items:
-        found.extend(_paths(child, (*path, str(key))))
-    return found
+        paths.extend(_paths(child, (*path, str(key))))
+    return paths
 
 
 def _leaves(value: Any, path: Key) -> list[Key]:
@@ -655,12 +657,12 @@ def _can_be_given_later(error: ErrorDetails) -> bool:
 
 def _check_size(resolved: Resolved, changes: list[Override]) -> None:
     """Refuse a size that changes nothing because the recipe sets all of its options."""
-    asked = [change for change in changes if change.path == ("size",)]
+    sizes = [change for change in changes if change.path == ("size",)]
     size = resolved.recipe.size
     kind = getattr(resolved.recipe.model, "kind", None)
     preset = task_settings(resolved.recipe.task).sizes_of(kind).get(size)
-    if asked and preset and f"size {size}" not in resolved.origins.values():
+    if sizes and preset and f"size {size}" not in resolved.origins.values():
         raise RecipeError(
-            f"{asked[-1].source} size: {resolved.document.name} sets every option of size {size} itself, so none would "
+            f"{sizes[-1].source} size: {resolved.document.name} sets every option of size {size} itself, so none would "
             "change; start from a recipe that leaves those options out"
         )

@@ -86,7 +86,7 @@ class Settings(BaseModel, metaclass=_OneLineErrors):
 @functools.cache
 def _documentation(cls: type[Settings]) -> dict[str, str]:
     """Field -> the string that follows its annotation in the body of the class, or of the nearest class above it."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for one in cls.__mro__[::-1]:
         if not issubclass(one, Settings) or one.__pydantic_generic_metadata__["origin"] is not None:
             continue
@@ -98,8 +98,8 @@ def _documentation(cls: type[Settings]) -> dict[str, str]:
         for field, after in itertools.pairwise(body):
             match field, after:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = inspect.cleandoc(text)
-    return found
+                    texts[name] = inspect.cleandoc(text)
+    return texts
 
 
 # ------------------ The options of settings classes, for error messages, the reference and `explain`
@@ -133,14 +133,14 @@ def section(annotation: Any) -> type[Settings] | None:
     origin = get_origin(annotation)
     if origin in (list, tuple, dict, set, frozenset):
         return None
-    return next((found for part in get_args(annotation) if (found := section(part))), None)
+    return next((inner for part in get_args(annotation) if (inner := section(part))), None)
 
 
 def _sections(annotation: Any) -> list[type[Settings]]:
     """All settings classes in a type, including those of list items and mapping values."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return [annotation]
-    return [found for part in get_args(annotation) for found in _sections(part)]
+    return [inner for part in get_args(annotation) for inner in _sections(part)]
 
 
 def options(settings: type[Settings], prefix: tuple[str, ...] = ()) -> Iterator[Option]:
@@ -157,7 +157,7 @@ def _classes_at(settings: type[Settings], path: tuple[str, ...]) -> list[type[Se
     """The settings classes whose options may stand under `path`."""
     classes: list[type[Settings]] = [settings]
     for part in path:
-        fields = [found.model_fields[part] for found in classes if part in found.model_fields]
+        fields = [one.model_fields[part] for one in classes if part in one.model_fields]
         if fields:
             classes = [inner for info in fields for inner in _sections(info.annotation)]
     return classes
@@ -165,13 +165,13 @@ def _classes_at(settings: type[Settings], path: tuple[str, ...]) -> list[type[Se
 
 def names_at(settings: type[Settings], path: tuple[str, ...]) -> list[str]:
     """The option names that may stand under `path`."""
-    return sorted({name for found in _classes_at(settings, path) for name in found.model_fields})
+    return sorted({name for one in _classes_at(settings, path) for name in one.model_fields})
 
 
 def refusal(settings: type[Settings], path: tuple[str, ...]) -> str | None:
     """Why there is no option at `path`, where a settings class says so (`Settings.refused_keys`)."""
     return next(
-        (found.refused_keys[path[-1]] for found in _classes_at(settings, path[:-1]) if path[-1] in found.refused_keys),
+        (one.refused_keys[path[-1]] for one in _classes_at(settings, path[:-1]) if path[-1] in one.refused_keys),
         None,
     )
 
@@ -351,20 +351,20 @@ def mistake_lines(
     `root` is the settings class that refused `values`; `places` says where each path was written and `name`
     is the document's, for options that are missing altogether.
     """
-    found: dict[Key, list[ErrorDetails]] = {}
+    by_path: dict[Key, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
-        found.setdefault(_path(detail, values), []).append(detail)
+        by_path.setdefault(_path(detail, values), []).append(detail)
     order = {path: position for position, path in enumerate(places)}
-    written = sorted(found.items(), key=lambda item: order.get(item[0], order.get(item[0][:-1], len(order))))
+    written = sorted(by_path.items(), key=lambda item: order.get(item[0], order.get(item[0][:-1], len(order))))
     return [_line(path, details, root, places, name) for path, details in written]
 
 
 def call_mistake_lines(error: ValidationError, root: type[Settings], values: Mapping[str, Any]) -> list[str]:
     """One line for each mistake in `root(**values)`, such as `AudioConfig.hop: no such option; did you mean ...?`."""
-    found: dict[Key, list[ErrorDetails]] = {}
+    by_path: dict[Key, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
-        found.setdefault(_path(detail, dict(values)), []).append(detail)
-    return [_call_line(path, details, root) for path, details in found.items()]
+        by_path.setdefault(_path(detail, dict(values)), []).append(detail)
+    return [_call_line(path, details, root) for path, details in by_path.items()]
 
 
 def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> str:
@@ -379,13 +379,13 @@ def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> 
 
 def _refused(details: list[ErrorDetails], written: str | None = None) -> str:
     """What is wrong with a value, and what was given. `written`: a number as it was written."""
-    given = details[0]["input"]
-    shown = written or _quoted(given)
+    value = details[0]["input"]
+    shown = written or _quoted(value)
     got = f", got {shown}"
     own = [str(detail["ctx"]["error"]) for detail in details if detail["type"] == "value_error"]
     if own:
-        return own[0] + ("" if isinstance(given, dict) else got)
-    return f"expected {_expected(details)}{got}{_remedy(given, shown, {detail['type'] for detail in details})}"
+        return own[0] + ("" if isinstance(value, dict) else got)
+    return f"expected {_expected(details)}{got}{_remedy(value, shown, {detail['type'] for detail in details})}"
 
 
 def _path(detail: ErrorDetails, values: Any) -> Key:
@@ -436,7 +436,7 @@ def instead(path: Key, root: type[Settings]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     paths = [option.path for option in options(root) if last in option.path]
-    deeper = dict.fromkeys(".".join(found[: found.index(last) + 1]) for found in paths)
+    deeper = dict.fromkeys(".".join(path_of_option[: path_of_option.index(last) + 1]) for path_of_option in paths)
     if deeper:
         return f"did you mean {' or '.join(deeper)}?"
     return "the options are " + ", ".join(known) if known else "nothing can be set here"
@@ -461,16 +461,16 @@ def _quoted(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def _remedy(given: Any, shown: str, kinds: set[str]) -> str:
+def _remedy(value: Any, shown: str, kinds: set[str]) -> str:
     """How to fix common slips: quoted numbers, YAML 1.1's booleans, 2.0 for 2."""
-    if isinstance(given, str) and kinds & {"int_type", "float_type"} and _is_number(given):
-        return f"; write {given.strip()} without quotes"
-    if isinstance(given, (int, float)) and kinds == {"string_type"}:
+    if isinstance(value, str) and kinds & {"int_type", "float_type"} and _is_number(value):
+        return f"; write {value.strip()} without quotes"
+    if isinstance(value, (int, float)) and kinds == {"string_type"}:
         return f"; put it in quotes, as in '\"{shown}\"'"
-    if isinstance(given, str) and "bool_type" in kinds and given.lower() in {"yes", "no", "on", "off"}:
-        return f"; write {'true' if given.lower() in {'yes', 'on'} else 'false'}"
-    if isinstance(given, float) and "int_type" in kinds and given.is_integer():
-        return f"; write {int(given)}"
+    if isinstance(value, str) and "bool_type" in kinds and value.lower() in {"yes", "no", "on", "off"}:
+        return f"; write {'true' if value.lower() in {'yes', 'on'} else 'false'}"
+    if isinstance(value, float) and "int_type" in kinds and value.is_integer():
+        return f"; write {int(value)}"
     return ""
 
 

@@ -197,9 +197,9 @@ def task_info(name: str) -> TaskInfo:
     return info
 
 
-def require_options(task: str, given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def require_options(task: str, options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Those of `given` that are not None. Raises InputError for one that is not in `known`, those of the task."""
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
     for name in chosen:
         if name not in known:
             raise InputError(f"--{name}: the task {task} has no use for it; leave it out")

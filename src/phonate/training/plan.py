@@ -210,14 +210,14 @@ class Plan:
         if self.resume in (None, "auto"):
             own = None if self.resume is None else self._run_of_recipe()
             return own or Path("runs") / self.written.name
-        asked = Path(self.resume)
+        source = Path(self.resume)
         if self.is_search:
-            return asked
-        if is_checkpoint(asked):
-            return run_of(asked.parent)
-        if not asked.is_dir():
+            return source
+        if is_checkpoint(source):
+            return run_of(source.parent)
+        if not source.is_dir():
             raise InputError(f"{self.resume}: no such run or checkpoint")
-        return asked if checkpoints_folder(asked) != asked else run_of(asked)
+        return source if checkpoints_folder(source) != source else run_of(source)
 
     def _run_of_recipe(self) -> Path | None:
         """The run or the search that wrote the recipe; None for any other recipe."""

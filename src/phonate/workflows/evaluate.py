@@ -74,26 +74,26 @@ def evaluate(
         referred(info.tuning)(source, device=device)
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others by --data")
-    found: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
+    evaluation: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
     written.path.mkdir(parents=True, exist_ok=True)
-    written.write_json(FIGURES, found.document())
-    if found.sounds:
-        _write_sounds(written, found)
-    return found
+    written.write_json(FIGURES, evaluation.document())
+    if evaluation.sounds:
+        _write_sounds(written, evaluation)
+    return evaluation
 
 
-def _write_sounds(run: Run, found: Evaluation) -> None:
+def _write_sounds(run: Run, evaluation: Evaluation) -> None:
     """Write the audio where the report looks for it."""
     import soundfile
 
     folder = (run.path / LISTENING).parent
     folder.mkdir(exist_ok=True)
     examples = []
-    for number, (item, systems) in enumerate(found.sounds.items(), start=1):
+    for number, (item, systems) in enumerate(evaluation.sounds.items(), start=1):
         clips = []
         for place, (name, waveform) in enumerate(systems.items(), start=1):
             file = f"evaluated-{number}-{place}.flac"
-            soundfile.write(folder / file, waveform, found.sample_rate, subtype="PCM_16")
+            soundfile.write(folder / file, waveform, evaluation.sample_rate, subtype="PCM_16")
             clips.append(Clip(label=name, path=file))
         examples.append(Example(title=item, clips=tuple(clips)))
     run.write_json(LISTENING, Listening(examples=tuple(examples)).model_dump())
@@ -102,10 +102,10 @@ def _write_sounds(run: Run, found: Evaluation) -> None:
 # ------------- Write a checkpoint in a form that other programs run, by its task's own export or merge
 
 
-def export(source: Path, target: Path, form: str, given: Mapping[str, Any] | None = None) -> list[Path]:
+def export(source: Path, target: Path, form: str, options: Mapping[str, Any] | None = None) -> list[Path]:
     """Write the checkpoint `source` in the form `form` (onnx, say) to the file or folder `target`; returns the files.
 
-    `given`: options of the task's export, such as vocoder; None stands for its default.
+    `options`: of the task's export, such as vocoder; None stands for its default.
 
     Raises InputError for a form that the task does not have (`TaskInfo.formats`), or an option that it has no use for.
     """
@@ -115,8 +115,8 @@ def export(source: Path, target: Path, form: str, given: Mapping[str, Any] | Non
         raise InputError(f"--format {form}: the task {task} of {source} is exported as weights only")
     if form not in info.formats:
         raise InputError(f"--format {form}: the task {task} does not have it; {nearest(form, list(info.formats))}")
-    options = require_options(task, given or {}, info.export_options)
-    written: list[Path] = referred(info.export)(source, target, form, **options)
+    chosen = require_options(task, options or {}, info.export_options)
+    written: list[Path] = referred(info.export)(source, target, form, **chosen)
     return written
 
 

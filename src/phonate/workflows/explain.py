@@ -50,14 +50,14 @@ def _commented(text: str, kind: type[Settings]) -> list[str]:
     lines: list[str] = []
     path: list[str] = []
     for line in text.splitlines():
-        found = _KEY.match(line)
-        if found is not None:
-            path = [*path[: len(found[1]) // 2], found[2]]
+        key = _KEY.match(line)
+        if key is not None:
+            path = [*path[: len(key[1]) // 2], key[2]]
             if (option := option_at(kind, tuple(path))) is not None:
-                lines += _comment(option.description, found[1])
+                lines += _comment(option.description, key[1])
                 lines.append(line)
                 if line.endswith(": null") and (inner := section(option.field.annotation)) is not None:
-                    lines += [f"{found[1]}#   {one}".rstrip() for one in _commented(_defaults(inner), inner)]
+                    lines += [f"{key[1]}#   {one}".rstrip() for one in _commented(_defaults(inner), inner)]
                 continue
         lines.append(line)
     return lines
@@ -101,10 +101,10 @@ def schema(source: str | Path, overrides: list[str] | None = None) -> dict[str, 
 
 def _section_schema(content: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
     """The schema of a top-level key whose options are those of the sections at `paths`, or which is that option."""
-    found = [_node(content, path) for path in paths]
-    if any("properties" not in one for one in found):
-        return found[0]
-    options = {name: option for one in reversed(found) for name, option in one["properties"].items()}
+    nodes = [_node(content, path) for path in paths]
+    if any("properties" not in one for one in nodes):
+        return nodes[0]
+    options = {name: option for one in reversed(nodes) for name, option in one["properties"].items()}
     return {"type": "object", "additionalProperties": False, "properties": options}
 
 

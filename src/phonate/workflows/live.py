@@ -67,12 +67,12 @@ def convert_live(
 
 
 def _run(source: str, live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> Converted:
-    rate, written, taken, late = live.sample_rate, 0, list[float](), 0
+    rate, written, busy, late = live.sample_rate, 0, list[float](), 0
     for block in blocks:
         start = time.perf_counter()
         samples = live.push(block)
-        taken.append(time.perf_counter() - start)
-        late += taken[-1] > len(block) / rate
+        busy.append(time.perf_counter() - start)
+        late += busy[-1] > len(block) / rate
         output.write(samples)
         written += len(samples)
     rest = live.finish()
@@ -80,21 +80,23 @@ def _run(source: str, live: LiveConversion, blocks: Iterator[FloatArray], output
     if not (total := written + len(rest)):
         raise DataError(f"{source}: no sound came in, or less than a frame of it")
     seconds = total / rate
-    return Converted(seconds, live.latency / rate, sum(taken) / max(seconds, 1 / rate), late / max(len(taken), 1))
+    return Converted(seconds, live.latency / rate, sum(busy) / max(seconds, 1 / rate), late / max(len(busy), 1))
 
 
 @contextlib.contextmanager
 def _source(source: str, live: LiveConversion, rate: int | None) -> Iterator[Iterator[FloatArray]]:
     if source == MICROPHONE:
-        with microphone(live.sample_rate, live.block) as blocks, _until_interrupted(blocks) as heard:
-            yield heard
+        with microphone(live.sample_rate, live.block) as blocks, _until_interrupted(blocks) as until_stopped:
+            yield until_stopped
     elif source == PIPE:
         if sys.stdin.isatty():
             raise InputError("standard input is a terminal; pipe raw 16-bit samples into it, or give a recording")
         rate = rate or live.sample_rate
         size = max(1, round(live.block * rate / live.sample_rate))
-        with _until_interrupted(resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate, "LQ")) as heard:
-            yield heard
+        with _until_interrupted(
+            resampled(raw_blocks(sys.stdin.buffer, size), rate, live.sample_rate, "LQ")
+        ) as until_stopped:
+            yield until_stopped
     else:
         yield read_blocks(source, live.sample_rate, block_seconds=live.block / live.sample_rate)
 
@@ -110,7 +112,7 @@ def _until_interrupted(blocks: Iterator[FloatArray]) -> Iterator[Iterator[FloatA
             raise KeyboardInterrupt
         ended = True
 
-    def heard() -> Iterator[FloatArray]:
+    def until_stopped() -> Iterator[FloatArray]:
         for block in blocks:
             if ended:
                 return
@@ -118,6 +120,6 @@ def _until_interrupted(blocks: Iterator[FloatArray]) -> Iterator[Iterator[FloatA
 
     before = signal.signal(signal.SIGINT, end)
     try:
-        yield heard()
+        yield until_stopped()
     finally:
         signal.signal(signal.SIGINT, before)

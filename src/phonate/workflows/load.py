@@ -119,18 +119,18 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     """
     if task is not None:
         TASKS.find(task)  # a typing mistake is reported as one
-    found = task_of(run, task)
-    if task not in (None, found):
-        raise WrongTaskError(f"{run}: holds a model of the task {found}, not of {task}")
-    info = task_info(found)
+    own = task_of(run, task)
+    if task not in (None, own):
+        raise WrongTaskError(f"{run}: holds a model of the task {own}, not of {task}")
+    info = task_info(own)
     if info.inference is None:
-        raise InputError(f"{run}: the task {found} has no inference; its TaskInfo names none")
-    chosen = require_options(found, options, info.options)
+        raise InputError(f"{run}: the task {own} has no inference; its TaskInfo names none")
+    chosen = require_options(own, options, info.options)
     model: Inference = referred(info.inference).load(run, device=device, **chosen)
     return model
 
 
-def task_of(run: str | Path, wanted: str | None = None) -> str:
+def task_of(run: str | Path, expected: str | None = None) -> str:
     """The task of a run, a checkpoint or a model. What is not on this machine may be on the hub: any name for a
     `wanted` task that looks there, and where none is wanted ORGANISATION/MODEL if no folder ORGANISATION is here.
 
@@ -142,9 +142,9 @@ def task_of(run: str | Path, wanted: str | None = None) -> str:
     path = located(Path(run))
     file: Path | None = path / "config.json"
     if not path.exists():
-        if wanted is not None and task_info(wanted).model_types:
-            return wanted
-        if wanted is None and _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
+        if expected is not None and task_info(expected).model_types:
+            return expected
+        if expected is None and _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
             from phonate.nn.pretrained.loading import pretrained_file
 
             file = pretrained_file(str(run), "config.json")

@@ -55,8 +55,8 @@ def _suited(data: VoiceData) -> RecordingData:
     several = any(isinstance(row, Row) and len(row.speakers) > 1 for row in list_corpus(data)[0])
     if not several:
         return data
-    given = {name: getattr(data, name) for name in data.model_fields_set}
-    return ConversationData(**given)
+    options = {name: getattr(data, name) for name in data.model_fields_set}
+    return ConversationData(**options)
 
 
 def speaker_option(overrides: Sequence[str]) -> str | None:

@@ -69,7 +69,7 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
         trainer.checkpoints.flush()
         checkpoint = sum(file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file())
         trainer.checkpoints.close()
-    kept = settings.checkpoint.save_total_limit + 2  # plus the best one and the one being written
+    copies = settings.checkpoint.save_total_limit + 2  # plus the best one and the one being written
     return {
         "steps": total_steps,
         "seconds_per_step": step_seconds,
@@ -77,7 +77,7 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
         "memory_gib": _peak_memory(device) / GIB,
         "memory_free_gib": _free_memory(device) / GIB,
         "checkpoint_gib": checkpoint / GIB,
-        "disk_gib": checkpoint * kept / GIB,
+        "disk_gib": checkpoint * copies / GIB,
         "disk_free_gib": shutil.disk_usage(beside).free / GIB,
     }
 
@@ -157,9 +157,9 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     transcribed = transcribe(plan.written.recipe.data)
     settings = plan.settings
     if plan.is_search and not dry_run:
-        found = search(plan)
-        best = found.best
-        return Trained(Run(found.run.path / best.run), {settings.tuning.metric: best.metric or 0.0}, best.step)
+        result = search(plan)
+        best = result.best
+        return Trained(Run(result.run.path / best.run), {settings.tuning.metric: best.metric or 0.0}, best.step)
     device = plan.device
     if settings.performance.threads is not None:
         torch.set_num_threads(settings.performance.threads)
@@ -203,16 +203,16 @@ def _steps(plan: Plan, callbacks: Sequence[Callback]) -> int:
 
 def start_ranks(settings: TrainingSettings, device: torch.device, several_phases: bool) -> Ranks:
     """Join the launcher's processes as `training.distributed` says."""
-    wanted = settings.distributed
+    options = settings.distributed
     return distributed.start(
         device,
-        backend=wanted.backend,
-        expected=wanted.world_size,
-        timeout_minutes=wanted.timeout_minutes,
+        backend=options.backend,
+        expected=options.world_size,
+        timeout_minutes=options.timeout_minutes,
         ddp={
-            "find_unused_parameters": wanted.find_unused_parameters or several_phases,
-            "gradient_as_bucket_view": wanted.gradient_as_bucket_view,
-            "static_graph": wanted.static_graph,
+            "find_unused_parameters": options.find_unused_parameters or several_phases,
+            "gradient_as_bucket_view": options.gradient_as_bucket_view,
+            "static_graph": options.static_graph,
         },
     )
 
@@ -238,11 +238,11 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
     else:
         folders = {run.path / config.save_dir, run.path / save_dir(run.path)}  # as now, and as it was
         saved = [item for folder in folders for item in listing.scan(folder)]
-        found = load_first_intact(listing.newest_first(saved), config.verify_integrity)
-        if found is None:
+        newest = load_first_intact(listing.newest_first(saved), config.verify_integrity)
+        if newest is None:
             logger.info("nothing to resume in %s: a new run starts", run.path)
             return None
-        checkpoint = found
+        checkpoint = newest
     if checkpoint.recipe_yaml and (changed := changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml())):
         logger.info("resuming with changed settings: %s", "; ".join(map(str, changed)))
     return checkpoint

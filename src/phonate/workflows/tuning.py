@@ -175,16 +175,16 @@ def optuna_search(experiment: Experiment, seed: int) -> Iterator[Trial]:
             trial.report(value, step)
             return bool(settings.pruning and trial.should_prune())
 
-        found = experiment.run(number, values, name, is_hopeless)
-        trial.set_user_attr(_OUTCOME, vars(found))
+        outcome = experiment.run(number, values, name, is_hopeless)
+        trial.set_user_attr(_OUTCOME, vars(outcome))
         states = optuna.trial.TrialState
-        if found.state == "failed":
+        if outcome.state == "failed":
             study.tell(trial, state=states.FAIL)
-        elif found.state == "pruned":
+        elif outcome.state == "pruned":
             study.tell(trial, state=states.PRUNED)
         else:
-            study.tell(trial, found.metric)
-        yield found
+            study.tell(trial, outcome.metric)
+        yield outcome
 
 
 def _study(optuna: Any, folder: Path, settings: TuningSettings, seed: int) -> Any:
@@ -265,10 +265,10 @@ def _train(config: dict[str, Any], experiment: Experiment) -> None:
         tune.report({"metric": value, "step": step})
         return False  # Ray terminates pruned workers itself
 
-    found = experiment.run(number, config, f"trial-{number:04d}", report)
+    outcome = experiment.run(number, config, f"trial-{number:04d}", report)
     worst = math.inf if experiment.settings.direction == "minimize" else -math.inf  # Ray needs a number
-    metric = worst if found.metric is None else found.metric
-    tune.report({"metric": metric, "step": found.step, "outcome": vars(found)})
+    metric = worst if outcome.metric is None else outcome.metric
+    tune.report({"metric": metric, "step": outcome.step, "outcome": vars(outcome)})
 
 
 def _number(trial_id: str) -> int:
@@ -407,16 +407,16 @@ def tune(plan: Plan, train: Train) -> Search:
             plugins=tuple(Path(record["path"]) for record in plan.plugins),
             train=train,
         )
-        found: list[Trial] = []
+        trials: list[Trial] = []
         for trial in _trials(experiment, settings.random_seed):
-            found.append(trial)
-            _write(Search(run, tuple(found), settings))
+            trials.append(trial)
+            _write(Search(run, tuple(trials), settings))
             _log(trial, settings)
-            if len(found) == _FIRST_FAILURES and all(one.state == "failed" for one in found):
+            if len(trials) == _FIRST_FAILURES and all(one.state == "failed" for one in trials):
                 raise TrainingError(f"training.tuning: the first {_FIRST_FAILURES} runs failed: {trial.reason}")
-    search = Search(run, tuple(found), settings)
-    if all(one.state != "complete" for one in found):
-        raise TrainingError(f"{run.path}: none of the {len(found)} runs completed; {TRIALS} lists the reasons")
+    search = Search(run, tuple(trials), settings)
+    if all(one.state != "complete" for one in trials):
+        raise TrainingError(f"{run.path}: none of the {len(trials)} runs completed; {TRIALS} lists the reasons")
     return search
 
 

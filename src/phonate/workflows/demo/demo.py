@@ -85,22 +85,22 @@ def _likeness(
     judge = SpeakerEncoder()
     natural = [judge.embed(sound, rate) for sound in target]
     own = [judge.embed(sound, rate) for sound in sources]
-    found = {}
+    likeness = {}
     for name, sounds in systems.items():
         if name == _TARGET:  # each of them against the others
             if len(natural) > 1:
                 pairs = [similarity(one, natural[:i] + natural[i + 1 :]) for i, one in enumerate(natural)]
-                found[name] = {"pair": float(np.mean(pairs))}
+                likeness[name] = {"pair": float(np.mean(pairs))}
             continue
         voices = [judge.embed(sound, rate) for sound in sounds]
         pair = np.array([similarity(voice, natural) for voice in voices])
         to_source = np.array([similarity(voice, [source]) for voice, source in zip(voices, own, strict=True)])
-        found[name] = {
+        likeness[name] = {
             "pair": float(pair.mean()),
             "own": float(to_source.mean()),
             "closer": float((pair > to_source).mean()),
         }
-    return found
+    return likeness
 
 
 # ------------- The demo of voice conversion: held-out recordings, converted to another speaker's voice
@@ -380,8 +380,8 @@ def _speak(output: Path) -> None:
         speaker = prepared.speakers[int(prepared.index.speaker[position])]
         write_audio(samples / f"spoken-{name}.flac", synthesiser.speak(text, speaker), synthesiser.sample_rate, MADE)
         natural = Clip(label="Natural", path=prepared.index.path[position], note="the recording of this text")
-        made = Clip(label="Spoken", path=f"spoken-{name}.flac", note="this model")
-        examples.append(Example(title=text, clips=(natural, made)))
+        synthetic = Clip(label="Spoken", path=f"spoken-{name}.flac", note="this model")
+        examples.append(Example(title=text, clips=(natural, synthetic)))
     Run(output).write_json(LISTENING, Listening(examples=tuple(examples)).model_dump())
 
 
@@ -421,22 +421,22 @@ def divide(folder: Path) -> Divided:
     """
     speakers = _by_speaker(folder)
     if len(speakers) < 2:
-        found = f"only of {next(iter(speakers))!r}" if speakers else "none"
+        listed = f"only of {next(iter(speakers))!r}" if speakers else "none"
         raise InputError(
-            f"{folder}: the demo needs recordings of two or more speakers, a sub-folder each; found {found}"
+            f"{folder}: the demo needs recordings of two or more speakers, a sub-folder each; found {listed}"
         )
     target = max(speakers, key=lambda name: sum(one.seconds for one in speakers[name]))
-    kept: dict[str, Path] = {}
+    held_out: dict[str, Path] = {}
     for name, recordings in speakers.items():
         long = [one for one in recordings if one.seconds >= _SHORTEST_SOURCE]
-        if name != target and len(recordings) >= _FEWEST_CLIPS and long and len(kept) < MOST_SOURCES:
-            kept[name] = long[-1].path
-    if not kept:
+        if name != target and len(recordings) >= _FEWEST_CLIPS and long and len(held_out) < MOST_SOURCES:
+            held_out[name] = long[-1].path
+    if not held_out:
         raise InputError(
             f"{folder}: nothing to convert; a speaker beside {target!r} needs {_FEWEST_CLIPS} recordings or more, "
             f"one of them of {_SHORTEST_SOURCE:g} s or longer"
         )
-    sources = set(kept.values())
+    sources = set(held_out.values())
     training = [
         {"audio_path": str(one.path.resolve()), "speaker_id": name}
         for name, recordings in speakers.items()
@@ -444,7 +444,7 @@ def divide(folder: Path) -> Divided:
         if one.path not in sources
     ]
     clips = tuple(one.path for one in speakers[target])
-    return Divided(training, len(speakers), target, clips, tuple(kept.values()))
+    return Divided(training, len(speakers), target, clips, tuple(held_out.values()))
 
 
 def _by_speaker(folder: Path) -> dict[str, list[_Recording]]:
@@ -556,10 +556,10 @@ def _machine(say: Say) -> Machine:
     return Machine(device, free)
 
 
-def free_folder(wanted: Path) -> Path:
+def free_folder(folder: Path) -> Path:
     """`wanted`, or `wanted-2`, `wanted-3`, ... when something lies in it already."""
-    number, path = 1, wanted
+    number, path = 1, folder
     while path.exists() and not (path.is_dir() and not any(path.iterdir())):
         number += 1
-        path = wanted.with_name(f"{wanted.name}-{number}")
+        path = folder.with_name(f"{folder.name}-{number}")
     return path

@@ -63,21 +63,21 @@ class Event:
 
 def read_events(events: ctypes._Pointer[EventStruct], text: str) -> list[Event]:
     """The words and phones of one call of the synthesis callback while `text` is spoken."""
-    found: list[Event] = []
+    words_and_phones: list[Event] = []
     number = 0
     while events and events[number].type != _END_OF_LIST:
         event = events[number]
         if event.type == _WORD:
             start = event.text_position - 1  # counted from 1, in characters
-            found.append(Event(True, event.sample, text[start : start + event.length]))
+            words_and_phones.append(Event(True, event.sample, text[start : start + event.length]))
         elif event.type == _PHONEME:
             name = ctypes.string_at(ctypes.addressof(event.id), _LONGEST_NAME).split(b"\0")[0]
             try:
-                found.append(Event(False, event.sample, name.decode()))
+                words_and_phones.append(Event(False, event.sample, name.decode()))
             except UnicodeDecodeError as error:
                 raise PhonateError(f"espeak-ng cut the name of a phone in {text!r}: {name!r}") from error
         number += 1
-    return found
+    return words_and_phones
 
 
 def write_textgrid(path: Path, events: Sequence[Event], samples: int, sample_rate: int) -> None:
@@ -361,8 +361,8 @@ class EmbeddedVoice:
 def sentences(count: int, seed: int = 0) -> list[str]:
     """So many different sentences; a longer list begins with a shorter one of the same seed."""
     rng = random.Random(seed)
-    made: dict[str, None] = {}
-    while len(made) < count:
+    unique: dict[str, None] = {}
+    while len(unique) < count:
         text = rng.choice(_FRAMES).format(
             **{
                 name + again: rng.choice(choices.split("|"))
@@ -370,8 +370,8 @@ def sentences(count: int, seed: int = 0) -> list[str]:
                 for name, choices in (("who", _WHO), ("did", _DID), ("what", _WHAT), ("where", _WHERE), ("when", _WHEN))
             }
         )
-        made[text[0].upper() + text[1:]] = None
-    return list(made)
+        unique[text[0].upper() + text[1:]] = None
+    return list(unique)
 
 
 def make_voice(folder: Path, count: int = 500, unseen: int = 40, speaker: Speaker = SPEAKER) -> EmbeddedVoice:

@@ -38,8 +38,8 @@ def render(template: str, page: Mapping[str, Any], package: str = "phonate.workf
     packages = dict.fromkeys([package, "phonate.workflows.pages"])
     loader = ChoiceLoader([PackageLoader(name, "templates") for name in packages])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    made = {"version": version("phonate"), "made": f"{datetime.now(UTC):%d %B %Y}"}
-    return environment.get_template(template).render(r={**made, **page})
+    footer = {"version": version("phonate"), "made": f"{datetime.now(UTC):%d %B %Y}"}
+    return environment.get_template(template).render(r={**footer, **page})
 
 
 def write_page(path: str | Path, text: str) -> Path:

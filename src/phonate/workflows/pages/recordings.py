@@ -96,7 +96,7 @@ def write_voice_page(
         "lowered": _counted(reason.partition(" (")[0] for file in files for reason in file.lowered_by),
         "sample_count": len(files),
         "listening": _listening(files, features, profile, report, rules),
-        "problems": [_table(title, found, report) for title, found in _problems(report).items() if found],
+        "problems": [_table(title, problems, report) for title, problems in _problems(report).items() if problems],
     }
     return write_page(path, render("voice.html.jinja", page))
 
@@ -110,13 +110,13 @@ def _summary(profile: dict[str, Any], report: Report) -> str:
 def _figures(profile: dict[str, Any], report: Report) -> list[dict[str, str]]:
     """The headline numbers."""
     pitch = profile["voice_pitch"]
-    heard = pitch["mean"] is not None
-    spread = f"mean pitch, from {pitch['min']:.0f} to {pitch['max']:.0f} Hz" if heard else "no recording is voiced"
+    has_pitch = pitch["mean"] is not None
+    spread = f"mean pitch, from {pitch['min']:.0f} to {pitch['max']:.0f} Hz" if has_pitch else "no recording is voiced"
     cards = [
         (f"{profile['sample_count']:,}", f"recordings used of {report.listed:,} found"),
         (duration(profile["total_duration"]), "of speech"),
         (f"{profile['avg_quality_score']:.2f}", "mean quality (0 to 1)"),
-        (f"{pitch['mean']:.0f} Hz" if heard else "no pitch", spread),
+        (f"{pitch['mean']:.0f} Hz" if has_pitch else "no pitch", spread),
     ]
     return [{"value": value, "label": label} for value, label in cards]
 
@@ -186,7 +186,7 @@ def _spectrum(profile: dict[str, Any], features: Sequence[VoiceFeatures], sample
     svg = plots.band_chart(
         (mean_M - peak).tolist(),
         spread,
-        [(place(hertz), said) for hertz, said in _HERTZ if hertz <= sample_rate / 2],
+        [(place(hertz), label) for hertz, label in _HERTZ if hertz <= sample_rate / 2],
         f"Mean spectral envelope of the voice from 0 to {sample_rate / 2:,.0f} Hz, strongest at "
         f"{edges[1 + int(mean_M.argmax())]:,.0f} Hz",
         [(place(centroid), f"centroid {centroid:,.0f} Hz"), (place(rolloff), f"rolloff {rolloff:,.0f} Hz")],
@@ -230,8 +230,8 @@ def _table(title: str, problems: Sequence[Problem], report: Report) -> dict[str,
         for one in problems[:_MOST_PROBLEMS]
     ]
     counts = _counted(one.reason for one in problems)
-    said = ", ".join(f"{one['count']:,} {printable(one['reason'])}" for one in counts)
-    return {"title": title, "note": said, "rows": rows, "more": len(problems) - len(rows)}
+    reasons = ", ".join(f"{one['count']:,} {printable(one['reason'])}" for one in counts)
+    return {"title": title, "note": reasons, "rows": rows, "more": len(problems) - len(rows)}
 
 
 def _within(path: Path | str, report: Report) -> str:
@@ -272,10 +272,10 @@ def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, str]:
     except FAILURES as error:  # it was deleted or changed after validation; the rest of the page is still valid
         return {**clip, "note": f"{note}; can't be played: {reason_of(error)}"}
     rate = min(info.sample_rate, _CLIP_RATE)
-    heard = waveform if rate == info.sample_rate else resample(waveform, info.sample_rate, rate)
+    played = waveform if rate == info.sample_rate else resample(waveform, info.sample_rate, rate)
     mel_TM = mel_decibels(magnitudes(resample(waveform, info.sample_rate, rules.sample_rate)), rules.sample_rate)
     picture = plots.data_url(plots.spectrogram_png(mel_TM.T), "image/png")
-    return {**clip, "sound": plots.sound_url(heard, rate), "picture": picture}
+    return {**clip, "sound": plots.sound_url(played, rate), "picture": picture}
 
 
 # --------------- The worst clips of a corpus: listen to them, tick those to leave out, save the list
@@ -290,15 +290,15 @@ class Suspect:
     """A clip with its findings."""
 
     clip: Checked
-    found: list[Finding]
-    heard: str | None
+    findings: list[Finding]
+    hypothesis: str | None
     """Transcript by the recogniser."""
 
     @property
     def score(self) -> float:
         """Sort key: first the sum of the findings that are warnings, then the worst of the others."""
-        warned = sum(one.score for one in self.found if one.score >= 1.0)
-        return 10.0 * warned + max((one.score for one in self.found), default=0.0)
+        warned = sum(one.score for one in self.findings if one.score >= 1.0)
+        return 10.0 * warned + max((one.score for one in self.findings), default=0.0)
 
 
 def write_worst_page(
@@ -315,28 +315,28 @@ def write_worst_page(
     rates = Rates.of(clips)
     suspects = []
     for done, clip in enumerate(clips, start=1):
-        heard = None
+        hypothesis = None
         if transcribe is not None and has_words(clip.row.text):
-            heard = transcribe.transcribe(*read_part(clip.row))
+            hypothesis = transcribe.transcribe(*read_part(clip.row))
             if progress is not None:
                 progress("transcribing", done, len(clips))
-        suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, heard)], heard))
+        suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, hypothesis)], hypothesis))
     worst = sorted(suspects, key=lambda one: (-one.score, one.clip.row.id))[:SHOWN]
     try:
         plain_file(path).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_render(worst, report.path, len(clips)), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise InputError(f"--page {page}: can't be written ({error.strerror}); choose another path") from error
-    odd = sum(any(finding.score >= 1.0 for finding in one.found) for one in suspects)
+    odd = sum(any(finding.score >= 1.0 for finding in one.findings) for one in suspects)
     return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
 
 
-def _misheard(clip: Checked, heard: str | None) -> list[Finding]:
+def _misheard(clip: Checked, hypothesis: str | None) -> list[Finding]:
     from phonate.evaluation.words import word_error_rate
 
-    if heard is None:
+    if hypothesis is None:
         return []
-    rate = word_error_rate([str(clip.row.text)], [heard])
+    rate = word_error_rate([str(clip.row.text)], [hypothesis])
     return [Finding("different words", f"{100 * rate:.0f} % of the words are transcribed differently", rate / _BAD_WER)]
 
 
@@ -347,15 +347,15 @@ def _render(worst: Sequence[Suspect], corpus: str, count: int) -> str:
 
 def _shown(one: Suspect) -> dict[str, Any]:
     row = one.clip.row
-    found = sorted(one.found, key=lambda found: -found.score)
-    warned = [f"{finding.reason}: {finding.detail}" for finding in found if finding.score >= 1.0]
-    nearest = next((finding.detail for finding in found if finding.score > 0.0), None)
+    worst_first = sorted(one.findings, key=lambda worst_first: -worst_first.score)
+    warned = [f"{finding.reason}: {finding.detail}" for finding in worst_first if finding.score >= 1.0]
+    nearest = next((finding.detail for finding in worst_first if finding.score > 0.0), None)
     return {
         "id": row.id,
         "speaker": row.speaker or "",
         "seconds": f"{one.clip.seconds:.1f} s",
         "text": row.text or "",
-        "heard": one.heard,
+        "heard": one.hypothesis,
         "reasons": warned,
         "nearest": nearest,
         "sound": _sound(one.clip),
@@ -382,7 +382,7 @@ def colour(number: int) -> tuple[float, float, float]:
     return ((222.0 + number * _GOLDEN_ANGLE) % 360.0, 60.0, 52.0)
 
 
-def write_picture(path: str | Path, found: Diarization) -> Path:
+def write_picture(path: str | Path, diarization: Diarization) -> Path:
     """Draw the turns of each speaker over time, as PNG, SVG or PDF depending on the suffix.
 
     Raises InputError if the file can't be written.
@@ -393,14 +393,14 @@ def write_picture(path: str | Path, found: Diarization) -> Path:
     from matplotlib.ticker import FuncFormatter
 
     path = Path(path)
-    figure = Figure(figsize=(12.0, 1.2 + 0.45 * max(1, len(found.speakers))), layout="constrained")
+    figure = Figure(figsize=(12.0, 1.2 + 0.45 * max(1, len(diarization.speakers))), layout="constrained")
     axes = figure.subplots()
-    for row, speaker in enumerate(found.speakers):
+    for row, speaker in enumerate(diarization.speakers):
         hue, saturation, lightness = colour(row)
-        spans = [(turn.start, turn.duration) for turn in found.turns if turn.speaker == speaker]
+        spans = [(turn.start, turn.duration) for turn in diarization.turns if turn.speaker == speaker]
         axes.broken_barh(spans, (row - 0.4, 0.8), color=hls_to_rgb(hue / 360, lightness / 100, saturation / 100))
-    axes.set(xlim=(0.0, found.seconds), ylim=(max(1, len(found.speakers)) - 0.5, -0.5))
-    axes.set_yticks(range(len(found.speakers)), found.speakers)
+    axes.set(xlim=(0.0, diarization.seconds), ylim=(max(1, len(diarization.speakers)) - 0.5, -0.5))
+    axes.set_yticks(range(len(diarization.speakers)), diarization.speakers)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: clock(seconds)))
     axes.grid(axis="x", alpha=0.3)
     try:
@@ -410,29 +410,29 @@ def write_picture(path: str | Path, found: Diarization) -> Path:
     return path
 
 
-def write_diarization_page(path: str | Path, recording: str | Path, found: Diarization) -> Path:
+def write_diarization_page(path: str | Path, recording: str | Path, diarization: Diarization) -> Path:
     """Write a self-contained page with a player and a timeline of the speakers.
 
     Raises InputError if it can't be written, DataError if the recording can't be read.
     """
     name = printable(Path(recording).name)
-    speech = sum(turn.duration for turn in found.turns)
-    count = len(found.speakers)
+    speech = sum(turn.duration for turn in diarization.turns)
+    count = len(diarization.speakers)
     page = {
         "kind": "phonate diarization",
         "name": name,
-        "summary": f"{count} speaker{'s' * (count != 1)} in {len(found.turns):,} turns.",
+        "summary": f"{count} speaker{'s' * (count != 1)} in {len(diarization.turns):,} turns.",
         "figures": [
             {"value": str(count), "label": "speakers"},
-            {"value": duration(found.seconds), "label": "length"},
+            {"value": duration(diarization.seconds), "label": "length"},
             {"value": duration(speech), "label": "speech, summed over speakers"},
-            {"value": f"{overlapped(found.turns):.1f} s", "label": "overlapping speech"},
+            {"value": f"{overlapped(diarization.turns):.1f} s", "label": "overlapping speech"},
         ],
-        "speakers": [_speaker(number, found, speech) for number in range(count)],
-        "rows": _rows(found),
+        "speakers": [_speaker(number, diarization, speech) for number in range(count)],
+        "rows": _rows(diarization),
         "turns": [
             {"start": turn.start, "from": clock(turn.start), "to": clock(turn.end), "speaker": printable(turn.speaker)}
-            for turn in found.turns
+            for turn in diarization.turns
         ],
         "sound": plots.data_url(_compressed(recording), "audio/mpeg"),
     }
@@ -462,11 +462,11 @@ def _css(number: int) -> str:
     return f"hsl({hue:.0f} {saturation:.0f}% {lightness:.0f}%)"
 
 
-def _speaker(number: int, found: Diarization, speech: float) -> dict[str, Any]:
-    turns = [turn for turn in found.turns if turn.speaker == found.speakers[number]]
+def _speaker(number: int, diarization: Diarization, speech: float) -> dict[str, Any]:
+    turns = [turn for turn in diarization.turns if turn.speaker == diarization.speakers[number]]
     seconds = sum(turn.duration for turn in turns)
     return {
-        "name": printable(found.speakers[number]),
+        "name": printable(diarization.speakers[number]),
         "colour": _css(number),
         "seconds": f"{seconds:.1f} s",
         "share": f"{100 * seconds / speech:.0f} %",
@@ -474,24 +474,24 @@ def _speaker(number: int, found: Diarization, speech: float) -> dict[str, Any]:
     }
 
 
-def _rows(found: Diarization) -> list[dict[str, Any]]:
+def _rows(diarization: Diarization) -> list[dict[str, Any]]:
     """The rows of the timeline, with the parts of turns in each."""
-    length = min(_ROW_SECONDS, found.seconds)
+    length = min(_ROW_SECONDS, diarization.seconds)
     rows = []
-    for number in range(math.ceil(found.seconds / length)):
+    for number in range(math.ceil(diarization.seconds / length)):
         start, end = number * length, (number + 1) * length
         bars = [
             {
-                "lane": found.speakers.index(turn.speaker),
-                "colour": _css(found.speakers.index(turn.speaker)),
+                "lane": diarization.speakers.index(turn.speaker),
+                "colour": _css(diarization.speakers.index(turn.speaker)),
                 "x": round(max(turn.start, start) - start, 3),
                 "width": round(min(turn.end, end) - max(turn.start, start), 3),
                 "title": f"{printable(turn.speaker)}, {clock(turn.start)} to {clock(turn.end)}",
             }
-            for turn in found.turns
+            for turn in diarization.turns
             if turn.start < end and turn.end > start
         ]
-        label = f"{clock(start)} to {clock(min(end, found.seconds))}"
+        label = f"{clock(start)} to {clock(min(end, diarization.seconds))}"
         rows.append({"start": start, "seconds": length, "label": label, "bars": bars})
     return rows
 

@@ -137,7 +137,7 @@ def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
     content = read_json(path)
     if not content:
         return {}
-    found = _validated(Listening, content, path)
+    page_content = _validated(Listening, content, path)
     pictures = _Pictures(recipe)
     examples = [
         {
@@ -152,9 +152,9 @@ def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
                 for clip in example.clips
             ],
         }
-        for example in found.examples
+        for example in page_content.examples
     ]
-    return {"note": found.note, "examples": examples}
+    return {"note": page_content.note, "examples": examples}
 
 
 ContentT = TypeVar("ContentT", bound=Settings)
@@ -193,17 +193,17 @@ class _Pictures:
 
 def previews(folder: Path) -> dict[str, Any]:
     """The files in a run's folder of previews, grouped by name: `voice.png` and `voice.flac` form one clip."""
-    found: dict[str, dict[str, Any]] = {}
+    previews_by_name: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         kind = "picture" if path.suffix == ".png" else "sound" if path.suffix in _SOUNDS else None
         if kind is not None:
             empty = {"label": path.stem.replace("_", " "), "note": "", "picture": "", "sound": ""}
             url = plots.data_url(path.read_bytes(), "image/png") if kind == "picture" else _sound(path)
-            found.setdefault(path.stem, empty)[kind] = url
-    if not found:
+            previews_by_name.setdefault(path.stem, empty)[kind] = url
+    if not previews_by_name:
         return {}
     note = "Audio and images from training."
-    return {"note": note, "examples": [{"title": "", "clips": list(found.values())}]}
+    return {"note": note, "examples": [{"title": "", "clips": list(previews_by_name.values())}]}
 
 
 # ------------------------------------------------ Report of a run as a single self-contained HTML page
@@ -343,8 +343,8 @@ def _figures(story: _Story) -> list[dict[str, str]]:
 
 def _facts(story: _Story) -> list[dict[str, str]]:
     """Rows of the table of facts, without unknown ones."""
-    found = {**_what(story), **_how(story), **_where(story)}
-    return [{"label": label, "value": str(value)} for label, value in found.items() if value not in (None, "")]
+    facts = {**_what(story), **_how(story), **_where(story)}
+    return [{"label": label, "value": str(value)} for label, value in facts.items() if value not in (None, "")]
 
 
 def _what(story: _Story) -> dict[str, Any]:

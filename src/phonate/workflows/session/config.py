@@ -50,8 +50,8 @@ def defaults(task: str, language: str) -> dict[str, Any]:
     info = task_info(task).session
     if info is None or info.defaults is None:
         return {}
-    found: dict[str, Any] = referred(info.defaults)(language)
-    return found
+    overrides: dict[str, Any] = referred(info.defaults)(language)
+    return overrides
 
 
 def _all() -> dict[str, SessionInfo]:
@@ -188,25 +188,25 @@ class SessionConfig:
         """The task's overrides for the spoken language, where the configuration sets nothing else."""
         if self.task is not None:
             return {}
-        wanted = defaults(task, self.settings.language)
-        return {path: value for path, value in wanted.items() if self.value(*path.split(".")) is None}
+        overrides = defaults(task, self.settings.language)
+        return {path: value for path, value in overrides.items() if self.value(*path.split(".")) is None}
 
     def vocoder_plan(self, source: str, overrides: dict[str, Any], corpus: bool = True) -> Plan:
         """The plan of the recipe `source` with the shared options of the voice's configuration."""
         values: dict[str, Any] = {}
         for path in _SHARED:
-            found = self.value(*path) if self.task is None else None
-            if found is not None and (path != ("size",) or found in task_settings("vocoder").sizes):
-                _put(values, path, found)
+            value = self.value(*path) if self.task is None else None
+            if value is not None and (path != ("size",) or value in task_settings("vocoder").sizes):
+                _put(values, path, value)
         document = replace(self.document, values=values)
         return plan(document, overrides, base="vocoder" if source == "auto" else source, corpus=corpus)
 
     def value(self, *path: str) -> Any:
         """The value written at `path`; None if there is none."""
-        found: Any = self.document.values
+        value: Any = self.document.values
         for key in path:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
 
 def read_config(path: Path) -> SessionConfig:

@@ -108,29 +108,29 @@ class Work:
         target = self.folder / name
         if target.is_dir():  # a session that was interrupted while it saved
             shutil.rmtree(target)
-        made = listing.export(best_or_latest(self.runs[-1]), target)
+        model = listing.export(best_or_latest(self.runs[-1]), target)
         if vocoder not in (None, GRIFFIN_LIM):
-            listing.export(best_or_latest(str(vocoder)), made / BESIDE)
+            listing.export(best_or_latest(str(vocoder)), model / BESIDE)
         for extra in sorted(self.folder.glob("voice_profile.*")):
-            shutil.copy2(extra, made)
+            shutil.copy2(extra, model)
         self.log.info(f"Report: {write_report(self.runs[-1])}")
-        return made
+        return model
 
-    def keep(self, made: Path) -> Path:
+    def keep(self, model: Path) -> Path:
         """Move the model `made` to its name in the output, and end the session's work.
 
         A model that an earlier session saved there is replaced; its run still has its checkpoints. Other files there
         are moved, never deleted.
         """
-        target = self.output / made.name
+        target = self.output / model.name
         for number in itertools.count(1):
             try:
-                made.rename(target)
+                model.rename(target)
                 break
             except OSError as error:
                 if error.errno not in _TAKEN:
                     raise
-            earlier = self.folder / f"earlier_{made.name}_{number}"
+            earlier = self.folder / f"earlier_{model.name}_{number}"
             if not earlier.exists():
                 self._clear(target, earlier)
         self.state.done = True
@@ -166,22 +166,22 @@ def _is_saved(folder: Path) -> bool:
 SAMPLE = "sample.flac"
 
 
-def sample(made: Path, kept: Path, recording: Path | None = None, text: str | None = None) -> str | None:
+def sample(folder: Path, target: Path, recording: Path | None = None, text: str | None = None) -> str | None:
     """Apply the model in the folder `made` to one training example; returns a line for the log.
 
     Sound is written into the folder as sample.flac. The line names the folder `kept`, where it will be. None: the task
     has nothing to demonstrate.
     """
-    model = load(made)
+    model = load(folder)
     shown = model.demonstration(recording, text)
     if shown is None:
         return None
     where = ""
     if shown.waveform is not None:
         assert model.sample_rate is not None
-        write_audio(made / SAMPLE, shown.waveform, model.sample_rate, MADE)
-        where = f": {kept / SAMPLE}"
-    return f"{shown.summary}{where}. For more: {shown.command.format(run=shlex.quote(str(kept)))}"
+        write_audio(folder / SAMPLE, shown.waveform, model.sample_rate, MADE)
+        where = f": {target / SAMPLE}"
+    return f"{shown.summary}{where}. For more: {shown.command.format(run=shlex.quote(str(target)))}"
 
 
 # ------------------------------- Texts -> a language model: check the configuration, load, train, save
@@ -203,9 +203,9 @@ def train_text(work: Work) -> Path:
     log.success(f"Configuration: {written.document.name if work.config.exists else 'the recipe ' + written.name}")
     log.info(f"Training on the texts in {plan.recipe.data.path}, on {work.device}")
     work.train(plan, MODEL)
-    made = work.export(TEXT_MODEL)
-    shown = sample(made, work.output / TEXT_MODEL)
-    model = work.keep(made)
+    exported = work.export(TEXT_MODEL)
+    shown = sample(exported, work.output / TEXT_MODEL)
+    model = work.keep(exported)
     log.success(f"Text model saved to: {model}")
     if shown is not None:
         log.success(shown)
@@ -341,10 +341,10 @@ def train_voice(work: Work) -> Path:
     plan = with_vocoder(work, _voice_plan(work, task, listed))
     log.info(f"Training a model of the task {task} on {work.device}")
     work.train(plan, MODEL)
-    made = work.export(VOICE_MODEL, getattr(plan.recipe.data, "vocoder", None))
+    exported = work.export(VOICE_MODEL, getattr(plan.recipe.data, "vocoder", None))
     path, text = _first(listed)
-    shown = sample(made, work.output / VOICE_MODEL, path, text)
-    model = work.keep(made)
+    shown = sample(exported, work.output / VOICE_MODEL, path, text)
+    model = work.keep(exported)
     log.success(f"Voice model saved to: {model}")
     if shown is not None:
         log.success(shown)
@@ -397,7 +397,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     target = work.folder / "dataset"
     if target.is_dir():  # a session that was interrupted while it transcribed
         shutil.rmtree(target)
-    made = make_dataset(
+    dataset = make_dataset(
         detector.voice_data_dir,
         target,
         split=True,
@@ -405,10 +405,10 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
         sample_rate=None,
         progress=work.progress,
     )
-    work.log.warning(*(f"{one['source']}: {one['why']}" for one in made["dropped"] if one["why"] == "unreadable"))
-    left_out = ", ".join(f"{count} {why}" for why, count in made["why"].items())
+    work.log.warning(*(f"{one['source']}: {one['why']}" for one in dataset["dropped"] if one["why"] == "unreadable"))
+    left_out = ", ".join(f"{count} {why}" for why, count in dataset["why"].items())
     work.log.success(
-        f"Transcribed {made['pieces']} pieces, {made['seconds']['kept'] / 60:.1f} minutes"
+        f"Transcribed {dataset['pieces']} pieces, {dataset['seconds']['kept'] / 60:.1f} minutes"
         + (f" (left out: {left_out})" if left_out else "")
     )
     return VoiceDataDetector(target)
@@ -441,9 +441,10 @@ def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
     work.log.warning(*map(_line, extracted.problems))
     if not extracted.files:
         raise DataError(f"None of {len(files)} voice files can still be read; the log has each one's reason")
-    kept = len(extracted.files) - extracted.computed
+    cached = len(extracted.files) - extracted.computed
     work.log.success(
-        f"Extracted features of {len(extracted.files)} samples" + (f", {kept} of them from the cache" if kept else "")
+        f"Extracted features of {len(extracted.files)} samples"
+        + (f", {cached} of them from the cache" if cached else "")
     )
     return extracted
 
@@ -466,19 +467,19 @@ def _analyse(work: Work, extracted: Extracted, report: Report) -> None:
 
 def _task(work: Work, rows: Sequence[Row | Problem]) -> str:
     """The task to train. Raises InputError where it needs texts and there are none."""
-    wanted = work.config.task or work.config.settings.voice
+    task = work.config.task or work.config.settings.voice
     recordings = [row for row in rows if isinstance(row, Row)]
     with_text = sum(bool(row.text) for row in recordings)
-    if wanted == "auto":
+    if task == "auto":
         mostly = recordings and 2 * with_text >= len(recordings)
-        wanted = default_task("transcribed recordings" if mostly else "recordings")
-        work.log.info(f"{with_text} of {len(recordings)} recordings have a text: {wanted}")
-    if needs_text(wanted) and not with_text:
+        task = default_task("transcribed recordings" if mostly else "recordings")
+        work.log.info(f"{with_text} of {len(recordings)} recordings have a text: {task}")
+    if needs_text(task) and not with_text:
         raise InputError(
-            f"{one_line(str(work.voice_data_dir))}: {wanted} needs recordings with texts, and none has one; "
+            f"{one_line(str(work.voice_data_dir))}: {task} needs recordings with texts, and none has one; "
             "put a .txt beside each recording, or a metadata.csv, or set session.transcribe: true"
         )
-    return wanted
+    return task
 
 
 def _voice_plan(work: Work, task: str, path: Path, corpus: bool = True) -> Plan:

@@ -117,10 +117,10 @@ def secret(value: str, key: str) -> str:
     """`value`, or what the environment variable holds that it names."""
     if not value.startswith("$"):
         return value
-    found = os.environ.get(value[1:])
-    if not found:
+    content = os.environ.get(value[1:])
+    if not content:
         raise InputError(f"{key}: the environment variable {value[1:]} is not set; export {value[1:]}=...")
-    return found
+    return content
 
 
 # ------------------------------------------------------- How a session ended, in the words of a notice
@@ -300,10 +300,10 @@ def _header(name: str, value: str, key: str) -> str:
         raise InputError(f"{key}.headers: {name!r} is no name of a header; letters, digits and - only")
     if re.search(r".\$[A-Za-z_{]", value):
         raise InputError(f"{where}: $NAME must be the whole value; put the text before it into the variable, too")
-    found = secret(value, where)
-    if not found.isascii() or re.search(r"[\x00-\x1f\x7f]", found):
+    content = secret(value, where)
+    if not content.isascii() or re.search(r"[\x00-\x1f\x7f]", content):
         raise InputError(f"{where}: line breaks and characters beyond ASCII have no place in a header")
-    return found
+    return content
 
 
 def send_webhook(notice: WebhookNotice, outcome: Outcome, key: str, pause: float) -> list[str]:

@@ -236,9 +236,9 @@ class TrainingSession:
     def _has_recordings(self, log: SessionLog) -> bool:
         if self.voice_mode != "auto":
             return self.voice_mode == "voice"
-        found = VoiceDataDetector(self.voice_data_dir).has_voice_data()
-        log.info(f"{'Voice files' if found else 'No voice files'} in {self.voice_data_dir}")
-        return found
+        has_recordings = VoiceDataDetector(self.voice_data_dir).has_voice_data()
+        log.info(f"{'Voice files' if has_recordings else 'No voice files'} in {self.voice_data_dir}")
+        return has_recordings
 
     def _options(self) -> dict[str, Any]:
         """What the session was started with, for `resume`."""
@@ -298,9 +298,9 @@ def _described(error: BaseException, log: SessionLog) -> str:
     if isinstance(error, PhonateError):
         return f"Training failed: {error}"
     summary = f"Training failed: {type(error).__name__}: {' '.join(str(error).split())}"
-    kept = log.path.with_suffix(".traceback.txt")
+    file = log.path.with_suffix(".traceback.txt")
     try:
-        kept.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
+        file.write_text("".join(traceback.format_exception(error)), "utf-8", "backslashreplace")
     except OSError as unwritable:
         return f"{summary}; its traceback could not be written ({unwritable.strerror})"
-    return f"{summary}; the traceback is in {kept}"
+    return f"{summary}; the traceback is in {file}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_base_option, add_model_options, model_options
+from phonate.cli.parsing import add_base_option, add_device, add_model_options, add_vocoder, model_options
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
@@ -40,9 +40,7 @@ def speak_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--semitones", type=float, default=0.0, metavar="X", help="raise the pitch by X semitones (default: 0)"
     )
-    parser.add_argument(
-        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
-    )
+    add_vocoder(parser)
     parser.add_argument("--lexicon", metavar="FILE", help="your own pronunciations: a word and its phones on each line")
     parser.add_argument(
         "--no-prosody-rules",
@@ -50,7 +48,7 @@ def speak_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave questions and silences as the model says them; don't apply the language's rules",
     )
     parser.add_argument("--captions", metavar="FILE", help="write captions (.srt, .vtt) or word times (.json)")
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -87,7 +85,7 @@ def speak(args: argparse.Namespace) -> int:
         captions([], plain_file(Path(args.captions)).suffix.lower())
         if not (folder := Path(args.captions).absolute().parent).is_dir():
             raise InputError(f"{args.captions}: no folder {folder}; make it first")
-    text = _standard_input() if args.text == "-" else args.text
+    text = _text(args.text)
     synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
@@ -120,10 +118,13 @@ def _speak_piecewise(pieces: Iterator[FloatArray], sample_rate: int, args: argpa
     return 0
 
 
-def _standard_input() -> str:
-    """Raises InputError for what is no UTF-8 text, which would be spoken as other words."""
+def _text(argument: str) -> str:
+    """The text, or for - that of standard input. Raises InputError for what is no UTF-8, which would be spoken as other
+    words."""
     from phonate.config.errors import InputError
 
+    if argument != "-":
+        return argument
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -172,7 +173,7 @@ def clone_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-seconds", type=float, metavar="S", help="speak at most S seconds (default: estimated from the text)"
     )
     add_model_options(parser)
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -201,7 +202,7 @@ def clone(args: argparse.Namespace) -> int:
     log_to_console()
     if args.output != "-":
         writable(args.output)
-    text = sys.stdin.read() if args.text == "-" else args.text
+    text = _text(args.text)
     cloner = load(args.model, "cloning", device=args.device, voices=args.voices, **model_options(args))
     if args.voice is not None and args.voice not in cloner.voices:
         raise InputError(f"--voice {args.voice}: {nearest(args.voice, sorted(cloner.voices))}")
@@ -262,14 +263,12 @@ def convert_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="the voice to convert to: a recording, or a folder of them; may be given several times",
     )
-    parser.add_argument(
-        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
-    )
+    add_vocoder(parser)
     parser.add_argument("--live", action="store_true", help="convert block by block, as the sound comes in")
     parser.add_argument(
         "--rate", type=int, metavar="HZ", help="sample rate of raw samples from standard input (default: the run's)"
     )
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -365,7 +364,7 @@ def generate_arguments(parser: argparse.ArgumentParser) -> None:
         "--beam-width", type=int, metavar="K", help="sequence: hypotheses kept (default: the recipe's beam_width)"
     )
     add_base_option(parser)
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="print prompt and text as JSON")
 
 
@@ -408,7 +407,7 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="hypotheses that the search keeps; 1 is the fastest, without the language model (default: the recipe's)",
     )
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="print the text as JSON")
 
 
@@ -451,7 +450,7 @@ def diarize_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="OUT.png", help="draw the turns: .png, .svg or .pdf")
     parser.add_argument("--page", metavar="OUT.html", help="write a page with a timeline and a player")
     parser.add_argument("--stream", action="store_true", help="print each turn as soon as it has ended")
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="print the turns as JSON")
 
 
@@ -557,7 +556,7 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--api-key-file", type=Path, metavar="F", help=f"keys, one per line (default: the variable {_KEY_VARIABLE})"
     )
     add_model_options(parser)
-    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+    add_device(parser)
     parser.add_argument("--model-name", metavar="NAME", help="name in /v1/models (default: that of RUN's folder)")
     parser.add_argument("--voices", type=Path, metavar="DIR", help="folder for uploaded voices (default: none stored)")
     parser.add_argument(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-# ---------------------- Options of the commands that open a model made of a base, adapters and a codec
+# ------------------------------------------------------ Options of the commands that use a trained model
 
 _NAMES = ("dtype", "codec", "base")
 
@@ -31,6 +31,18 @@ def add_base_option(parser: argparse.ArgumentParser) -> None:
         "--base",
         metavar="DIR",
         help="a folder with the model that adapters were trained on, or its name on the hub (default: as in training)",
+    )
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """`--device`, for commands that use a trained model."""
+    parser.add_argument("--device", metavar="D", default="cpu", help="cpu (default), cuda:0, mps")
+
+
+def add_vocoder(parser: argparse.ArgumentParser) -> None:
+    """`--vocoder`, for models that predict mels."""
+    parser.add_argument(
+        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
     )
 
 

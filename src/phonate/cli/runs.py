@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_base_option, add_model_options, model_options
+from phonate.cli.parsing import add_base_option, add_model_options, add_vocoder, model_options
 
 if TYPE_CHECKING:
     from phonate.evaluation.diarization import DiarizationErrors, Scores
@@ -21,9 +21,7 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a corpus to evaluate on, not trained on (default: what training held out); for speech also a .txt file",
     )
-    parser.add_argument(
-        "--vocoder", metavar="RUN", help="a run of the task vocoder, or griffin_lim for none (default: the recipe's)"
-    )
+    add_vocoder(parser)
     parser.add_argument(
         "--tune",
         action="store_true",

@@ -50,14 +50,6 @@ class Ranks:
         dist.all_reduce(tensor, group=self.control)
         return [float(value) for value in tensor]
 
-    def broadcast(self, value: Any) -> Any:
-        """The main rank's `value` (anything that is JSON), on every rank."""
-        if self.world_size == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, group=self.control)
-        return box[0]
-
     def gather(self, value: Any) -> list[Any]:
         """Every rank's `value` (anything that is JSON), in the order of ranks, on every rank."""
         if self.world_size == 1:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import phonate
-from phonate.audio.live import ahead
+from phonate.audio.live import RawSink, ahead
 from phonate.cli import main
 from phonate.training.checkpoints.resolve import BASE_VOICE
 
@@ -82,3 +82,9 @@ def test_an_error_of_a_later_block_is_raised() -> None:
     next(taken)
     with pytest.raises(ValueError, match="no more"):
         next(taken)
+
+
+def test_raw_samples_beyond_full_scale_are_clipped() -> None:
+    pipe = io.BytesIO()
+    RawSink(pipe).write(np.array([0.5, 1.5, -1.5], dtype=np.float32))
+    assert np.frombuffer(pipe.getvalue(), dtype="<i2").tolist() == [16384, 32767, -32767]

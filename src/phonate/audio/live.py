@@ -82,7 +82,7 @@ class RawSink:
 
     def write(self, samples: FloatArray) -> None:
         """Add a block (N,)."""
-        self._pipe.write(np.round(samples * (_FULL_SCALE - 1.0)).astype("<i2").tobytes())
+        self._pipe.write(np.round(np.clip(samples, -1.0, 1.0) * (_FULL_SCALE - 1.0)).astype("<i2").tobytes())
         self._pipe.flush()
 
 

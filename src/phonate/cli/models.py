@@ -66,7 +66,7 @@ def speak(args: argparse.Namespace) -> int:
     sentence is heard while the next is made.
     """
     from phonate.audio.decoding import MADE, writable, write_audio
-    from phonate.audio.live import LOUDSPEAKER, PIPE
+    from phonate.audio.live import LOUDSPEAKER, PIPE, ahead
     from phonate.config.errors import InputError, plain_file
     from phonate.text.captions import captions, write_captions
     from phonate.workflows.load import load
@@ -90,11 +90,13 @@ def speak(args: argparse.Namespace) -> int:
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
-    if streamed:
-        return _speak_piecewise(
-            synthesiser.stream(text, args.speaker, args.speed, args.semitones), synthesiser.sample_rate, args
-        )
     request = (text, args.speaker, args.speed, args.semitones)
+    if streamed:
+        rate = synthesiser.sample_rate
+        seconds = _play(ahead(synthesiser.stream(*request)), args.output, rate) / rate
+        stream = sys.stderr if args.output == PIPE else sys.stdout  # standard output is the sound
+        print(f"{args.output}: {seconds:.1f} s at {rate} Hz", file=stream)
+        return 0
     if args.captions is not None:
         waveform, words = synthesiser.timed(*request)
         write_captions(args.captions, words)
@@ -105,17 +107,16 @@ def speak(args: argparse.Namespace) -> int:
     return 0
 
 
-def _speak_piecewise(pieces: Iterator[FloatArray], sample_rate: int, args: argparse.Namespace) -> int:
-    from phonate.audio.live import PIPE, ahead, opened_sink
+def _play(pieces: Iterator[FloatArray], output: str, sample_rate: int) -> int:
+    """Hand each piece to the loudspeaker or to standard output as soon as it is there; returns the samples."""
+    from phonate.audio.live import opened_sink
 
     samples = 0
-    with opened_sink(args.output, sample_rate, _BLOCK) as sink:
-        for piece in ahead(pieces):
+    with opened_sink(output, sample_rate, _BLOCK) as sink:
+        for piece in pieces:
             sink.write(piece)
             samples += len(piece)
-    stream = sys.stderr if args.output == PIPE else sys.stdout  # standard output is the sound
-    print(f"{args.output}: {samples / sample_rate:.1f} s at {sample_rate} Hz", file=stream)
-    return 0
+    return samples
 
 
 def _text(argument: str) -> str:
@@ -209,7 +210,7 @@ def clone(args: argparse.Namespace) -> int:
     began = time.monotonic()
     chunks = _cloned_chunks(args, cloner, text)
     if args.output == "-":
-        samples = _write_raw(chunks)
+        samples = _play(chunks, args.output, cloner.sample_rate)
     else:
         waveform = np.concatenate(list(chunks))
         samples = len(waveform)
@@ -238,18 +239,6 @@ def _cloned_chunks(args: argparse.Namespace, cloner: VoiceCloner, text: str) -> 
             bar("Speaking", min(samples, longest - 1), longest)  # it may end sooner
     finally:
         bar.close()
-
-
-def _write_raw(chunks: Iterator[FloatArray]) -> int:
-    """Write samples in 16 bits, little-endian; returns how many."""
-    import numpy as np
-
-    samples = 0
-    for chunk in chunks:
-        sys.stdout.buffer.write((np.clip(chunk, -1.0, 1.0) * 32767.0).astype("<i2").tobytes())
-        sys.stdout.buffer.flush()
-        samples += len(chunk)
-    return samples
 
 
 def convert_arguments(parser: argparse.ArgumentParser) -> None:

@@ -111,6 +111,16 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a reader sees the old one or the new one. Raises OSError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def sync_all(folder: Path) -> None:
     """Wait until the disk has a folder of files. Without it a power cut may leave the folder's name, and files of no
     length under it."""

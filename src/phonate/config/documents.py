@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
@@ -66,6 +66,13 @@ class Document:
     """What its run is called by default: the file's name, or the folder's if a run was given."""
     path: Path | None = None
     """The file; None for a shipped recipe, and for text that is in no file."""
+
+
+def value_at(values: Any, path: Iterable[str]) -> Any:
+    """The value at `path` in nested mappings; None where there is none."""
+    for key in path:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def shipped() -> list[str]:

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
-from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value, read
+from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value, read, value_at
 from phonate.config.errors import RecipeError
 from phonate.config.registry import nearest
 from phonate.config.settings import Settings, mistake_lines, section, takes_text, unknown_names
@@ -290,7 +290,7 @@ class Layers:
             # `training:` with nothing under it is a section left empty, not null
             written = {key: {} if value is None and key in PARTS else value for key, value in document.values.items()}
             self._merge(typed, written, (), document.places.get)
-            if _holds(written, EPOCHS) and not _holds(written, MAX_STEPS):
+            if value_at(written, EPOCHS) is not None and value_at(written, MAX_STEPS) is None:
                 where = document.places.get(EPOCHS, Place.of(document.name))
                 self._set(typed, Override(MAX_STEPS, None, where.value))
         for change in changes:
@@ -303,16 +303,9 @@ class Layers:
         """Give each option that has no value the one that was written under its synonym (`TaskInfo.synonyms`)."""
         for second, first in synonyms.items():
             path = tuple(second.split("."))
-            value = self._written(path)
-            if value is not None and self._written(tuple(first.split("."))) is None:
+            value = value_at(self.values, path)
+            if value is not None and value_at(self.values, first.split(".")) is None:
                 self._set(typed, Override(tuple(first.split(".")), value, f"{self.places[path].value} {second}"))
-
-    def _written(self, path: Key) -> Any:
-        """The value at `path`; None where there is none."""
-        value: Any = self.values
-        for part in path:
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return value
 
     def _kind(self, changes: list[Override]) -> Any:
         """The value of `model.kind`, before anything is merged."""
@@ -439,18 +432,10 @@ def _inner(within: type[Settings] | None, key: str) -> type[Settings] | None:
     return section(within.model_fields[key].annotation)
 
 
-def _holds(values: Mapping[str, Any], path: Key) -> bool:
-    """Whether something other than null is written at `path`."""
-    value: Any = values
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value is not None
-
-
 def gives(change: Override, path: Key) -> bool:
     """Whether an override sets the option at `path`, by itself or within a section."""
     depth = len(change.path)
-    return change.path == path[:depth] and (depth == len(path) or _holds(change.value, path[depth:]))
+    return change.path == path[:depth] and (depth == len(path) or value_at(change.value, path[depth:]) is not None)
 
 
 def _paths(value: Any, path: Key) -> list[Key]:
@@ -542,10 +527,7 @@ class Resolved:
 
     def value(self, path: Key) -> Any:
         """The value at `path`; None where there is none."""
-        value: Any = self.values
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return value_at(self.values, path)
 
 
 _OTHER_IN_YAML_1_1 = re.compile(r"(?i:y|n|yes|no|on|off)|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from phonate.compute.system import write_whole
 from phonate.config.errors import InputError, TrainingError
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import folder_lock
@@ -135,12 +136,9 @@ class Run:
     def write(self, name: str, content: str) -> None:
         """Write a text file of the run, whole or not at all."""
         target = self.path / name
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            beside.write_text(content, encoding="utf-8")
-            beside.replace(target)
+            write_whole(target, content.encode())
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise TrainingError(f"{target}: can't be written: {error.strerror}") from error
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:

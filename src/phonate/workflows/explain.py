@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from phonate.config.documents import read
+from phonate.config.documents import read, value_at
 from phonate.config.resolve import REQUIRED, Resolved, parse_overrides, recipe_class, task_of, to_yaml
 from phonate.config.settings import Settings, describe, option_at, section
 from phonate.config.tasks import task_info
@@ -32,7 +32,7 @@ def explain(resolved: Resolved) -> list[Explained]:
     values = resolved.recipe.model_dump(mode="json")
     kind = type(resolved.recipe)
     return [
-        Explained(".".join(path), None if origin == REQUIRED else _at(values, path), origin, describe(kind, path))
+        Explained(".".join(path), None if origin == REQUIRED else value_at(values, path), origin, describe(kind, path))
         for path, origin in resolved.origins.items()
     ]
 
@@ -75,12 +75,6 @@ def _defaults(settings: type[Settings]) -> str:
         default = info.get_default(call_default_factory=True, validated_data={})
         values[name] = REQUIRED if default is PydanticUndefined else to_jsonable_python(default)
     return to_yaml(values)
-
-
-def _at(values: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        values = values[part]
-    return values
 
 
 def schema(source: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:

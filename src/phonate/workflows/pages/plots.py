@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import io
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.compute.system import write_whole
 from phonate.config.errors import InputError, plain_file
 from phonate.data.corpora.rows import printable
 from phonate.training.tracking.tensorboard import grey, png
@@ -45,14 +45,9 @@ def render(template: str, page: Mapping[str, Any], package: str = "phonate.workf
 def write_page(path: str | Path, text: str) -> Path:
     """Write a page, which appears whole or not at all; returns its path. Raises InputError if it can't be written."""
     path = plain_file(Path(path))
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(path, text.encode())
     except OSError as error:
         named = printable(str(path))
         raise InputError(

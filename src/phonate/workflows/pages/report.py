@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from phonate.config.documents import parse
+from phonate.config.documents import parse, value_at
 from phonate.config.errors import DataError, InputError
 from phonate.config.metrics import ARROWS, NEWEST, Metric, better_of, with_losses
 from phonate.config.settings import Settings
@@ -227,8 +227,8 @@ class _Story:
 
     @classmethod
     def read(cls, run: Run) -> _Story:
-        recipe = _read_yaml(run.recipe)
-        folder = run.path / str(_at(recipe, "training", "checkpoint", "save_dir") or "checkpoints")
+        recipe = parse(run.recipe.read_text(encoding="utf-8", errors="replace"), str(run.recipe)).values
+        folder = run.path / str(value_at(recipe, ("training", "checkpoint", "save_dir")) or "checkpoints")
         return cls(
             run=run,
             recipe=recipe,
@@ -297,26 +297,11 @@ def _page(story: _Story) -> dict[str, Any]:
     }
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    return parse(path.read_text(encoding="utf-8", errors="replace"), str(path)).values
-
-
-def _at(document: Mapping[str, Any], *keys: str) -> Any:
-    """A value in nested mappings; None if missing."""
-    value: Any = document
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-# ---------------------------------------------------------------- words and figures
-
-
 def _summary(story: _Story) -> str:
     """Summary of the run in a sentence or two."""
     metadata = story.newest
     model = f"A {metadata.model_name} of {_count(metadata.num_parameters)} parameters" if metadata else "A model"
-    data = _at(story.recipe, "data", "path")
+    data = value_at(story.recipe, ("data", "path"))
     text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,} steps"
     text += f" in {duration(story.seconds)}." if story.seconds else "."
     if story.resumes:
@@ -351,7 +336,7 @@ def _what(story: _Story) -> dict[str, Any]:
     inference = read_json(story.checkpoints[-1].path / files.INFERENCE) if story.checkpoints else {}
     return {
         "Task": story.recipe.get("task"),
-        "Corpus": _at(story.recipe, "data", "path"),
+        "Corpus": value_at(story.recipe, ("data", "path")),
         "Recordings": _recordings(story.recipe.get("data")),
         **_task_facts(story.recipe.get("task"), inference),
         "Model": story.newest and f"{story.newest.model_name}, size {story.recipe.get('size', 'default')}",
@@ -449,9 +434,6 @@ def _texts(run: Run) -> list[dict[str, str]]:
 
 def _count(count: int) -> str:
     return f"{count / 1e6:.3g} M" if count >= 1e6 else f"{count / 1e3:.3g} k"
-
-
-# ---------------------------------------------------------------- charts
 
 
 def _charts(story: _Story) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError, create_model, field_validator
 
-from phonate.config.documents import Document, read
+from phonate.config.documents import Document, read, value_at
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe, recipe_class
@@ -203,10 +203,7 @@ class SessionConfig:
 
     def value(self, *path: str) -> Any:
         """The value written at `path`; None if there is none."""
-        value: Any = self.document.values
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return value_at(self.document.values, path)
 
 
 def read_config(path: Path) -> SessionConfig:

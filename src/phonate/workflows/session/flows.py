@@ -15,6 +15,7 @@ from pathlib import Path
 from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.readers import USUAL_SUFFIXES
+from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
@@ -590,9 +591,7 @@ def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recor
     tests = sum(official_split(one.row.split) == "test" for one in used)
     if tests:
         work.log.info(f"{tests} recordings are of the official test split, which is not trained on")
-    beside = listed.with_name(f".{listed.name}.tmp")
-    beside.write_text("".join(lines), encoding="ascii")
-    beside.replace(listed)
+    write_whole(listed, "".join(lines).encode("ascii"))
 
 
 def _first(listed: Path) -> tuple[Path, str | None]:

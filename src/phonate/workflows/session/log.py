@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from phonate.compute.system import LockTaken, ProcessLock
+from phonate.compute.system import LockTaken, ProcessLock, write_whole
 from phonate.config.errors import InputError
 
 Level = Literal["INFO", "SUCCESS", "WARNING", "ERROR"]
@@ -223,9 +223,8 @@ class SessionState:
 
     def write(self, folder: Path) -> None:
         """Write the state into the session's folder, whole or not at all."""
-        beside = folder / f".{STATE}.{os.getpid()}"
-        beside.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8", errors="surrogateescape")
-        beside.replace(folder / STATE)
+        text = json.dumps(asdict(self), indent=2) + "\n"
+        write_whole(folder / STATE, text.encode(errors="surrogateescape"))
 
 
 def read_state(folder: Path) -> SessionState:

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
-
-import psutil
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, BinaryIO
 
 from phonate.config.errors import InputError, PhonateError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 if sys.platform != "win32":
     import fcntl
@@ -65,6 +65,8 @@ def unblock_signals() -> None:
 def peak_memory() -> int:
     """The most bytes of memory that this process has held so far."""
     if sys.platform == "win32":
+        import psutil
+
         return int(psutil.Process().memory_info().peak_wset)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -73,6 +75,8 @@ def peak_memory() -> int:
 def limit_memory(extra: int) -> None:
     """Let this process take at most `extra` bytes of addresses more than it has. Only Linux enforces such a limit."""
     if sys.platform == "linux":
+        import psutil
+
         most = int(psutil.Process().memory_info().vms) + extra
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
@@ -157,6 +161,8 @@ def lock(file: Path, wait: bool = True) -> Iterator[bool]:
     `wait`: for as long as another one holds it. On a file system without locks everybody holds it. Processes forked
     meanwhile share it, and keep it until they end.
     """
+    from filelock import FileLock, Timeout  # every command imports this module
+
     file.parent.mkdir(parents=True, exist_ok=True)
     one = FileLock(file)
     try:
@@ -197,6 +203,8 @@ class ProcessLock:
         self._windows: FileLock | None = None
         self._descriptor = -1
         if sys.platform == "win32":  # where others can't read what is locked
+            from filelock import FileLock, Timeout
+
             self._windows = FileLock(file, timeout=patience)
             try:
                 self._windows.acquire()

@@ -36,7 +36,7 @@ from phonate.audio.decoding import FloatArray, write_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.data.batches import Batch
 from phonate.data.loading import BatchSource
-from phonate.data.prepared import Prepared, prepare
+from phonate.data.prepared import PreparedCorpus, prepare
 from phonate.data.settings import VoiceData
 
 BATCH = 16
@@ -76,7 +76,7 @@ class Features:
 
     cached = True
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: PreparedCorpus) -> None:
         self.ids = prepared.index.id
         self.lengths = prepared.index.frames
         self.frames_per_second = 86.0
@@ -91,7 +91,7 @@ class Features:
         return {"features": padded(items)}
 
 
-def sources(prepared: Prepared, folder: Path) -> dict[str, tuple[Read, int | None]]:
+def sources(prepared: PreparedCorpus, folder: Path) -> dict[str, tuple[Read, int | None]]:
     """Name -> how a clip's features are got, and how many clips of a round are timed (None: all)."""
     cache, processor = prepared.cache, AudioProcessor()
     paths = prepared.index.path[:]
@@ -109,7 +109,7 @@ def sources(prepared: Prepared, folder: Path) -> dict[str, tuple[Read, int | Non
     }
 
 
-def measure(prepared: Prepared, folder: Path, rounds: int) -> dict[str, list[float]]:
+def measure(prepared: PreparedCorpus, folder: Path, rounds: int) -> dict[str, list[float]]:
     """Microseconds a clip of each source, round by round; the first round only warms up."""
     reads = sources(prepared, folder)
     working = BatchSource(Features(prepared), seed=0, batch_size=BATCH, num_workers=2)

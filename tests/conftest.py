@@ -13,6 +13,7 @@ os.environ.setdefault("MPLBACKEND", "agg")
 import gc
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -62,14 +63,17 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def recordings() -> Path:
-    """The folder of real recordings that the environment variable PHONATE_TEST_DATA names."""
+def recordings() -> Iterator[Path]:
+    """The folder of real recordings that the environment variable PHONATE_TEST_DATA names. Nothing is written there."""
     folder = os.environ.get("PHONATE_TEST_DATA")
     if not folder:
         pytest.skip("needs real recordings: PHONATE_TEST_DATA is not set")
     path = Path(folder)
     assert path.is_dir(), f"PHONATE_TEST_DATA={folder} is not a folder"
-    return path
+    before = set(path.rglob("*"))
+    yield path
+    written = sorted(set(path.rglob("*")) - before)
+    assert not written, f"a test wrote into the recordings: {', '.join(map(str, written[:5]))}"
 
 
 @pytest.fixture(scope="session")

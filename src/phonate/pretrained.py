@@ -103,6 +103,9 @@ def stand_in(name: str) -> Iterator[None]:
 # ------------------------------------------------------------- Words: Whisper (faster-whisper) and Silero
 
 
+_LEAST_LOG_PROBABILITY, _MOST_COMPRESSION = -1.0, 2.4
+
+
 @dataclass(frozen=True)
 class Transcript:
     """The words recognised in a waveform, with the two measures by which Whisper tells failed transcripts (Radford et
@@ -112,7 +115,12 @@ class Transcript:
     log_probability: float
     """Mean of the log probabilities of the tokens, of the least certain stretch of up to 30 s."""
     compression: float
-    """How many times smaller gzip makes the text, at most; above 2.4 the same words are repeated over and over."""
+    """How many times smaller gzip makes the text, at most; of words that are repeated over and over, many times."""
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether both are within Whisper's own limits."""
+        return self.log_probability >= _LEAST_LOG_PROBABILITY and self.compression <= _MOST_COMPRESSION
 
 
 class Transcriber:

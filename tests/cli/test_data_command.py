@@ -32,6 +32,18 @@ def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_pa
     assert document["speakers"] == {"anna": 6, "ben": 6, "cleo": 6}
 
 
+def test_what_is_refused_is_named_once(tone_corpus, tmp_path):
+    corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
+    (corpus / "anna/broken.wav").write_text("no audio")
+    (corpus / "anna/empty.wav").touch()
+    (corpus / "anna/00.txt").write_bytes(b"gr\xfcn")
+    refused = json.loads(phonate("check", corpus, "--json").stdout)["refused"]
+    assert {Path(problem["place"]).name for problem in refused} == {"broken.wav", "empty.wav", "00.txt"}
+    assert not [problem for problem in refused if problem["place"] in problem["detail"]]
+    lines = phonate("check", corpus).stdout.splitlines()
+    assert [line.count(name) for name in ("broken.wav", "empty.wav") for line in lines if name in line] == [1, 1]
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["plain", "json"])
 def test_a_corpus_whose_name_is_no_utf8_can_be_printed(tone_corpus, tmp_path, options):
     corpus = os.fsdecode(bytes(tmp_path) + b"/corpus-\xff")

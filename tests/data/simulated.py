@@ -9,7 +9,7 @@ import soundfile
 
 from phonate.data.clips import ClipBank, Source
 from phonate.data.conversations import Acoustics, ColouredNoise, Conversation, ConversationSimulator
-from phonate.data.prepared import Prepared, prepare
+from phonate.data.prepared import PreparedCorpus, prepare
 from phonate.data.settings import AcousticSettings, KaldiData, SimulationSettings
 
 RATE = 16_000
@@ -57,7 +57,7 @@ def source(folder: Path, cache: Path) -> Source:
     return Source(prepared, range(len(index)), lambda position, speaker: index.speakers[speaker], RATE)
 
 
-def prepared_folder(folder: Path, cache: Path) -> Prepared:
+def prepared_folder(folder: Path, cache: Path) -> PreparedCorpus:
     """A folder of speakers, prepared."""
     return prepare(KaldiData(path=str(folder), cache_dir=str(cache), validation=0.0))
 

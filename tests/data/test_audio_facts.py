@@ -103,7 +103,7 @@ def test_a_limit_that_was_changed_counts_for_remembered_files_too(tmp_path: Path
 def _measure_slowly(audios: list[Audio], memory: Path, log: Path) -> None:
     measured = facts_module._measured
 
-    def slow(audio: Audio, most: float) -> facts_module.Found:
+    def slow(audio: Audio, most: float) -> facts_module.Measurement:
         time.sleep(0.05)
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{audio.path}\n")

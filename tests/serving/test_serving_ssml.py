@@ -17,9 +17,12 @@ from fastapi.testclient import TestClient
 from servers import Serve, Server, assert_error
 
 import phonate
+from phonate.serving import routes
 from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
+from phonate.tasks.speech import speaking
 from phonate.tasks.speech.speaking import speak_ssml
+from phonate.text import ssml
 
 DOCUMENT = "<speak>The baker <break time='700ms'/> sold a <emphasis>yellow</emphasis> boat. Nobody knew why.</speak>"
 SAID = {"model": "voice", "input": DOCUMENT, "response_format": "pcm"}
@@ -49,6 +52,19 @@ def test_it_says_what_the_command_says(client: TestClient) -> None:
     silent = np.abs(said) < 1e-4
     assert silent.sum() / 22050 > 0.7  # the break
     assert np.corrcoef(said[: len(said) // 2], wanted[: len(wanted) // 2])[0, 1] > 0.99
+
+
+def test_a_document_is_parsed_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    for module in (routes, speaking):
+
+        def counting(markup: str, *rest: str) -> list[ssml.Part]:
+            parsed.append(markup)
+            return ssml.parse(markup, *rest)
+
+        monkeypatch.setattr(module, "parse", counting)
+    client.post("/v1/audio/speech", json=SAID)
+    assert parsed == [DOCUMENT]
 
 
 def test_what_is_ssml_can_be_said(client: TestClient) -> None:
@@ -86,6 +102,7 @@ BOMB = '<!DOCTYPE speak [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]
         ("<speak>word<break time='60s'/><break time='60s'/></speak>", "120 s of silence; at most 5"),
         (f"<speak>{'<s>' * 60}word{'</s>' * 60}</speak>", "elements nested more than 50 deep"),
         ("<speak>...</speak>", "nothing of this SSML can be spoken"),
+        ("<speak xml:lang='de'>Ja.</speak>", "but the voice speaks en-us"),
         ("<speak>\n<phoneme ph='QQ'>a</phoneme></speak>", "line 2: <phoneme ph=\"QQ\">: 'QQ' is no phone"),
         (f"<speak><sub alias='{'long ' * 50}'>x</sub></speak>", "250 characters to speak"),
     ],

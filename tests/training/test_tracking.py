@@ -531,6 +531,16 @@ def test_a_line_of_metrics_is_short(terminal, verbosity):
         assert line.endswith("  ...")
 
 
+def test_epochs_of_one_step_are_no_line_each():
+    screen = console(terminal=False)
+    sink = ConsoleSink(100, console=screen, interval=50)
+    for step in range(1, 101):
+        sink.write(step, "epoch", {"loss": 1.0, "ctc": 1.0}, epoch=step)
+    lines = screen.file.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["1/100", "51/100"]
+    assert all(line.endswith("loss 1") for line in lines), "the only term of the loss is not shown twice"
+
+
 def test_the_means_of_an_epoch_are_shown_where_nothing_else_of_it_was():
     screen = console(terminal=False)
     sink = ConsoleSink(500, console=screen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,16 @@ from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import read_corpus
 from phonate.data.settings import VoiceData
+from phonate.pretrained import Transcript
 from phonate.workflows.datasets import from_recordings
-from phonate.workflows.datasets import from_recordings as pauses
-from phonate.workflows.datasets.from_recordings import LONGEST, SHORTEST, Piece, make_dataset, pieces_of, recogniser
+from phonate.workflows.datasets.from_recordings import (
+    LONGEST,
+    SHORTEST,
+    Piece,
+    load_transcriber,
+    make_dataset,
+    pieces_of,
+)
 
 RATE = 22050
 
@@ -33,8 +41,9 @@ class Heard:
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
 
-    def transcribe(self, waveform: np.ndarray, sample_rate: int) -> str:
-        return self.texts.pop(0)
+    def transcript(self, waveform: np.ndarray, sample_rate: int) -> Transcript:
+        text = self.texts.pop(0)
+        return Transcript(text, -1.5 if text.startswith("Unsure") else -0.2, 1.0)
 
 
 def stretches() -> st.SearchStrategy[list[tuple[float, float]]]:
@@ -51,7 +60,7 @@ def test_whatever_is_said_is_in_a_piece_or_named_as_too_short(parts: list[tuple[
         at += pause + seconds
     sound = np.random.default_rng(0).standard_normal(int((at + 0.3) * rate)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pauses, "speech_in", lambda waveform, rate: speech)
+        patched.setattr(from_recordings, "speech_in", lambda waveform, rate: speech)
         kept, short = pieces_of(sound, rate)
     every = sorted([*kept, *short], key=lambda one: one.start)
     assert all(one.end <= other.start + 1e-9 for one, other in itertools.pairwise(every))
@@ -77,10 +86,10 @@ def test_a_long_recording_is_segmented_in_windows(parts: list[tuple[float, float
     sound = np.concatenate([sound, np.zeros(50)]).astype(np.float32)
     blocks = (sound[start : start + 30 * rate] for start in range(0, len(sound), 30 * rate))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pauses, "speech_in", loud)
-        patched.setattr(pauses, "WINDOW", 30.0)
-        patched.setattr(pauses, "_SEARCHED", 15.0)
-        windows = list(pauses.windows_of(blocks, rate))
+        patched.setattr(from_recordings, "speech_in", loud)
+        patched.setattr(from_recordings, "WINDOW", 30.0)
+        patched.setattr(from_recordings, "_SEARCHED", 15.0)
+        windows = list(from_recordings.windows_of(blocks, rate))
     assert np.array_equal(np.concatenate([one.waveform for one in windows]), sound)
     assert all(len(one.waveform) <= 45 * rate for one in windows)
     covered = np.zeros(len(sound), int)
@@ -120,7 +129,7 @@ def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recording
         book,
         tmp_path / "ann",
         split=True,
-        transcribe=recogniser(None, "en"),
+        transcribe=load_transcriber(None, "en"),
         progress=lambda *step: steps.append(step),
     )
     cuts, checked = read_corpus(VoiceData(path=str(tmp_path / "ann")))
@@ -151,9 +160,8 @@ def test_windows_change_no_more_than_where_pieces_end(
     book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = make_dataset(book, tmp_path / "whole", split=True, transcribe=None)
-    monkeypatch.setattr(pauses, "WINDOW", 12.0)
     monkeypatch.setattr(from_recordings, "WINDOW", 12.0)
-    monkeypatch.setattr(pauses, "_SEARCHED", 10.0)
+    monkeypatch.setattr(from_recordings, "_SEARCHED", 10.0)
     windows = make_dataset(book, tmp_path / "windows", split=True, transcribe=None)
     assert windows["seconds"]["recorded"] == whole["seconds"]["recorded"]
     assert windows["seconds"]["kept"] == pytest.approx(whole["seconds"]["kept"], rel=0.05)
@@ -166,9 +174,8 @@ def test_windows_change_no_more_than_where_pieces_end(
 
 def test_a_recording_that_is_damaged_far_in_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rate = 8000  # of which 32 s are decoded at once
-    monkeypatch.setattr(pauses, "speech_in", loud)
-    for module in (pauses, from_recordings):
-        monkeypatch.setattr(module, "WINDOW", 10.0)
+    monkeypatch.setattr(from_recordings, "speech_in", loud)
+    monkeypatch.setattr(from_recordings, "WINDOW", 10.0)
     sound = np.tile(np.repeat([0.0, 0.5], [rate, 3 * rate]), 10).astype(np.float32)
     sound[-5] = np.nan
     (tmp_path / "in").mkdir()
@@ -220,19 +227,19 @@ def test_codes_of_languages_are_understood_before_anything_is_cut(monkeypatch: p
 
     monkeypatch.setattr(pretrained, "load_whisper", lambda *_: Whisper())
     for code, name, spoken in (("en_US", "tiny.en", "en"), ("EN", "tiny.en", "en"), ("de-AT", "base", "de")):
-        found = recogniser(None, code)
+        found = load_transcriber(None, code)
         assert (found.name, found.language) == (name, spoken)
-    with pytest.raises(InputError, match=r"'english': .*such as en"):
-        recogniser(None, "english")
+    with pytest.raises(InputError, match=r"--language 'english', .*such as en"):
+        load_transcriber(None, "english")
 
 
-def test_pieces_without_words_are_left_out_and_listed(tone_corpus: Path, tmp_path: Path) -> None:
-    heard = Heard("One | two.", "...", "", "Four.", "Five.", "Six.")
+def test_pieces_that_are_not_understood_are_left_out_and_listed(tone_corpus: Path, tmp_path: Path) -> None:
+    heard = Heard("One | two.", "...", "", "Four.", "Unsure.", "Six.")
     report = make_dataset(tone_corpus / "anna", tmp_path / "set", split=False, transcribe=heard)
     assert (tmp_path / "set/metadata.csv").read_text().splitlines()[0] == "00|One two."
-    assert (report["pieces"], report["why"]) == (4, {"no words": 2})
-    assert [Path(one["source"]).name for one in report["dropped"]] == ["01.wav", "02.wav"]
-    assert sorted(file.stem for file in (tmp_path / "set/wavs").iterdir()) == ["00", "03", "04", "05"]
+    assert (report["pieces"], report["why"]) == (3, {"no words": 2, "low confidence": 1})
+    assert [Path(one["source"]).name for one in report["dropped"]] == ["01.wav", "02.wav", "04.wav"]
+    assert sorted(file.stem for file in (tmp_path / "set/wavs").iterdir()) == ["00", "03", "05"]
 
 
 def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
@@ -247,7 +254,7 @@ def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
     assert report["why"] == {"unreadable": 1, "no speech": 1}
 
 
-def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     with pytest.raises(InputError, match="not empty"):
@@ -256,5 +263,6 @@ def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path) -> None:
         make_dataset(tmp_path / "full", tmp_path / "new", split=False, transcribe=Heard())
     with pytest.raises(DataError, match="file: not a recording"):
         make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
-    with pytest.raises(InputError, match=r"--model tiny\.en: "):
-        recogniser("tiny.en", "de")
+    monkeypatch.setattr(pretrained, "load_whisper", lambda *_: SimpleNamespace(supported_languages=("en",)))
+    with pytest.raises(InputError, match=r"tiny\.en .*'de', only English; .*--model"):
+        load_transcriber("tiny.en", "de")

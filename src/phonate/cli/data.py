@@ -76,11 +76,11 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
         if args.page is not None:
             raise InputError("--page: not supported for conversations; leave it out")
         return prepare.check_chatml(*pairs)
-    recogniser = None
+    transcriber = None
     if args.transcribe:
-        from phonate.workflows.datasets.from_recordings import recogniser as load_recogniser
+        from phonate.workflows.datasets.from_recordings import load_transcriber
 
-        recogniser = load_recogniser(args.model, args.language or "en")
+        transcriber = load_transcriber(args.model, args.language or "en")
     if args.output is not None:
         from phonate.workflows.datasets.from_recordings import SAMPLE_RATE, make_dataset
 
@@ -89,12 +89,12 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
             args.path,
             args.output,
             split=args.split,
-            transcribe=recogniser,
+            transcribe=transcriber,
             sample_rate=rate,
             progress=progress,
             speaker=prepare.speaker_option(args.overrides),
         )
-        settings, recogniser = prepare.corpus_settings(args.output), None  # its own texts need no judge
+        settings, transcriber = prepare.corpus_settings(args.output), None  # its own texts need no judge
     else:
         actions = {"check": prepare.check, "prepare": prepare.prepare, "describe": prepare.describe}
         settings = prepare.corpus_settings(args.path, args.cache_dir, args.overrides)
@@ -102,7 +102,7 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
     if args.page is not None and (args.action != "check" or outcome["usable"]):
         from phonate.workflows.pages.recordings import write_worst_page
 
-        outcome = {**outcome, **write_worst_page(settings.to_prepare[0], args.page, recogniser, progress)}
+        outcome = {**outcome, **write_worst_page(settings.to_prepare[0], args.page, transcriber, progress)}
     return outcome
 
 

@@ -93,7 +93,7 @@ def unit_counts(dataset: Dataset, batch: Batch) -> Mapping[str, float] | None:
     return counts
 
 
-class Digested(Protocol):
+class DigestedDataset(Protocol):
     """A data set that tells what its samples are made from, so that a resumed run can tell whether that is the same."""
 
     @property
@@ -104,7 +104,7 @@ class Digested(Protocol):
 
 
 def digests_of(dataset: Dataset) -> Mapping[str, int]:
-    """A digest of whatever the samples of `dataset` are made from; of one that is not `Digested`, of the lengths."""
+    """A digest of whatever the samples of `dataset` are made from; of another than a `DigestedDataset`, of lengths."""
     known: Mapping[str, int] | None = getattr(dataset, "digests", None)
     if known is not None:
         return known

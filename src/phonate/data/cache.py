@@ -440,7 +440,7 @@ class FeatureCache:
 # ------------------- Features that no file keeps: computed from the cached waveform when they are read
 
 
-class Unstored(Features):
+class UnstoredFeatures(Features):
     """What is written in the place of `features` that are computed when they are read: frames of no values."""
 
     def __init__(self, features: Features) -> None:

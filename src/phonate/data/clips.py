@@ -19,7 +19,7 @@ from phonate.config.errors import DataError
 from phonate.data.cache import FeatureCache, Index, IndexedSegment
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived
-from phonate.data.prepared import Prepared
+from phonate.data.prepared import PreparedCorpus
 
 # ---------------------- Frame labels from segments of speech. Shapes: T frames, S speakers, K segments
 
@@ -147,7 +147,7 @@ and the level (RMS) of the clip's speech in hundredths of a dB."""
 class Source:
     """Rows of a prepared corpus from which clips are taken."""
 
-    prepared: Prepared
+    prepared: PreparedCorpus
     positions: Sequence[int]
     """Positions in the index."""
     person: Callable[[int, int], str]

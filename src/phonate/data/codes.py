@@ -46,12 +46,12 @@ VERSION = 1
 _SLACK_SECONDS = 0.05  # as read_audio: times in lists are rounded
 
 
-Found = Inspection | Unusable
+Measurement = Inspection | Unusable
 
 
 def measure(
     audios: Sequence[Audio], max_seconds: float, remembered: Path | None = None, threads: int = 0
-) -> dict[Audio, Found]:
+) -> dict[Audio, Measurement]:
     """Decode every audio that is not remembered, all samples of it.
 
     Raises DataError if `remembered` can't be written.
@@ -75,10 +75,10 @@ def measure(
     return {audio: _limited(facts, max_seconds) for audio, facts in found.items()}
 
 
-def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads: int) -> dict[Audio, Found]:
+def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads: int) -> dict[Audio, Measurement]:
     """What was measured before, of any length since the limit may have been another, and the rest measured now."""
     known, stamps = _read(file), {audio: _stamp(audio) for audio in audios}
-    found: dict[Audio, Found] = {
+    found: dict[Audio, Measurement] = {
         audio: known[stamp] for audio, stamp in stamps.items() if stamp is not None and stamp in known
     }
     if missing := [audio for audio in audios if audio not in found]:
@@ -87,8 +87,8 @@ def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads
     return found
 
 
-def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Found]:
-    found: dict[Audio, Found] = {}
+def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Measurement]:
+    found: dict[Audio, Measurement] = {}
     measured = in_threads(lambda one: _measured(one, max_seconds), audios, threads or cores())
     for audio, facts in zip(audios, measured, strict=True):
         found[audio] = facts
@@ -96,7 +96,7 @@ def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> 
     return found
 
 
-def _limited(facts: Found, max_seconds: float) -> Found:
+def _limited(facts: Measurement, max_seconds: float) -> Measurement:
     try:
         if isinstance(facts, Inspection):
             require_length(facts.seconds, "data", most=max_seconds)
@@ -105,7 +105,7 @@ def _limited(facts: Found, max_seconds: float) -> Found:
     return facts
 
 
-def _measured(audio: Audio, max_seconds: float) -> Found:
+def _measured(audio: Audio, max_seconds: float) -> Measurement:
     path = Path(audio.path)
     try:
         info = file_info(path)
@@ -142,7 +142,7 @@ def _read(file: Path) -> dict[str, Inspection]:
     return found
 
 
-def _write(file: Path, found: Sequence[tuple[str | None, Found]]) -> None:
+def _write(file: Path, found: Sequence[tuple[str | None, Measurement]]) -> None:
     """Remember what can be used; the file is replaced at once."""
     rows = [
         {"version": VERSION, "stamp": stamp, **asdict(facts)}

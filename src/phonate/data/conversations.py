@@ -27,7 +27,7 @@ from phonate.config.errors import DataError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
 from phonate.data.clips import ClipBank, Utterance, joined
-from phonate.data.prepared import Prepared
+from phonate.data.prepared import PreparedCorpus
 from phonate.data.settings import AcousticSettings, SimulationSettings
 
 # ------------------------------------------------ Arrangement of the turns of a simulated conversation
@@ -263,7 +263,7 @@ class ColouredNoise:
 class RecordedNoise:
     """Random parts of the recordings of a prepared corpus; short recordings are repeated."""
 
-    def __init__(self, prepared: Prepared, positions: Sequence[int]) -> None:
+    def __init__(self, prepared: PreparedCorpus, positions: Sequence[int]) -> None:
         self._cache = prepared.cache
         starts = np.asarray(prepared.index.sample_start)
         self._lengths = [(int(position), int(starts[position + 1] - starts[position])) for position in positions]

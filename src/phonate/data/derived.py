@@ -21,7 +21,7 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.data.cache import DIGESTS, FeatureCache, Index, damaged, new_folder, verify
 from phonate.data.parallel import map_files, report_progress
-from phonate.data.prepared import Prepared
+from phonate.data.prepared import PreparedCorpus
 
 logger = logging.getLogger("phonate")
 
@@ -111,7 +111,7 @@ def open_derived(
     return derived
 
 
-def open_pitch(prepared: Prepared, audio: AudioConfig) -> DerivedFeatures:
+def open_pitch(prepared: PreparedCorpus, audio: AudioConfig) -> DerivedFeatures:
     """F0 (T, 1) in Hz of each recording of a prepared corpus at the frames of its mel, the same for all tasks."""
     return open_derived(
         prepared.folder / f"f0-v{_PITCH_VERSION}",

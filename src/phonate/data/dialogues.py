@@ -438,14 +438,14 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 PLAIN_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json")
 REPORTED = 5
-"""Refused rows that are named in the log; the rest are counted."""
+"""RefusedRow rows that are named in the log; the rest are counted."""
 Convert = Callable[[str, Any], Dialogue]
 """Makes the dialogue of a JSON row read at a place (file:line). Raises DataError."""
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRow:
     """A row that can't be used."""
 
     place: str
@@ -454,11 +454,11 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadDialogues:
     """What was read at a path."""
 
     dialogues: list[Dialogue]
-    refused: list[Refused]
+    refused: list[RefusedRow]
 
 
 def text_files(path: str | Path) -> list[Path]:
@@ -471,7 +471,7 @@ def text_files(path: str | Path) -> list[Path]:
     return _scan(Path(path))[0]
 
 
-def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path], list[Refused]]:
+def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path], list[RefusedRow]]:
     """`text_files` of these suffixes, and folders and files that can't be read."""
     if root.is_file():
         if root.suffix.lower() not in suffixes:
@@ -480,10 +480,10 @@ def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path],
     if not root.is_dir():
         raise DataError(f"{root}: no such file or folder")
     files: list[Path] = []
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
 
     def refuse(path: Path, reason: str) -> None:
-        refused.append(Refused(printable(path.relative_to(root).as_posix()), reason))
+        refused.append(RefusedRow(printable(path.relative_to(root).as_posix()), reason))
 
     for file in audio_files(root, suffixes, lambda folder, error: refuse(folder, str(error.strerror))):
         if not file.is_file():
@@ -505,7 +505,7 @@ def _may_hold_rows(file: Path) -> bool:
         return True
 
 
-def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns | None = None) -> Read:
+def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns | None = None) -> ReadDialogues:
     """All dialogues at `path`. A warning counts and names the rows that are refused.
 
     Args:
@@ -522,7 +522,7 @@ def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns |
     for file in files:
         name = printable(file.relative_to(root).as_posix() if root.is_dir() else file.name)
         for one in _read_file(file, name, documents, columns):
-            if isinstance(one, Refused):
+            if isinstance(one, RefusedRow):
                 refused.append(one)
             else:
                 dialogues.append(one)
@@ -530,10 +530,10 @@ def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns |
     if not dialogues:
         first = f"{refused[0].place}: {refused[0].reason}" if refused else "the files are empty"
         raise DataError(f"{root}: no document can be used ({len(refused)} refused; {first})")
-    return Read(dialogues, refused)
+    return ReadDialogues(dialogues, refused)
 
 
-def warn_refused(root: Path, refused: list[Refused]) -> None:
+def warn_refused(root: Path, refused: list[RefusedRow]) -> None:
     """Log how many rows were refused, and the first of them."""
     if refused:
         logger.warning("%s: %d rows can't be used", root, len(refused))
@@ -543,7 +543,7 @@ def warn_refused(root: Path, refused: list[Refused]) -> None:
         logger.warning("... and %d more", len(refused) - REPORTED)
 
 
-def require_rows(path: str, rows: Sized, refused: list[Refused], purpose: str | None = None) -> None:
+def require_rows(path: str, rows: Sized, refused: list[RefusedRow], purpose: str | None = None) -> None:
     """Log what was refused. Raises DataError where no row is left for the `purpose`, such as to train on."""
     warn_refused(Path(path), refused)
     if purpose is not None and not len(rows):
@@ -551,20 +551,20 @@ def require_rows(path: str, rows: Sized, refused: list[Refused], purpose: str | 
         raise DataError(f"{path}: nothing {purpose}{why}")
 
 
-def _read_file(file: Path, name: str, documents: str, columns: Columns | None) -> Iterator[Dialogue | Refused]:
+def _read_file(file: Path, name: str, documents: str, columns: Columns | None) -> Iterator[Dialogue | RefusedRow]:
     suffix = file.suffix.lower()
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        yield Refused(f"{name}:1", f"not UTF-8 (byte {error.start}); save it as UTF-8")
+        yield RefusedRow(f"{name}:1", f"not UTF-8 (byte {error.start}); save it as UTF-8")
     except OSError as error:
-        yield Refused(f"{name}:1", str(error.strerror))
+        yield RefusedRow(f"{name}:1", str(error.strerror))
     else:
         if suffix in PLAIN_SUFFIXES:
             yield from _plain(name, text, documents)
         elif suffix in TABLES:
             for place, row in table_rows(name, text, TABLES[suffix], columns or Columns()):
-                yield Refused(place, str(row)) if isinstance(row, DataError) else row
+                yield RefusedRow(place, str(row)) if isinstance(row, DataError) else row
         else:
             convert = dialogue_of if columns is None else columns.dialogue
             yield from (_json_lines if suffix == ".jsonl" else _json_list)(name, text, convert)
@@ -592,7 +592,7 @@ def _split(text: str, separator: re.Pattern[str] | None) -> Iterator[tuple[int, 
     yield start, text[start:]
 
 
-def _json_lines(name: str, text: str, convert: Convert) -> Iterator[Dialogue | Refused]:
+def _json_lines(name: str, text: str, convert: Convert) -> Iterator[Dialogue | RefusedRow]:
     # Not splitlines: a JSON text may hold U+2028 and the like, which end no row.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -601,26 +601,26 @@ def _json_lines(name: str, text: str, convert: Convert) -> Iterator[Dialogue | R
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield Refused(place, f"not JSON ({error})")
+            yield RefusedRow(place, f"not JSON ({error})")
         else:
             yield _row(place, row, convert)
 
 
-def _json_list(name: str, text: str, convert: Convert) -> Iterator[Dialogue | Refused]:
+def _json_list(name: str, text: str, convert: Convert) -> Iterator[Dialogue | RefusedRow]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        yield Refused(f"{name}:1", f"not JSON ({error})")
+        yield RefusedRow(f"{name}:1", f"not JSON ({error})")
         return
     if not isinstance(rows, list):
-        yield Refused(f"{name}:1", "not a list of rows")
+        yield RefusedRow(f"{name}:1", "not a list of rows")
         return
     for number, row in enumerate(rows, start=1):
         yield _row(f"{name}:{number}", row, convert)
 
 
-def _row(place: str, row: Any, convert: Convert) -> Dialogue | Refused:
+def _row(place: str, row: Any, convert: Convert) -> Dialogue | RefusedRow:
     try:
         return convert(place, row)
     except DataError as error:
-        return Refused(place, str(error))
+        return RefusedRow(place, str(error))

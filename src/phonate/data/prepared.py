@@ -35,7 +35,7 @@ from phonate.data.cache import (
     FeatureCache,
     Index,
     Strings,
-    Unstored,
+    UnstoredFeatures,
     damaged,
     new_folder,
     verify,
@@ -43,7 +43,7 @@ from phonate.data.cache import (
 from phonate.data.corpora.manifest import cut_document, list_corpus
 from phonate.data.corpora.rows import LONG_SECONDS, Problem, Row, at_rate, official_split, part_blocks, read_part
 from phonate.data.corpora.validation import (
-    Checked,
+    CheckedRow,
     Report,
     in_threads,
     of_trained_speakers,
@@ -254,7 +254,7 @@ def build(
     try:
         with new_folder(folder) as beside:
             full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
-            checked: list[Checked] = []
+            checked: list[CheckedRow] = []
             with CacheWriter(beside, features.width, features.dtype, full_scale) as writer:
                 for item, computed in _computed(rows, settings, report, features, progress):
                     if computed is None:
@@ -277,13 +277,13 @@ def _computed(
     report: Report,
     features: Features,
     progress: Progress | None,
-) -> Iterator[tuple[Checked, Computed]]:
+) -> Iterator[tuple[CheckedRow, Computed]]:
     """The recordings that can be used with what is written of them; `report` is complete at the end.
 
     Each is computed from the samples that were read to check it. Where rows are held out, whose speakers may not be in
     training, it is known only of all rows together which can be used: then they are decoded again."""
 
-    def compute(item: Checked, waveform: FloatArray | None) -> Computed:
+    def compute(item: CheckedRow, waveform: FloatArray | None) -> Computed:
         if item.seconds > LONG_SECONDS:
             return None
         rate = features.audio.sample_rate
@@ -308,7 +308,7 @@ def _computed(
         (progress or report_progress)(Stage.PREPARING, done, len(checked))
 
 
-def _write_long(writer: CacheWriter, item: Checked, features: Features, scratch: Path) -> None:
+def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scratch: Path) -> None:
     """Decode and resample to a scratch file, then read that several times: the peak is known only at the end, and
     decoding again would cost more than reading."""
     peak = np.float32(0.0)
@@ -330,7 +330,7 @@ def _write_long(writer: CacheWriter, item: Checked, features: Features, scratch:
     scratch.unlink()
 
 
-def index_of(checked: Sequence[Checked], writer: CacheWriter) -> Index:
+def index_of(checked: Sequence[CheckedRow], writer: CacheWriter) -> Index:
     """The index of what was written."""
     segments = [one.segments for one in checked]
     every = list(chain.from_iterable(segments))
@@ -368,7 +368,7 @@ _SOUNDS = "sounds.npy"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCorpus:
     """A corpus that is ready to be trained on."""
 
     folder: Path
@@ -422,7 +422,7 @@ class Prepared:
         return sounds
 
 
-def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepared:
+def prepare(settings: RecordingData, progress: Progress | None = None) -> PreparedCorpus:
     """Prepare a corpus, or open it if it was prepared before from the same recordings with the same settings.
 
     Recordings that do not meet `settings.requirements` are refused and reported.
@@ -431,7 +431,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     """
     rows, report = list_corpus(settings)
     features = FEATURES.get(settings.feature_name)(settings)
-    stored = features if settings.storage == "disk" else Unstored(features)
+    stored = features if settings.storage == "disk" else UnstoredFeatures(features)
     for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
         logger.warning("%s: %s", warning.place, warning.detail)
     fingerprint = _fingerprint(rows, settings, stored)
@@ -448,7 +448,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         raise damaged(folder, error) from error
     _warn_refused(report_json)
     train, validation, test = _split(settings, index)
-    return Prepared(folder, fingerprint, index, cache, report_json, train, validation, test)
+    return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test)
 
 
 def _warn_refused(report: Mapping[str, Any]) -> None:
@@ -465,7 +465,7 @@ def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions,
     return split_strangers(index, settings.validation, settings.strangers)
 
 
-def prepare_to_train(settings: RecordingData) -> Prepared:
+def prepare_to_train(settings: RecordingData) -> PreparedCorpus:
     """`prepare`; raises DataError also where nothing may be trained on."""
     prepared = prepare(settings)
     if not len(prepared.train):
@@ -484,7 +484,7 @@ def _cache(settings: RecordingData, folder: Path, index: Index, features: Featur
 
 def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, features: Features) -> str:
     """A hash of the rows, the path, size and time of each recording, and the feature settings."""
-    name = "waveform" if isinstance(features, Unstored) else settings.feature_name
+    name = "waveform" if isinstance(features, UnstoredFeatures) else settings.feature_name
     facts: tuple[object, ...] = (FORMAT, name, features.fingerprint, settings.requirements)
     if settings.requirements.trained_speaker:
         facts = (*facts, settings.held_out_splits)
@@ -517,7 +517,7 @@ class CroppedRecordings:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedCorpus,
         positions: Sequence[int],
         data: VoiceData,
         crop_frames: int,
@@ -550,7 +550,7 @@ class CroppedRecordings:
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the recordings."""
+        """See `DigestedDataset`: of the recordings."""
         return self.prepared.digests(self.positions)
 
     @property
@@ -574,7 +574,7 @@ class CroppedRecordings:
 class WholeRecordings:
     """Some recordings of a corpus by number: all of `data.batches.Dataset` but the samples themselves."""
 
-    def __init__(self, prepared: Prepared, positions: Sequence[int], frames_per_second: float) -> None:
+    def __init__(self, prepared: PreparedCorpus, positions: Sequence[int], frames_per_second: float) -> None:
         self.prepared = prepared
         self.positions = positions
         """Positions of the recordings in the corpus."""
@@ -593,7 +593,7 @@ class WholeRecordings:
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the recordings."""
+        """See `DigestedDataset`: of the recordings."""
         return self.prepared.digests(self.positions)
 
     @property

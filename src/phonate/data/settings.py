@@ -23,7 +23,7 @@ from phonate.data.corpora.rows import ConversationRequirements, Requirements
 
 if TYPE_CHECKING:
     from phonate.data.corpora.rows import Problem
-    from phonate.data.corpora.validation import Checked
+    from phonate.data.corpora.validation import CheckedRow
 
 
 # ---------------------------- Names of Lhotse's recipes, without importing Lhotse, which takes seconds
@@ -353,7 +353,7 @@ class RecordingData(Settings):
         """The official splits that are not trained on."""
         return ("validation", "test") if self.validation > 0 else ("test",)
 
-    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
+    def refusals(self, recordings: Sequence[CheckedRow]) -> list[Problem]:
         """Those recordings that meet the requirements and can't be trained on all the same, such as a text that is
         longer than its recording: what training itself leaves out, by the same functions. Here: none."""
         return []

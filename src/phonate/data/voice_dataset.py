@@ -27,15 +27,15 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.data.batches import padded
-from phonate.data.prepared import Prepared, prepare, split_index
+from phonate.data.prepared import PreparedCorpus, prepare, split_index
 from phonate.data.settings import VoiceData
 
 logger = logging.getLogger("phonate")
 
-Item = dict[str, Any]
+VoiceItem = dict[str, Any]
 
 
-class VoiceDataset(Dataset[Item]):
+class VoiceDataset(Dataset[VoiceItem]):
     """Recordings with mel spectrograms and speakers.
 
     Items: `id`, `audio` (samples,) float32, `mel_spec` (frames, n_mels) float32, `speaker_id` int, `speaker` and
@@ -66,7 +66,7 @@ class VoiceDataset(Dataset[Item]):
         cache_size: int = 1000,
         load_in_memory: bool = False,
         num_workers: int = 4,
-        transforms: DataAugmentation | Callable[[Item], Item] | None = None,
+        transforms: DataAugmentation | Callable[[VoiceItem], VoiceItem] | None = None,
         *,
         cache_dir: str | None = None,
         seed: int = 42,
@@ -74,7 +74,7 @@ class VoiceDataset(Dataset[Item]):
     ) -> None:
         self.audio_config = audio_config or AudioConfig()
         settings = VoiceData(path=str(data), audio=self.audio_config, cache_dir=cache_dir, validation=0.0)
-        self.prepared: Prepared = prepare(settings)
+        self.prepared: PreparedCorpus = prepare(settings)
         self.processor = AudioProcessor(self.audio_config)
         self.transforms = transforms
         self.clean_target = clean_target
@@ -118,12 +118,12 @@ class VoiceDataset(Dataset[Item]):
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __getitem__(self, number: int) -> Item:
+    def __getitem__(self, number: int) -> VoiceItem:
         position = int(self.positions[number])
         waveform, mel = self._clean(position)
         index = self.prepared.index
         speaker = int(index.speaker[position])
-        item: Item = {
+        item: VoiceItem = {
             "id": index.id[position],
             "audio": waveform,
             "mel_spec": mel,
@@ -150,7 +150,7 @@ class VoiceDataset(Dataset[Item]):
                 self._kept.popitem(last=False)
         return found
 
-    def _augmented(self, item: Item, augmentation: DataAugmentation) -> Item:
+    def _augmented(self, item: VoiceItem, augmentation: DataAugmentation) -> VoiceItem:
         rng = generator(self.seed, self.epoch, item["id"])
         waveform = augmentation(item["audio"], rng)
         target = {"target_mel": item["mel_spec"]} if self.clean_target else {}
@@ -174,7 +174,7 @@ class VoiceCollator:
     without it `mel_spec` again: see `clean_target` of `VoiceDataset`.
     """
 
-    def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
+    def __call__(self, items: Sequence[VoiceItem]) -> dict[str, Any]:
         """The batch of `items`."""
         mel = padded([item["mel_spec"] for item in items])
         audio = padded([item["audio"] for item in items])
@@ -194,7 +194,7 @@ class VoiceCollator:
         }
 
 
-class VoiceLoader(DataLoader[Item]):
+class VoiceLoader(DataLoader[VoiceItem]):
     """A loader whose every pass is another epoch: another order on each rank, and other augmentation."""
 
     epoch = 0
@@ -226,7 +226,7 @@ def create_voice_dataloader(
     `num_workers`: None for the data set's own (4). `distributed`: each rank that a launcher started gets its share;
     without a launcher a warning, and all of it.
     """
-    sampler: DistributedSampler[Item] | None = None
+    sampler: DistributedSampler[VoiceItem] | None = None
     if distributed and "WORLD_SIZE" not in os.environ:
         logger.warning("distributed=True, but no launcher started this process (torchrun does): loading all of it")
     elif distributed:
@@ -248,7 +248,7 @@ def create_train_val_datasets(
     data_dir: str | Path,
     val_split: float = 0.1,
     audio_config: AudioConfig | None = None,
-    transforms: DataAugmentation | Callable[[Item], Item] | None = None,
+    transforms: DataAugmentation | Callable[[VoiceItem], VoiceItem] | None = None,
     **options: Any,
 ) -> tuple[VoiceDataset, VoiceDataset]:
     """A corpus in two parts; recordings of an official test split are in neither.

@@ -257,7 +257,7 @@ _TUPLES = ("mfcc_mean", "mfcc_std")
 
 
 @dataclass
-class Extracted:
+class ExtractedFeatures:
     """Recordings with their features, and those without."""
 
     files: list[VoiceFile] = field(default_factory=list)
@@ -275,7 +275,7 @@ def extract_features(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     processes: int | None = None,
-) -> Extracted:
+) -> ExtractedFeatures:
     """The features of recordings that were validated by the same `rules`.
 
     `cache_dir`: where features are cached; ~/.cache/phonate by default. A warning is logged if it can't be written.
@@ -297,7 +297,7 @@ def extract_features(
             failed[key] = found
         else:
             cache.add(key, found)
-    extracted = Extracted(computed=len(missing) - len(failed))
+    extracted = ExtractedFeatures(computed=len(missing) - len(failed))
     for file, key in zip(files, keys, strict=True):
         if isinstance(key, Problem):
             extracted.problems.append(key)

@@ -7,7 +7,7 @@ import binascii
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -26,7 +26,7 @@ from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import CONSENT, VoiceStore, new_voice
 from phonate.text.captions import TimedWord
-from phonate.text.ssml import is_ssml, parse
+from phonate.text.ssml import Part, is_ssml, parse
 from phonate.training.speech_service import Reference, SpeechRequest, SpeechService
 from phonate.workflows.pages.plots import render
 
@@ -41,13 +41,14 @@ MARKUP = 10
 
 
 @dataclass(frozen=True)
-class Said:
+class SpokenText:
     """What is to be spoken."""
 
     text: str
     characters: int
     """That are spoken: without markup."""
-    ssml: bool
+    script: Sequence[Part] | None = None
+    """What it says as SSML."""
 
 
 @dataclass
@@ -79,7 +80,7 @@ class ServerState:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
 
-    def said(self, text: str, param: str, kind: Literal["text", "ssml"] | None = None) -> Said:
+    def spoken_text(self, text: str, param: str, kind: Literal["text", "ssml"] | None = None) -> SpokenText:
         """A text or an SSML document that may be spoken. Raises ApiError.
 
         `kind`: what it is; None: SSML where it begins with <speak.
@@ -89,7 +90,7 @@ class ServerState:
         except InputError as error:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         if not ssml:
-            return Said(self.text(text, param), len(text), ssml=False)
+            return SpokenText(self.text(text, param), len(text))
         if not self.service.follows_ssml:
             raise ApiError(400, f"{param}: this model can't read SSML; send plain text", param=param)
         most = self.settings.max_text
@@ -97,7 +98,7 @@ class ServerState:
             raise _too_long(f"{param}: {len(text)} characters with markup; at most {MARKUP * most} are allowed", param)
         self._characters(text, param)
         try:
-            parts = parse(text)
+            parts = parse(text, self.service.language)
         except InputError as error:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         spoken, silence = sum(len(part.text) for part in parts), sum(part.seconds or 0.0 for part in parts)
@@ -107,7 +108,7 @@ class ServerState:
             raise _too_long(
                 f"{param}: {silence:g} s of silence; at most {self.settings.max_silence:g} s are allowed", param
             )
-        return Said(text, spoken, ssml=True)
+        return SpokenText(text, spoken, parts)
 
     async def reference(
         self, recording: bytes, text: str | None, name: str = "reference_audio", text_name: str = "reference_text"
@@ -231,7 +232,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
     state = state_of(request)
     if body.model != state.settings.model_name:
         raise _no_model(body.model)
-    spoken = state.said(body.input, "input", body.input_type)
+    spoken = state.spoken_text(body.input, "input", body.input_type)
     if body.timestamp_granularities:
         _require_times(state, body)
     wanted = await _wanted(state, body, spoken)
@@ -253,7 +254,7 @@ def _require_times(state: ServerState, body: SpeechBody) -> None:
         raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
 
 
-async def _wanted(state: ServerState, body: SpeechBody, spoken: Said) -> SpeechRequest:
+async def _wanted(state: ServerState, body: SpeechBody, spoken: SpokenText) -> SpeechRequest:
     voice, reference = await _voice(state, body)
     return SpeechRequest(
         spoken.text,
@@ -264,7 +265,7 @@ async def _wanted(state: ServerState, body: SpeechBody, spoken: Said) -> SpeechR
         top_k=body.top_k,
         top_p=body.top_p,
         seed=body.seed,
-        ssml=spoken.ssml,
+        script=spoken.script,
     )
 
 
@@ -366,8 +367,8 @@ async def generate_speech(
         reference = await state.reference(await reference_audio.read(), said)
     elif state.service.needs_reference:
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
-    spoken = state.said(text, "target_text")
-    wanted = SpeechRequest(spoken.text, reference=reference, ssml=spoken.ssml)
+    spoken = state.spoken_text(text, "target_text")
+    wanted = SpeechRequest(spoken.text, reference=reference, script=spoken.script)
     speech = await state.speaker.speak(request, wanted, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from phonate.audio.decoding import FloatArray
 from phonate.text.captions import TimedWord
+from phonate.text.ssml import Part
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class SpeechRequest:
     top_p: float | None = None
     seed: int | None = None
     """Requests with the same seed and text give the same speech."""
-    ssml: bool = False
-    """Whether the text is SSML, for services that follow it."""
+    script: Sequence[Part] | None = None
+    """What the text says as SSML, parsed for the service's language; for services that follow SSML."""
 
 
 class SpeechResult(ABC):
@@ -77,6 +78,8 @@ class SpeechService(ABC):
     """Whether a request without one of `voices` must bring a `Reference`."""
     follows_ssml: bool = False
     """Whether a text may be SSML."""
+    language: str | None = None
+    """In which SSML must be."""
     tells_times: bool = False
     """Whether results give their words with times."""
 
@@ -86,12 +89,8 @@ class SpeechService(ABC):
         """The names of voices that can be asked for."""
 
     @abstractmethod
-    def check(self, request: SpeechRequest) -> None:
-        """Raise InputError for a request that can't be met, without working on it."""
-
-    @abstractmethod
     def submit(self, request: SpeechRequest) -> SpeechResult:
-        """Begin to work on `request`, as soon as there is room. Raises InputError as `check`."""
+        """Begin to work on `request`, as soon as there is room. Raises InputError for one that can't be met."""
 
     @property
     @abstractmethod

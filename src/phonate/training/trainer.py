@@ -143,7 +143,7 @@ class TrainingData:
     """What a run is trained on, by digests: a run is not resumed on other data unless that is allowed."""
 
     def __init__(self, digests: Mapping[str, int], allow_changes: bool) -> None:
-        """`digests`: see `Digested`."""
+        """`digests`: see `DigestedDataset`."""
         self.digests = {digest_of(name): (name, content) for name, content in digests.items()}
         self.allow_changes = allow_changes
 

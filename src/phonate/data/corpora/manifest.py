@@ -31,7 +31,7 @@ from phonate.data.corpora.rows import (
     checked_row,
     printable,
 )
-from phonate.data.corpora.validation import Checked, Report, has_words, leave_out, limited, validate
+from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limited, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettings, RecordingData, cache_root
 
@@ -258,7 +258,7 @@ def _with_own_speakers(row: Row | Problem) -> Row | Problem:
 
 def check_corpus(
     settings: RecordingData, progress: Progress | None = None, requirements: Requirements | None = None
-) -> tuple[list[Checked], Report]:
+) -> tuple[list[CheckedRow], Report]:
     """The usable recordings of a corpus, and the report on all. `requirements` are the settings' own by default.
 
     Raises DataError when no recording can be used.
@@ -275,7 +275,7 @@ def read_corpus(settings: RecordingData, progress: Progress | None = None) -> tu
     return to_cuts(checked), report
 
 
-def to_cuts(recordings: Sequence[Checked]) -> CutSet:
+def to_cuts(recordings: Sequence[CheckedRow]) -> CutSet:
     """A CutSet with a cut for each row, and a supervision for each of its segments.
 
     Raises MissingPackageError without Lhotse.
@@ -284,7 +284,7 @@ def to_cuts(recordings: Sequence[Checked]) -> CutSet:
     return cast("CutSet", lhotse.CutSet.from_dicts(cut_document(one) for one in recordings))
 
 
-def cut_document(one: Checked) -> dict[str, Any]:
+def cut_document(one: CheckedRow) -> dict[str, Any]:
     """A row as Lhotse writes a cut, with a supervision for each segment. (Without Lhotse: every training writes cuts,
     and few install it.)"""
     row, rate, channels = one.row, one.sample_rate, list(range(one.channels))

@@ -185,6 +185,11 @@ class Problem:
     reason: str
     """A short category, by which problems are counted."""
     detail: str
+    """Without `place`, which stands before it wherever problems are shown."""
+
+    def __post_init__(self) -> None:
+        for start in (f"{self.place}: ", f"{self.place} "):  # as errors of readers begin
+            object.__setattr__(self, "detail", self.detail.removeprefix(start))
 
 
 Rows = Callable[..., Iterable[Row | Problem]]

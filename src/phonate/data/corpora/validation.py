@@ -158,7 +158,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked(Inspection):
+class CheckedRow(Inspection):
     """A row that passed validation, with what was measured of the row: of the part, where it is one."""
 
     row: Row
@@ -244,6 +244,13 @@ def require_length(seconds: float, settings: str, least: float = 0.0, most: floa
     _require(seconds >= least, "too short", short)
 
 
+def require_one_speaker(row: Row) -> None:
+    """Raises Unusable for a row of several speakers."""
+    names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
+    detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
+    _require(len(row.speakers) <= 1, "several speakers", detail)
+
+
 def unusual(remarks: Iterable[str]) -> Iterator[Finding]:
     """A warning for each remark on what is unusual about a file."""
     for remark in remarks:
@@ -258,7 +265,7 @@ class Rates:
     deviation: float
 
     @classmethod
-    def of(cls, clips: Iterable[Checked]) -> Rates | None:
+    def of(cls, clips: Iterable[CheckedRow]) -> Rates | None:
         """The rates of the clips with text; None if there are fewer than 10."""
         found = [rate for one in clips if characters(one) >= _SHORT and (rate := rate_of(one)) > 0.0]
         if len(found) < _FEWEST:
@@ -273,17 +280,17 @@ def has_words(text: str | None) -> bool:
     return any(letter.isalnum() for letter in text or "")
 
 
-def characters(one: Checked) -> int:
+def characters(one: CheckedRow) -> int:
     """Characters of a clip's text; a run of spaces counts as one."""
     return len(" ".join((one.row.text or "").split()))
 
 
-def rate_of(one: Checked) -> float:
+def rate_of(one: CheckedRow) -> float:
     """Characters per second, without leading and trailing silence."""
     return characters(one) / max(0.1, one.seconds - one.quality.leading_silence - one.quality.trailing_silence)
 
 
-def findings(one: Checked, rates: Rates | None) -> list[Finding]:
+def findings(one: CheckedRow, rates: Rates | None) -> list[Finding]:
     """All findings for a clip, including its speaking rate relative to the corpus.
 
     Pauses and rates are not judged for recordings of several segments, which may be conversations."""
@@ -295,11 +302,11 @@ def findings(one: Checked, rates: Rates | None) -> list[Finding]:
     return found
 
 
-def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
+def speech_warnings(usable: Sequence[CheckedRow]) -> Iterator[Problem]:
     """A warning for each finding with a score of at least 1, and for missing and duplicate texts."""
     rates = Rates.of(usable)
     any_text = any(has_words(one.row.text) for one in usable)
-    first: dict[str, Checked] = {}
+    first: dict[str, CheckedRow] = {}
     for one in usable:
         row = one.row
         for finding in findings(one, rates):
@@ -315,7 +322,7 @@ def speech_warnings(usable: Sequence[Checked]) -> Iterator[Problem]:
             yield Problem(row.id, row.place, "duplicate text", f"same text as {earlier.row.id!r}, but different audio")
 
 
-def _sound(one: Checked) -> Iterator[Finding]:
+def _sound(one: CheckedRow) -> Iterator[Finding]:
     quality = one.quality
     yield one.clipping()
     for where, seconds, most in (
@@ -343,7 +350,7 @@ def _is_odd(letter: str) -> bool:
     return letter == "\ufffd" or unicodedata.category(letter) in {"Cc", "Cf", "Co", "Cn", "Zl", "Zp"}
 
 
-def _rate(one: Checked, rates: Rates | None) -> Finding:
+def _rate(one: CheckedRow, rates: Rates | None) -> Finding:
     length, rate = characters(one), rate_of(one)
     short = length < _SHORT
     # Allow a second for the pauses around a short text.
@@ -399,7 +406,7 @@ class Report:
     over_limit: int = 0
     """Rows that `data.limit` leaves out; they are not among the listed."""
 
-    def recount(self, usable: Iterable[Checked]) -> None:
+    def recount(self, usable: Iterable[CheckedRow]) -> None:
         """Count the usable recordings anew."""
         self.usable = self.segments = 0
         self.seconds = self.speech_seconds = self.overlap_seconds = 0.0
@@ -445,7 +452,7 @@ def validate(
     report: Report,
     progress: Progress | None = None,
     threads: int | None = None,
-) -> list[Checked]:
+) -> list[CheckedRow]:
     """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
     results = validated(rows, requirements, report, lambda *_: None, Stage.CHECKING, progress, threads)
     return [checked for checked, _ in results]
@@ -455,19 +462,19 @@ def validated(
     rows: Iterable[Row | Problem],
     requirements: Requirements,
     report: Report,
-    then: Callable[[Checked, FloatArray | None], Result],
+    then: Callable[[CheckedRow, FloatArray | None], Result],
     stage: Stage,
     progress: Progress | None = None,
     threads: int | None = None,
-) -> Iterator[tuple[Checked, Result]]:
+) -> Iterator[tuple[CheckedRow, Result]]:
     """As `validate`, row by row, each with the result of `then`, which gets the samples that were read (None for a
     long recording) in the same thread, so that nobody has to decode them again. `report` is complete at the end."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(_unique(listed, report))
-    usable: list[Checked] = []
+    usable: list[CheckedRow] = []
 
-    def one(row: Row) -> tuple[list[Problem], tuple[Checked, Result] | None]:
+    def one(row: Row) -> tuple[list[Problem], tuple[CheckedRow, Result] | None]:
         checked, problems, waveform = check(row, requirements)
         return problems, None if checked is None else (checked, then(checked, waveform))
 
@@ -492,7 +499,7 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item], thread
             yield from pool.map(function, chunk)
 
 
-def _add(checked: Checked, report: Report) -> None:
+def _add(checked: CheckedRow, report: Report) -> None:
     report.usable += 1
     report.seconds += checked.seconds
     segments = checked.segments
@@ -523,13 +530,13 @@ def coverage(segments: Sequence[Segment]) -> tuple[float, float]:
     return speech, overlap
 
 
-def of_trained_speakers(usable: Sequence[Checked], report: Report, held_out: Collection[str]) -> list[Checked]:
+def of_trained_speakers(usable: Sequence[CheckedRow], report: Report, held_out: Collection[str]) -> list[CheckedRow]:
     """The rows whose speakers are in training; the others, which are only in the splits `held_out`, are refused. All
     rows where nothing is in training."""
     trained = {speaker for one in usable for speaker in one.row.speakers if _split(one) not in held_out}
     if not trained:
         return list(usable)
-    kept: list[Checked] = []
+    kept: list[CheckedRow] = []
     for one in usable:
         unknown = [speaker for speaker in one.row.speakers if speaker not in trained]
         if not unknown:
@@ -542,11 +549,11 @@ def of_trained_speakers(usable: Sequence[Checked], report: Report, held_out: Col
     return kept
 
 
-def _split(one: Checked) -> str | None:
+def _split(one: CheckedRow) -> str | None:
     return official_split(one.row.split)
 
 
-def _duplicates(usable: Iterable[Checked]) -> Iterator[Problem]:
+def _duplicates(usable: Iterable[CheckedRow]) -> Iterator[Problem]:
     """A warning for each recording that holds the samples of an earlier one."""
     first: dict[str, Row] = {}
     for checked in usable:
@@ -570,7 +577,7 @@ def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
             yield row
 
 
-def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Problem], FloatArray | None]:
+def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list[Problem], FloatArray | None]:
     """The row with what its file holds, warnings, and its samples as `inspect` returns them; or None and the one
     reason why it can't be used."""
     try:
@@ -588,16 +595,14 @@ def check(row: Row, requirements: Requirements) -> tuple[Checked | None, list[Pr
         inspection.require_sound()
     except Unusable as why:
         return None, [why.problem(row.id, row.place)], None
-    checked = Checked(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
+    checked = CheckedRow(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
     return checked, list(_warnings(checked)), waveform
 
 
 def _require_labels(row: Row, requirements: Requirements) -> None:
     """What the list itself says: speakers and texts."""
-    if requirements.one_speaker and len(row.speakers) > 1:
-        names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
-        detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
-        raise Unusable("several speakers", detail)
+    if requirements.one_speaker:
+        require_one_speaker(row)
     if requirements.speaker:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)
@@ -632,7 +637,7 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
             reached = max(reached, stop)
 
 
-def _warnings(checked: Checked) -> Iterator[Problem]:
+def _warnings(checked: CheckedRow) -> Iterator[Problem]:
     row = checked.row
     for finding in checked.warnings():
         yield Problem(row.id, row.place, finding.reason, finding.detail)

@@ -28,10 +28,19 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches import PackedRows, digest_of
-from phonate.data.codes import Codes, CodeStore, Found, measure
+from phonate.data.codes import Codes, CodeStore, Measurement, measure
 from phonate.data.corpora.rows import Problem, printable
 from phonate.data.corpora.validation import Finding, Inspection, Report, Unusable, has_words, require_length
-from phonate.data.dialogues import Audio, Dialogue, Refused, Text, Turn, read_dialogues, require_rows, split_by_contents
+from phonate.data.dialogues import (
+    Audio,
+    Dialogue,
+    RefusedRow,
+    Text,
+    Turn,
+    read_dialogues,
+    require_rows,
+    split_by_contents,
+)
 from phonate.data.settings import cache_folder
 from phonate.tasks.cloning.model import Load
 from phonate.tasks.cloning.network import WhisperCache, sequence_layout
@@ -208,7 +217,9 @@ def _samples(dialogues: Sequence[Dialogue], report: Report) -> Iterator[CloningS
             report.refused.append(Problem(dialogue.id, dialogue.id, "not a pair", printable(detail)))
 
 
-def _accepted(sample: CloningSample, measurements: Mapping[Audio, Found], data: CloningData, report: Report) -> bool:
+def _accepted(
+    sample: CloningSample, measurements: Mapping[Audio, Measurement], data: CloningData, report: Report
+) -> bool:
     """Whether a sample can be used; what is to be said of it goes to the report."""
     try:
         _require_usable(sample, measurements, data)
@@ -227,7 +238,7 @@ def _accepted(sample: CloningSample, measurements: Mapping[Audio, Found], data: 
     return True
 
 
-def _require_usable(sample: CloningSample, measurements: Mapping[Audio, Found], data: CloningData) -> None:
+def _require_usable(sample: CloningSample, measurements: Mapping[Audio, Measurement], data: CloningData) -> None:
     """Raises Unusable for a sample that can't be used."""
     for name, audio in (("reference", sample.reference), ("target", sample.target)):
         facts = measurements[audio]
@@ -246,7 +257,7 @@ def _require_usable(sample: CloningSample, measurements: Mapping[Audio, Found], 
         raise Unusable("text too short", few)
 
 
-def _warnings(sample: CloningSample, measurements: Mapping[Audio, Found]) -> Iterator[Finding]:
+def _warnings(sample: CloningSample, measurements: Mapping[Audio, Measurement]) -> Iterator[Finding]:
     if sample.prompted_text is not None:
         prompt, response = sample.prompted_text[:40], sample.target_text[:40]
         detail = f"the prompt asks for {prompt!r}, the assistant says {response!r}; training uses the assistant's"
@@ -434,7 +445,7 @@ class CloningDataset(PackedRows):
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the texts, codes and speaker of each sample."""
+        """See `DigestedDataset`: of the texts, codes and speaker of each sample."""
         return {
             one.id: digest_of(np.asarray(one.reference_codes), np.asarray(one.target_codes), one.script, one.speaker)
             for one in self.examples
@@ -568,7 +579,7 @@ def examples_of(
     Those that can't be written or are too long are named in the log. Raises DataError if there is nothing to train on.
     """
     examples: list[Example] = []
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
     samples = corpus.samples(split)
     for sample in samples[:1]:
         corpus.codes(sample.target)  # encodes all; a cache that can't be read or written is no fault of a sample
@@ -576,11 +587,11 @@ def examples_of(
         try:
             example = _example(corpus, sample, tokenizer, data, whisper)
         except InputError as error:
-            refused.append(Refused(sample.id, str(error)))
+            refused.append(RefusedRow(sample.id, str(error)))
             continue
         if len(example) > data.max_length:
             why = f"{len(example)} tokens, over data.max_length {data.max_length}; raise it"
-            refused.append(Refused(sample.id, why))
+            refused.append(RefusedRow(sample.id, why))
         else:
             examples.append(example)
     require_rows(data.path, examples, refused, "to train on" if split == "train" else None)

@@ -27,7 +27,7 @@ from phonate.config.registry import nearest
 from phonate.data.batches import padded
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.prepared import CroppedRecordings, Prepared, prepare_to_train
+from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
 from phonate.nn.pretrained.adapters import base_fingerprint
 from phonate.tasks.conversion.features import Expected, FeatureExtractor, Recording, Register, SpeechFrames, timbre
 from phonate.tasks.conversion.inference import Converter, Voice
@@ -46,7 +46,7 @@ class Corpus:
     def __init__(self, data: ConversionData, extractor: FeatureExtractor) -> None:
         self.data = data
         self.extractor = extractor
-        self.prepared: Prepared = prepare_to_train(data)
+        self.prepared: PreparedCorpus = prepare_to_train(data)
         if extractor.causal:
             extractor.envelope.expected = self.expected
         self.speakers = self.prepared.speakers

@@ -35,7 +35,7 @@ from phonate.data.conversations import (
     RecordedNoise,
 )
 from phonate.data.features import FEATURES, Features
-from phonate.data.prepared import Prepared, persons, prepare, split_index
+from phonate.data.prepared import PreparedCorpus, persons, prepare, split_index
 from phonate.data.settings import AcousticSettings, KaldiData
 from phonate.tasks.diarization.settings import (
     DiarizationData,
@@ -222,7 +222,7 @@ def frame_centre(audio: KaldiSettings) -> float:
     return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
 
 
-def _of_known_speakers(prepared: Prepared, data: DiarizationData) -> Prepared:
+def _of_known_speakers(prepared: PreparedCorpus, data: DiarizationData) -> PreparedCorpus:
     """The corpus, split by recording so that every speaker is in training."""
     person = persons(prepared.index, data.speaker_names)
     train, validation, test = split_index(prepared.index, data.validation, person)
@@ -237,7 +237,7 @@ class DiarizationCorpus:
         self.data = data
         self.features: Features = FEATURES.get(data.feature_name)(data)
         """Computes features from a waveform at `data.audio.sample_rate`."""
-        self.prepared: Prepared | None = prepare(data) if has_corpus(data) else None
+        self.prepared: PreparedCorpus | None = prepare(data) if has_corpus(data) else None
         """The recordings of `data.path` or `data.datasets`; None if there are only clips."""
         if self.prepared is None and not clip_corpora(data):
             raise DataError("there is no corpus: set data.path or data.simulation.path")
@@ -428,7 +428,7 @@ class RecordedChunks:
     def __init__(
         self,
         corpus: DiarizationCorpus,
-        prepared: Prepared,
+        prepared: PreparedCorpus,
         split: str,
         count: int | None,
         acoustics: Acoustics | None,
@@ -694,7 +694,7 @@ class DiarizationDataset:
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the split's recordings, and of the clips from which conversations are simulated."""
+        """See `DigestedDataset`: of the split's recordings, and of the clips from which conversations are simulated."""
         corpus, prepared = self._corpus, self._corpus.prepared
         digests = {} if prepared is None else prepared.digests(corpus.positions(self._split))
         for number, source in enumerate(corpus.clips if self._split in corpus.simulators else ()):

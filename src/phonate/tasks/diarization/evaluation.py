@@ -35,7 +35,7 @@ from phonate.data.conversations import ConversationSimulator, turns_of
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
-from phonate.data.prepared import Prepared
+from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
@@ -164,7 +164,7 @@ def validation_recordings(recipe: DiarizationRecipe) -> Iterator[LabelledRecordi
         yield _recorded(corpus.prepared, position, recipe.data.audio.sample_rate)
 
 
-def _recorded(prepared: Prepared, position: int, rate: int) -> LabelledRecording:
+def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRecording:
     index, cache, size = prepared.index, prepared.cache, round(_BLOCK_SECONDS * rate)
     samples = int(index.sample_start[position + 1] - index.sample_start[position])
 

@@ -14,7 +14,7 @@ import torch
 from phonate.config.errors import DataError
 from phonate.data.batches import PackedRows, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
-from phonate.data.dialogues import Dialogue, Refused, read_dialogues, require_rows, split_dialogues
+from phonate.data.dialogues import Dialogue, RefusedRow, read_dialogues, require_rows, split_dialogues
 from phonate.nn.losses import IGNORED
 from phonate.tasks.language.settings import LanguageData
 from phonate.training.task import Batch
@@ -41,7 +41,7 @@ class LanguageDataset(PackedRows):
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the tokens of each sequence."""
+        """See `DigestedDataset`: of the tokens of each sequence."""
         return {one.id: digest_of(one.tokens.ids, one.tokens.learnt) for one in self.sequences}
 
     def get(self, index: int, rng: np.random.Generator) -> list[TokenSequence]:
@@ -93,27 +93,27 @@ class LanguageDataset(PackedRows):
 
 def encode_all(
     tokenizer: TextTokenizer, dialogues: Sequence[Dialogue], max_length: int
-) -> tuple[list[TokenSequence], list[Refused]]:
+) -> tuple[list[TokenSequence], list[RefusedRow]]:
     """Dialogues as sequences of at most `max_length` tokens, and the dialogues that can't be used.
 
     Long plain texts are cut; the last token of a chunk is the first of the next one, so that every token but the first
     is predicted once. Conversations stay whole.
     """
     sequences: list[TokenSequence] = []
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
     for dialogue in dialogues:
         try:
             tokens = tokenizer.encode(dialogue)
         except DataError as error:
-            refused.append(Refused(dialogue.id, str(error).removeprefix(f"{dialogue.id}: ")))
+            refused.append(RefusedRow(dialogue.id, str(error).removeprefix(f"{dialogue.id}: ")))
             continue
         count = len(tokens.ids)
         if not tokens.learnt[1:].any():
-            refused.append(Refused(dialogue.id, "too short: it has no token that follows another one"))
+            refused.append(RefusedRow(dialogue.id, "too short: it has no token that follows another one"))
         elif count <= max_length:
             sequences.append(TokenSequence(dialogue.id, tokens))
         elif not dialogue.is_plain:
-            refused.append(Refused(dialogue.id, f"{count} tokens, over data.max_length {max_length}; raise it"))
+            refused.append(RefusedRow(dialogue.id, f"{count} tokens, over data.max_length {max_length}; raise it"))
         else:
             for number, start in enumerate(range(0, count - 1, max_length - 1)):
                 part = slice(start, start + max_length)

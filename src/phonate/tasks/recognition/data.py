@@ -23,8 +23,8 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.batches import padded
 from phonate.data.cache import SPLITS
 from phonate.data.corpora.rows import Problem
-from phonate.data.corpora.validation import Checked, warn_left_out
-from phonate.data.prepared import Prepared, WholeRecordings, prepare_to_train, split_speakers
+from phonate.data.corpora.validation import CheckedRow, warn_left_out
+from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train, split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
 from phonate.text.phonemes import phonemizer
@@ -117,7 +117,7 @@ class RecognitionCorpus:
     def __init__(self, data: RecognitionData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare_to_train(data)
+        self.prepared: PreparedCorpus = prepare_to_train(data)
 
     @cached_property
     def wordings(self) -> list[str]:
@@ -188,7 +188,7 @@ def fits(wording: str, frames: int, data: RecognitionData) -> bool:
     return bool(reduced(int(frames / fastest)) >= needed)
 
 
-def refusals(recordings: Sequence[Checked], data: RecognitionData) -> list[Problem]:
+def refusals(recordings: Sequence[CheckedRow], data: RecognitionData) -> list[Problem]:
     """The recordings whose texts can't be spoken, or are longer than they are."""
     wordings, reasons = wordings_of([one.row.text or "" for one in recordings], data)
     processor, rate = AudioProcessor(data.audio), data.audio.sample_rate

@@ -18,7 +18,7 @@ from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from phonate.data.corpora.rows import Problem
-    from phonate.data.corpora.validation import Checked
+    from phonate.data.corpora.validation import CheckedRow
 
 
 class RecognitionData(SpokenData):
@@ -34,7 +34,7 @@ class RecognitionData(SpokenData):
     """Slowest and fastest speed at which a training recording is played, drawn anew each time; pitch and formants move
     with it, as if another person spoke. 1.1 is a tenth faster. Null: as recorded."""
 
-    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
+    def refusals(self, recordings: Sequence[CheckedRow]) -> list[Problem]:
         """Texts that can't be spoken, or are longer than their recordings."""
         from phonate.tasks.recognition.data import refusals  # imports torch
 

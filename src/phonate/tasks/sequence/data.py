@@ -23,7 +23,7 @@ from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import (
     Columns,
     Dialogue,
-    Refused,
+    RefusedRow,
     read_dialogues,
     require_rows,
     split_dialogues,
@@ -83,7 +83,7 @@ class SequenceDataset:
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """See `Digested`: of the tokens and the label of each sample."""
+        """See `DigestedDataset`: of the tokens and the label of each sample."""
         nothing = np.zeros(0)
         return {
             item.id: digest_of(*item.sources, nothing if item.target is None else item.target.ids, item.label)
@@ -192,7 +192,7 @@ class SequenceCorpus:
         pairs = [one for one in rows if len(one.turns) == 2 and not one.is_plain]
         usable = set(map(id, pairs))
         missing = "no target" if self.recipe.model.model_type == "encoder_decoder" else "no label"
-        warn_refused(Path(path), [Refused(one.id, missing) for one in rows if id(one) not in usable])
+        warn_refused(Path(path), [RefusedRow(one.id, missing) for one in rows if id(one) not in usable])
         if not pairs:
             raise DataError(
                 f"{path}: no row has a source and a target, which model_type {self.recipe.model.model_type} needs; "
@@ -241,15 +241,15 @@ class ItemMaker:
     tokens that overlap by half; sources of targets stay whole. None: long plain texts are divided without overlap,
     other long rows are rejected."""
 
-    def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[SequenceItem], list[Refused]]:
+    def make_all(self, rows: Sequence[Dialogue]) -> tuple[list[SequenceItem], list[RefusedRow]]:
         """The samples, and the rows that can't be used."""
         items: list[SequenceItem] = []
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
         for row in rows:
             try:
                 items += self.make(row)
             except DataError as error:
-                refused.append(Refused(row.id, str(error).removeprefix(f"{row.id}: ")))
+                refused.append(RefusedRow(row.id, str(error).removeprefix(f"{row.id}: ")))
         return items, refused
 
     def make(self, row: Dialogue) -> list[SequenceItem]:

@@ -27,7 +27,7 @@ from torch import nn
 from phonate.audio.decoding import FloatArray
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
-from phonate.data.prepared import Prepared
+from phonate.data.prepared import PreparedCorpus
 from phonate.nn.aligner import (
     AlignerModel,
     audible_frames,
@@ -77,7 +77,7 @@ class Recordings:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedCorpus,
         words: Sequence[Sequence[Word]],
         inventory: Inventory,
         frames_per_second: float,

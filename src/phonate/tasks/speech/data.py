@@ -21,9 +21,9 @@ from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import Problem
-from phonate.data.corpora.validation import Checked, warn_left_out
+from phonate.data.corpora.validation import CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.prepared import Prepared, WholeRecordings, prepare_to_train
+from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.durations import Aligner, Durations, Found, TextGridTimes
 from phonate.tasks.speech.model import MIDDLE_F0, NOISE
@@ -42,7 +42,7 @@ class Corpus:
     def __init__(self, data: SpeechData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare_to_train(data)
+        self.prepared: PreparedCorpus = prepare_to_train(data)
         self.phonemizer = phonemizer(data.phonemes, data.language)
         self.inventory = Inventory.of(self.phonemizer)
         self.speakers = self.prepared.speakers
@@ -203,7 +203,7 @@ def words_of(texts: Iterable[str], phonemizer: Phonemizer) -> tuple[list[list[Wo
     return words, reasons
 
 
-def refusals(recordings: Sequence[Checked], data: SpeechData) -> list[Problem]:
+def refusals(recordings: Sequence[CheckedRow], data: SpeechData) -> list[Problem]:
     """The recordings whose texts can't be spoken, or have more phones than the recording has frames."""
     words, reasons = words_of([one.row.text or "" for one in recordings], phonemizer(phonemes_of(data), data.language))
     processor, rate = AudioProcessor(data.audio), data.audio.sample_rate

@@ -21,7 +21,7 @@ from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from phonate.data.corpora.rows import Problem
-    from phonate.data.corpora.validation import Checked
+    from phonate.data.corpora.validation import CheckedRow
 
 
 class SpeechData(SpokenData):
@@ -51,7 +51,7 @@ class SpeechData(SpokenData):
         """Clips of one named speaker who is in training, with a text."""
         return replace(super().requirements, trained_speaker=True)
 
-    def refusals(self, recordings: Sequence[Checked]) -> list[Problem]:
+    def refusals(self, recordings: Sequence[CheckedRow]) -> list[Problem]:
         """Texts that can't be spoken, or are longer than their recordings."""
         from phonate.tasks.speech.data import refusals  # imports torch
 

@@ -23,16 +23,18 @@ from phonate.tasks.speech.data import Corpus, SpeechDataset
 from phonate.tasks.speech.inference import LONGEST, Sentence, Synthesiser, check_delivery, parallel
 from phonate.tasks.speech.model import ParallelModel, Prosody
 from phonate.text.captions import TimedWord
-from phonate.text.ssml import ScriptWord, parse, script
+from phonate.text.ssml import Part, ScriptWord, parse, script
 from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
 
 # ----- Speaking SSML: each word at its own speed, pitch and level, with silences as they are asked for
 
 
-def sentences_of_ssml(synthesiser: Synthesiser, markup: str) -> tuple[float, list[list[ScriptWord]]]:
-    """Seconds of silence before the first sentence of a document, and the words of each. Raises InputError."""
+def sentences_of_ssml(synthesiser: Synthesiser, document: str | Sequence[Part]) -> tuple[float, list[list[ScriptWord]]]:
+    """Seconds of silence before the first sentence of a document, parsed or not, and the words of each. Raises
+    InputError."""
     parallel(synthesiser, "follow SSML")
-    return script(parse(markup, synthesiser.phonemizer.language), synthesiser.phonemizer, LONGEST)
+    parts = parse(document, synthesiser.phonemizer.language) if isinstance(document, str) else document
+    return script(parts, synthesiser.phonemizer, LONGEST)
 
 
 def speak_ssml(
@@ -160,6 +162,7 @@ class SynthesiserService(SpeechService):
             raise InputError(f"max_batch {max_batch} must be at least 1")
         self.sample_rate = synthesiser.sample_rate
         self.follows_ssml = self.tells_times = isinstance(synthesiser.model, ParallelModel)
+        self.language = synthesiser.phonemizer.language
         self._synthesiser = synthesiser
         self._max_batch = max_batch
         self._waiting: deque[Utterance] = deque()
@@ -184,10 +187,6 @@ class SynthesiserService(SpeechService):
     def waiting(self) -> int:
         """See `SpeechService.waiting`."""
         return len(self._waiting)
-
-    def check(self, request: SpeechRequest) -> None:
-        """See `SpeechService.check`."""
-        self._sentences(request)
 
     def submit(self, request: SpeechRequest) -> Utterance:
         """See `SpeechService.submit`."""
@@ -218,8 +217,8 @@ class SynthesiserService(SpeechService):
                 raise InputError(f"{name}: this model draws nothing at random; leave it out")
         check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
-        if request.ssml:
-            before, scripts = sentences_of_ssml(self._synthesiser, request.text)
+        if request.script is not None:
+            before, scripts = sentences_of_ssml(self._synthesiser, request.script)
             return iter(scripts), before
         sentences = self._synthesiser.sentences(request.text)
         return itertools.chain([next(sentences)], sentences), 0.0

@@ -19,7 +19,7 @@ from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor, preemphasised
 from phonate.config.errors import DataError
 from phonate.data.derived import DerivedFeatures, TeacherForcedMels, open_pitch
-from phonate.data.prepared import CroppedRecordings, Prepared, prepare_to_train
+from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
 from phonate.tasks.vocoder.settings import VocoderData
 from phonate.training.task import Batch
 
@@ -35,7 +35,7 @@ class Corpus:
     def __init__(self, data: VocoderData) -> None:
         self.data = data
         self.processor = AudioProcessor(data.audio)
-        self.prepared: Prepared = prepare_to_train(data)
+        self.prepared: PreparedCorpus = prepare_to_train(data)
         self.predicted = None if data.predicted is None else self._predicted(data.predicted)
 
     def _predicted(self, folder: str) -> TeacherForcedMels:

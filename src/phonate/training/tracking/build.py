@@ -80,6 +80,6 @@ def build_stream(
         log.info("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
-    sinks.append(ConsoleSink(total_steps, verbosity or settings.verbosity))
+    sinks.append(ConsoleSink(total_steps, verbosity or settings.verbosity, interval=settings.interval))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

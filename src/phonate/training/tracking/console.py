@@ -36,12 +36,14 @@ class ConsoleSink(Sink):
     """A progress bar with the remaining time, and a line for each report of metrics.
 
     Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so to the
-    log files. "quiet" shows nothing. "normal" shows the main metrics (on a terminal, as many as fit its width), and the
-    means of an epoch only if no other training metrics were shown in it. "debug" shows everything.
+    log files. "quiet" shows nothing. "normal" shows the main metrics (on a terminal, as many as fit its width; a term
+    that is the whole loss is not shown again), and the means of an epoch only if no other training metrics were shown
+    in it, or in the last `interval` steps. "debug" shows everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
         verbosity: quiet, normal or debug.
+        interval: Steps between reports of training metrics.
         console: Where to write. None: standard error, with rich, whose import takes a while, only on a terminal.
     """
 
@@ -50,6 +52,7 @@ class ConsoleSink(Sink):
         total_steps: int,
         verbosity: Literal["quiet", "normal", "debug"] = "normal",
         console: Console | None = None,
+        interval: int = 1,
     ) -> None:
         if console is None and sys.stderr.isatty():
             from rich.console import Console
@@ -65,8 +68,11 @@ class ConsoleSink(Sink):
         """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
         self._step = 0
+        self._interval = interval
         self._trained = False
         """Whether training metrics were shown since the end of the last epoch."""
+        self._shown_at: int | None = None
+        """The step at which training metrics or those of an epoch were shown last."""
 
     def _bar(self, step: int) -> Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -98,10 +104,14 @@ class ConsoleSink(Sink):
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
-        repeats = split == "epoch" and self._trained
+        recent = self._shown_at is not None and step - self._shown_at < self._interval
+        repeats = split == "epoch" and (self._trained or recent)
         self._trained = split == "train" or (self._trained and split != "epoch")
+        if split in ("train", "epoch") and not repeats:
+            self._shown_at = step
         if self.verbosity != "debug":
-            values = {name: value for name, value in values.items() if _is_main(name)}
+            loss = values.get("loss")
+            values = {name: one for name, one in values.items() if _is_main(name) and (one != loss or name == "loss")}
         if not values:
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")

@@ -192,11 +192,57 @@ def _with_ends(kept: Sequence[Piece], every: Sequence[Piece], length: float) -> 
     return padded
 
 
+# ------------------------------------------------------------------------------------- Transcription
+
+WHISPER_SECONDS = 30.0
+"""The longest recording that Whisper transcribes at once."""
+
+
+def load_transcriber(
+    model: str | None, language: str, options: tuple[str, str] = ("--model", "--language")
+) -> Transcriber:
+    """Whisper for a language: `model`, or by default tiny.en for English and base for other languages. `options`: what
+    chooses them, for messages.
+
+    Raises InputError for a language that the model does not know.
+    """
+    name, code = model or model_for(language), primary(language)
+    transcriber = Transcriber(name, code)
+    known = transcriber.languages
+    if code not in known:
+        raise InputError(
+            f"Whisper {name} does not know {options[1]} {language!r}, only "
+            + (
+                f"English; choose another model by {options[0]}, such as base or small"
+                if known == ("en",)
+                else f"{len(known)} others; give a code such as en or de"
+            )
+        )
+    return transcriber
+
+
+def transcribed(transcriber: Transcriber, waveform: FloatArray, rate: int) -> dict[str, str]:
+    """The `text` of a waveform (samples,) in one line; or `why` it has none, and `detail`."""
+    transcript = transcriber.transcript(waveform, rate)
+    text = one_line(transcript.text)
+    if not has_words(text):
+        return {"why": "no words", "detail": "the recogniser found no words in it"}
+    if not transcript.is_reliable:
+        measures = f"mean log probability {transcript.log_probability:.2f}, compression {transcript.compression:.1f}"
+        return {"why": "low confidence", "detail": f"{measures}; heard: {text}"}
+    return {"text": text}
+
+
+def one_line(text: str) -> str:
+    """`text` with single spaces, and without the bars that separate columns."""
+    return " ".join(text.replace("|", " ").split())
+
+
+# ------------------------------------------------ A data set in a folder: pieces and their texts
+
 logger = logging.getLogger("phonate")
 
 SAMPLE_RATE = 22050
-_WHISPER_SECONDS = 30.0
-"""The longest recording that Whisper transcribes at once."""
 
 
 @dataclass
@@ -221,20 +267,6 @@ class _Result:
         )
 
 
-def recogniser(model: str | None, language: str) -> Transcriber:
-    """Whisper for a language: `model`, or by default tiny.en for English and base for other languages.
-
-    Raises InputError for an English model and another language, and for a language that the model does not know.
-    """
-    name, code = model or model_for(language), primary(language)
-    if name.endswith(".en") and code != "en":
-        raise InputError(f"--model {name}: an English-only model; use base or small, for example, for {language!r}")
-    found = Transcriber(name, code)
-    if code not in found.languages:
-        raise InputError(f"language {language!r}: Whisper {name} does not know it; give a code such as en or de")
-    return found
-
-
 def make_dataset(
     source: str | Path,
     output: str | Path,
@@ -251,7 +283,7 @@ def make_dataset(
 
     Args:
         split: Segment them at pauses into pieces of 2 to 14 s; False: take them whole.
-        transcribe: Transcribes the pieces; those without words are left out.
+        transcribe: Transcribes the pieces; those without words, or with words that can't be trusted, are left out.
         sample_rate: Highest rate of the written files in Hz; recordings of lower rates keep theirs. None: no limit.
         speaker: Who speaks in all of them, whatever the folders are called. None: each folder names a speaker; a
             warning says so where that makes one of all.
@@ -272,7 +304,7 @@ def make_dataset(
     if transcribe is not None:
         _transcribe(folder, result, transcribe, speakers, progress)
     elif speaker is not None:
-        lines = [f"{id}|{_one_line(speaker)}|\n" for id, _, _ in result.pieces]
+        lines = [f"{id}|{one_line(speaker)}|\n" for id, _, _ in result.pieces]
         (folder / "metadata.csv").write_text("".join(["id|speaker_id|text\n", *lines]), encoding="utf-8")
     if not speakers:
         logger.warning(
@@ -379,37 +411,30 @@ def _file(folder: Path, id: str) -> Path:
 
 
 def _transcribe(
-    folder: Path, result: _Result, transcribe: Transcriber, speakers: dict[Path, str], progress: Progress | None
+    folder: Path, result: _Result, transcriber: Transcriber, speakers: dict[Path, str], progress: Progress | None
 ) -> None:
-    """Transcribe all pieces and leave out those without words. Lines are written one by one, so that an interruption
-    loses none of them."""
-    kept = []
+    """Transcribe all pieces and leave out those that are not understood. Lines are written one by one, so that an
+    interruption loses none of them."""
+    pieces, result.pieces = result.pieces, []
     with (folder / "metadata.csv").open("w", encoding="utf-8") as metadata:
         if speakers:
             metadata.write("id|speaker_id|text\n")
-        for done, (id, source, piece) in enumerate(result.pieces, start=1):
-            text = (
-                ""
-                if piece.seconds > _WHISPER_SECONDS
-                else _one_line(transcribe.transcribe(*read_audio(_file(folder, id))))
-            )
-            if has_words(text):
-                fields = [id, _one_line(speakers[source]), text] if speakers else [id, text]
+        for done, (id, source, piece) in enumerate(pieces, start=1):
+            if piece.seconds > WHISPER_SECONDS:
+                outcome = {"why": f"longer than {WHISPER_SECONDS:g} s; use --split"}
+            else:
+                outcome = transcribed(transcriber, *read_audio(_file(folder, id)))
+            if "why" in outcome:
+                _file(folder, id).unlink()
+                result.drop(source, outcome["why"], piece)
+            else:
+                fields = [id, *([one_line(speakers[source])] if speakers else []), outcome["text"]]
                 metadata.write("|".join(fields) + "\n")
                 metadata.flush()
-                result.texts[id] = text
-                kept.append((id, source, piece))
-            else:
-                _file(folder, id).unlink()
-                long = f"longer than {_WHISPER_SECONDS:g} s; use --split"
-                result.drop(source, long if piece.seconds > _WHISPER_SECONDS else "no words", piece)
+                result.texts[id] = outcome["text"]
+                result.pieces.append((id, source, piece))
             if progress is not None:
-                progress("transcribing", done, len(result.pieces))
-    result.pieces = kept
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.replace("|", " ").split())
+                progress("transcribing", done, len(pieces))
 
 
 def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transcriber | None) -> dict[str, Any]:

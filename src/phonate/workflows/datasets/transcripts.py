@@ -7,31 +7,25 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
 from phonate.data.corpora.rows import Row, part_blocks, read_part
-from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import report_progress
 from phonate.data.settings import SpokenData
-from phonate.workflows.datasets.from_recordings import Piece, speech_in, windows_of
-
-if TYPE_CHECKING:
-    from phonate.pretrained import Transcriber
+from phonate.workflows.datasets.from_recordings import Piece, load_transcriber, speech_in, transcribed, windows_of
 
 logger = logging.getLogger("phonate")
 
 WHOLE_SECONDS = 15.0
 """Longer recordings are cut at pauses."""
-LEAST_LOG_PROBABILITY, MOST_COMPRESSION = -1.0, 2.4
-"""Whisper's own limits of a transcript that can be trusted (Radford et al. 2022, section 4.5)."""
 
 
 def transcribe(data: object) -> str:
@@ -79,22 +73,14 @@ class _Transcribing:
     """The transcription of a corpus into its folder."""
 
     def __init__(self, folder: Path, data: SpokenData) -> None:
-        """Loads the recogniser."""
-        from phonate.pretrained import Transcriber
-
+        """Loads the transcriber."""
         self._folder = folder
-        self._language = data.spoken_language
-        self._recogniser: Transcriber = Transcriber(data.whisper_model, self._language)
-        known = self._recogniser.languages
-        if self._language not in known:
-            raise InputError(
-                f"data.transcribe: Whisper {data.whisper_model} does not know data.language {data.language!r}, only "
-                f"{'English' if known == ('en',) else f'{len(known)} others'}; choose another model, or give the texts"
-            )
+        options = "data.transcribe", "data.language"
+        self._transcriber = load_transcriber(data.whisper_model, data.spoken_language, options)
 
     @cached_property
     def _fingerprint(self) -> str:
-        return f"Whisper {self._recogniser.name}, weights {weights_fingerprint(self._recogniser.name)}"
+        return f"Whisper {self._transcriber.name}, weights {weights_fingerprint(self._transcriber.name)}"
 
     def all(self, rows: Sequence[Row]) -> None:
         """Transcribe recordings one by one, so that an interruption loses no more than the one at work."""
@@ -120,10 +106,10 @@ class _Transcribing:
         """Remove what there is of these recordings: they have changed, or were interrupted."""
         for name in (TEXTS, LEFT_OUT):
             entries = [entry for _, entry in read_entries(self._folder / name)]
-            kept = [entry for entry in entries if entry["source"] not in ids]
-            if len(kept) < len(entries):
+            others = [entry for entry in entries if entry["source"] not in ids]
+            if len(others) < len(entries):
                 beside = self._folder / f".{name}.tmp"
-                beside.write_bytes(_lines(kept))
+                beside.write_bytes(_lines(others))
                 beside.replace(self._folder / name)
 
     def _one(self, row: Row, seconds: float, progress: Callable[[float], None]) -> tuple[list[Entry], list[Entry]]:
@@ -132,25 +118,14 @@ class _Transcribing:
         left_out: list[Entry] = []
         try:
             for number, (piece, waveform, rate) in enumerate(_pieces(row, seconds), start=1):
-                found = self._hear(waveform, rate)
-                (left_out if "why" in found else texts).append(_entry(row, piece, number, found))
+                outcome = transcribed(self._transcriber, waveform, rate)
+                (left_out if "why" in outcome else texts).append(_entry(row, piece, number, outcome))
                 progress(seconds if piece is None else piece.end)
         except (DataError, OSError) as error:
             return [], [_entry(row, None, 1, {"why": "unreadable", "detail": str(error)})]
         if not texts and not left_out:
             left_out = [_entry(row, None, 1, {"why": "silence", "detail": "no speech was found in it"})]
         return texts, left_out
-
-    def _hear(self, waveform: FloatArray, rate: int) -> dict[str, Any]:
-        """The text of a waveform (samples,), or why it has none."""
-        heard = self._recogniser.transcript(waveform, rate)
-        text = " ".join(heard.text.split())
-        if not has_words(text):
-            return {"why": "no words", "detail": "the recogniser found no words in it"}
-        if heard.log_probability < LEAST_LOG_PROBABILITY or heard.compression > MOST_COMPRESSION:
-            unsure = f"mean log probability {heard.log_probability:.2f}, compression {heard.compression:.1f}"
-            return {"why": "low confidence", "detail": f"{unsure}; heard: {text}"}
-        return {"text": text}
 
 
 def _pieces(row: Row, seconds: float) -> Iterator[tuple[Piece | None, FloatArray, int]]:
@@ -168,7 +143,7 @@ def _pieces(row: Row, seconds: float) -> Iterator[tuple[Piece | None, FloatArray
             yield piece.shifted(window.start), samples, rate
 
 
-def _entry(row: Row, piece: Piece | None, number: int, found: dict[str, Any]) -> Entry:
+def _entry(row: Row, piece: Piece | None, number: int, outcome: Mapping[str, str]) -> Entry:
     """A line of the files, in the words of a JSON corpus."""
     entry: dict[str, Any] = {
         "id": row.id if piece is None else f"{row.id}-{number:04d}",
@@ -180,7 +155,7 @@ def _entry(row: Row, piece: Piece | None, number: int, found: dict[str, Any]) ->
     elif row.start > 0.0 or row.end is not None:
         entry |= {"offset": row.start, **({} if row.end is None else {"duration": row.end - row.start})}
     named = {"speaker_id": row.speaker, "split": row.split}
-    return {**entry, **{name: value for name, value in named.items() if value is not None}, **found}
+    return {**entry, **{name: value for name, value in named.items() if value is not None}, **outcome}
 
 
 def _part(row: Row) -> list[float | None]:

@@ -22,7 +22,7 @@ from phonate.config.errors import DataError, InputError, plain_file
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import check_corpus
 from phonate.data.corpora.rows import Problem, printable, read_part
-from phonate.data.corpora.validation import FAILURES, Checked, Finding, Rates, Report, findings, has_words, reason_of
+from phonate.data.corpora.validation import FAILURES, CheckedRow, Finding, Rates, Report, findings, has_words, reason_of
 from phonate.data.parallel import Progress
 from phonate.data.settings import RecordingData, VoiceRules
 from phonate.data.voices import VoiceFile
@@ -289,7 +289,7 @@ _MOST_SECONDS = 60.0  # maximum length of a clip in the page
 class Suspect:
     """A clip with its findings."""
 
-    clip: Checked
+    clip: CheckedRow
     findings: list[Finding]
     hypothesis: str | None
     """Transcript by the recogniser."""
@@ -331,7 +331,7 @@ def write_worst_page(
     return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
 
 
-def _misheard(clip: Checked, hypothesis: str | None) -> list[Finding]:
+def _misheard(clip: CheckedRow, hypothesis: str | None) -> list[Finding]:
     from phonate.evaluation.words import word_error_rate
 
     if hypothesis is None:
@@ -362,7 +362,7 @@ def _shown(one: Suspect) -> dict[str, Any]:
     }
 
 
-def _sound(clip: Checked) -> str:
+def _sound(clip: CheckedRow) -> str:
     """The recording as a data URL; only its beginning if it is very long."""
     waveform, rate = read_part(clip.row)
     return sound_url(waveform[: int(_MOST_SECONDS * rate)], rate)

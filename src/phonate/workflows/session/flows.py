@@ -19,12 +19,12 @@ from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
-from phonate.data.corpora.validation import Report
+from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
 from phonate.data.dialogues import SUFFIXES, text_files
 from phonate.data.parallel import Progress, Stage
 from phonate.data.settings import VoiceData
 from phonate.data.voices import (
-    Extracted,
+    ExtractedFeatures,
     VoiceDataDetector,
     VoiceFile,
     extract_features,
@@ -390,11 +390,11 @@ def scan(work: Work) -> VoiceDataDetector:
 
 def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     """Cut recordings at pauses and transcribe them; returns a detector for the pieces."""
-    from phonate.workflows.datasets.from_recordings import make_dataset, recogniser
+    from phonate.workflows.datasets.from_recordings import load_transcriber, make_dataset
 
     settings = work.config.settings
     work.log.info("Cutting recordings at pauses and transcribing them")
-    whisper = recogniser(settings.whisper_model, settings.language)
+    transcriber = load_transcriber(settings.whisper_model, settings.language)
     target = work.folder / "dataset"
     if target.is_dir():  # a session that was interrupted while it transcribed
         shutil.rmtree(target)
@@ -402,7 +402,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
         detector.voice_data_dir,
         target,
         split=True,
-        transcribe=whisper,
+        transcribe=transcriber,
         sample_rate=None,
         progress=work.progress,
     )
@@ -434,7 +434,7 @@ def _line(problem: Problem) -> str:
     return one_line(f"{problem.place}: {problem.reason}: {problem.detail}")
 
 
-def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
+def _extract(work: Work, files: Sequence[VoiceFile]) -> ExtractedFeatures:
     """Extract MFCC, pitch, spectrum and energy of each file, or take them from the cache."""
     work.log.info("Extracting voice features")
     rules, cache = work.config.settings.rules, work.config.value("data", "cache_dir")
@@ -450,7 +450,7 @@ def _extract(work: Work, files: Sequence[VoiceFile]) -> Extracted:
     return extracted
 
 
-def _analyse(work: Work, extracted: Extracted, report: Report) -> None:
+def _analyse(work: Work, extracted: ExtractedFeatures, report: Report) -> None:
     """Write the voice's profile as JSON and as a page."""
     work.log.info("Analysing the voice")
     profile = voice_profile(extracted.files, extracted.features)
@@ -533,11 +533,12 @@ def _match(
 
 def _misfit(one: _Recording, longest: float) -> str | None:
     """Why a row can't be one clip of one speaker; None where it can. `longest`: seconds of a part, at most."""
-    speakers = one.row.speakers
-    if len(speakers) > 1:
-        return f"{len(speakers)} speakers ({', '.join(speakers[:5])}); cut it into segments"
-    if one.is_part and one.part_seconds > longest:
-        return f"a part of {one.part_seconds:.1f} s, longer than session.rules.max_seconds {longest:g}; cut it"
+    try:
+        require_one_speaker(one.row)
+        if one.is_part:
+            require_length(one.part_seconds, "session.rules", most=longest)
+    except Unusable as why:
+        return why.detail
     return None
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 # before torch, huggingface_hub and numpy are imported by any test or by a process that a test starts
+os.environ.setdefault("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+os.environ.setdefault("HF_HOME", os.environ["XDG_CACHE_HOME"] + "/huggingface")
+os.environ.setdefault("MPLCONFIGDIR", os.environ["XDG_CACHE_HOME"] + "/matplotlib")  # fonts, listed within seconds
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="phonate-tests-")  # tests write nothing into the user's
+os.environ["XDG_DATA_HOME"] = os.environ["XDG_CACHE_HOME"] + "/data"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
@@ -12,6 +18,7 @@ os.environ.setdefault("MPLBACKEND", "agg")
 
 import gc
 import importlib.util
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +40,10 @@ hypothesis.settings.load_profile("phonate")
 
 def pytest_collection_finish() -> None:
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,7 +8,9 @@ import numpy as np
 import soundfile
 
 from phonate.data.annotations import SpeakerTurn, write_rttm
+from phonate.workflows.train import train
 from sounds import SAMPLE_RATE, voiced_tone
+from trained import trained
 
 VOICES = {
     "ann": (210.0, (700.0, 1800.0, 2900.0)),
@@ -47,6 +49,16 @@ def write_meetings(folder: Path, count: int = 6, seconds: float = 6.0) -> Path:
         soundfile.write(folder / f"m{number}.wav", waveform, SAMPLE_RATE, subtype="PCM_16")
     write_rttm(folder / "meetings.rttm", found)
     return folder
+
+
+def trained_on_meetings() -> Path:
+    """A folder with the `corpus` of ten meetings and a `run` that was trained on it for a moment; for reading."""
+
+    def write(folder: Path) -> None:
+        (folder / "recipe.yaml").write_text(recipe(write_meetings(folder / "corpus", 10), 60))
+        train(str(folder / "recipe.yaml"), output=folder / "run")
+
+    return trained("meetings", write)
 
 
 def recipe(data: Path, steps: int, model: str = "", training: str = "", decoding: str = "{median: 3}") -> str:

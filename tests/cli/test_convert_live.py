@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from phonate.cli import main
 from phonate.workflows.live import _run
 from phonate.workflows.train import train
 from phonate_process import Process
+from trained import trained
 
 RATE = 22050
 SMALL = {
@@ -39,12 +41,14 @@ TINY = {"model.d_model": 32, "model.n_layers": 1, "model.n_heads": 2, "model.d_f
 @pytest.fixture(scope="module")
 def runs(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a causal converter, `live`, that was hardly trained, its vocoder, and a recording."""
-    folder = tmp_path_factory.mktemp("live")
-    (folder / "voices").symlink_to(tone_corpus)
-    data = {"data.path": str(folder / "voices"), **SMALL}
-    vocoder = {"model.width": 16, "model.layers": 1, "training.adversarial_start": None, "model.lookahead": 1}
-    train("vocoder", {**data, **vocoder}, output=folder / "vocoder")
-    train("conversion-live", {**data, **TINY, "data.vocoder": str(folder / "vocoder")}, output=folder / "live")
+
+    def write(folder: Path) -> None:
+        data = {"data.path": str(shutil.copytree(tone_corpus, folder / "voices")), **SMALL}
+        vocoder = {"model.width": 16, "model.layers": 1, "training.adversarial_start": None, "model.lookahead": 1}
+        train("vocoder", {**data, **vocoder}, output=folder / "vocoder")
+        train("conversion-live", {**data, **TINY, "data.vocoder": str(folder / "vocoder")}, output=folder / "live")
+
+    folder = shutil.copytree(trained("convert", write), tmp_path_factory.mktemp("convert") / "runs")
     waveform, _ = read_audio(tone_corpus / "cleo" / "05.wav", RATE)
     soundfile.write(folder / "in.wav", waveform, RATE, subtype="PCM_16")
     return folder

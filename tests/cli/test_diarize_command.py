@@ -9,7 +9,7 @@ import sys
 import pytest
 import soundfile
 
-from meetings import meeting, recipe, write_meetings
+from meetings import meeting, recipe, trained_on_meetings, write_meetings
 from pages import Page
 from phonate.cli import main
 from phonate.data.annotations import read_rttm, write_rttm
@@ -23,13 +23,9 @@ CAUSAL = """
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run():
     """A run of two speakers who sound very different."""
-    folder = tmp_path_factory.mktemp("run")
-    corpus = write_meetings(folder / "corpus", 10)
-    (folder / "recipe.yaml").write_text(recipe(corpus, 60))
-    assert main(["train", str(folder / "recipe.yaml"), "--output", str(folder / "run")]) == 0
-    return folder / "run"
+    return trained_on_meetings() / "run"
 
 
 @pytest.fixture(scope="module")

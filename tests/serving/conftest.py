@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from trained import trained
+
 if any(importlib.util.find_spec(name) is None for name in ("fastapi", "openai", "uvicorn")):
     collect_ignore_glob = ["test_*.py"]  # without phonate[serve]
 else:
@@ -51,11 +53,11 @@ def serving(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="session")
-def small_voice(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_voice(espeak: None) -> Path:
     """A run of the task speech with two voices."""
     from small_voice import small_run
 
-    return small_run(tmp_path_factory.mktemp("voice"))
+    return trained("voice", small_run) / "small"
 
 
 @pytest.fixture

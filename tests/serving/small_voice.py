@@ -11,8 +11,8 @@ from phonate.workflows.train import train
 SENTENCES = 4
 
 
-def small_run(folder: Path) -> Path:
-    """Train it in `folder`. Needs espeak-ng and pocketsphinx."""
+def small_run(folder: Path) -> None:
+    """Train it in `folder`, as `small`. Needs espeak-ng and pocketsphinx."""
     speakers = embedded.SPEAKERS[:2]
     made = embedded.make_corpus(folder / "made", speakers, SENTENCES)
     rows = []
@@ -45,4 +45,3 @@ def small_run(folder: Path) -> Path:
         "training.ema": None,
     }
     train("speech", changes, output=folder / "small")
-    return folder / "small"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionModel
 from phonate.tasks.conversion.task import ConversionTask
 from phonate.workflows.train import train
+from trained import trained
 
 SMALL = {
     "training.batch_size": 4,
@@ -33,14 +35,17 @@ TINY = {"model.d_model": 32, "model.n_layers": 2, "model.n_heads": 2, "model.d_f
 @pytest.fixture(scope="module")
 def runs(two_voices: Path) -> Path:
     """A folder with a causal converter, `live`, and two vocoders, `vocoder` and `centred`."""
-    folder = two_voices
-    data = {"data.path": str(folder / "voices"), **SMALL}
-    small = {"model.width": 16, "model.layers": 1, "training.adversarial_start": None}
-    train("vocoder", {**data, **small, "model.lookahead": 1}, output=folder / "vocoder")
-    train("vocoder", {**data, **small}, output=folder / "centred")
-    live = {**data, **TINY, "model.memory": 40, "data.vocoder": str(folder / "vocoder")}
-    train("conversion-live", live, output=folder / "live")
-    return folder
+
+    def write(folder: Path) -> None:
+        shutil.copytree(two_voices / "voices", folder / "voices")
+        data = {"data.path": str(folder / "voices"), **SMALL}
+        small = {"model.width": 16, "model.layers": 1, "training.adversarial_start": None}
+        train("vocoder", {**data, **small, "model.lookahead": 1}, output=folder / "vocoder")
+        train("vocoder", {**data, **small}, output=folder / "centred")
+        live = {**data, **TINY, "model.memory": 40, "data.vocoder": str(folder / "vocoder")}
+        train("conversion-live", live, output=folder / "live")
+
+    return trained("live", write)
 
 
 @pytest.fixture(scope="module")

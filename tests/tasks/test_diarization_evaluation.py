@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import soundfile
 
-from meetings import recipe, write_meetings
+from meetings import recipe, trained_on_meetings, write_meetings
 from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.config.errors import InputError
@@ -25,11 +26,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A corpus of meetings and a run that was trained on it for a moment."""
-    folder = tmp_path_factory.mktemp("trained")
-    corpus = write_meetings(folder / "corpus", 8)
-    (folder / "recipe.yaml").write_text(recipe(corpus, 40))
-    assert main(["train", str(folder / "recipe.yaml"), "--output", str(folder / "run")]) == 0
-    return folder
+    return shutil.copytree(trained_on_meetings(), tmp_path_factory.mktemp("trained") / "meetings")
 
 
 def test_validation_recordings(trained, capsys):
@@ -57,11 +54,11 @@ def test_validation_recordings(trained, capsys):
 def test_another_corpus(trained, tmp_path, capsys):
     """Its recordings are read whole, and those that were trained on are counted."""
     capsys.readouterr()
-    assert main(["evaluate", str(trained / "run"), "--data", str(trained / "corpus"), "--json"]) == 0
+    assert main(["evaluate", str(trained / "run"), "--data", str(trained_on_meetings() / "corpus"), "--json"]) == 0
     captured = capsys.readouterr()
     notes = json.loads(captured.out)["notes"]
-    assert notes["recordings"] == 8
-    assert 0 < notes["trained_on"] < 8
+    assert notes["recordings"] == 10
+    assert 0 < notes["trained_on"] < 10
     assert "was trained on" in captured.err
 
 

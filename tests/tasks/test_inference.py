@@ -21,6 +21,7 @@ from phonate.cli import main
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.training.checkpoints import best_or_latest, listing
 from phonate.workflows.train import train
+from trained import trained
 
 RATE = 22050
 TEXTS = ("one two", "three", "four five six", "two one", "six five", "four")
@@ -59,46 +60,50 @@ SPEECH = {
 
 
 @pytest.fixture(scope="module")
-def folder(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tone_corpus: Path) -> Path:
     """A folder with `voices/`: recordings of three speakers with texts."""
-    folder = tmp_path_factory.mktemp("inference")
-    shutil.copytree(tone_corpus, folder / "voices")
-    for number, path in enumerate(sorted((folder / "voices").rglob("*.wav"))):
-        path.with_suffix(".txt").write_text(TEXTS[number % len(TEXTS)], encoding="utf-8")
-    return folder
+
+    def write(folder: Path) -> None:
+        shutil.copytree(tone_corpus, folder / "voices")
+        for number, path in enumerate(sorted((folder / "voices").rglob("*.wav"))):
+            path.with_suffix(".txt").write_text(TEXTS[number % len(TEXTS)], encoding="utf-8")
+
+    return trained("voices", write)
 
 
 @pytest.fixture(scope="module")
 def vocoder(folder: Path) -> Path:
-    train("vocoder", settings(folder / "voices", folder / "cache", **VOCODER), output=folder / "vocoder")
-    return folder / "vocoder"
+    options = settings(folder / "voices", folder / "cache", **VOCODER)
+    return trained("voices-vocoder", lambda run: train("vocoder", options, output=run))
 
 
 @pytest.fixture(scope="module")
 def conversion(folder: Path) -> Path:
-    train("conversion", settings(folder / "voices", folder / "cache", **CONVERSION), output=folder / "conversion")
-    return folder / "conversion"
+    options = settings(folder / "voices", folder / "cache", **CONVERSION)
+    return trained("voices-conversion", lambda run: train("conversion", options, output=run))
 
 
 @pytest.fixture(scope="module")
 def recognition(folder: Path) -> Path:
     model = {"model.width": 32, "model.layers": 1, "model.kernel": 5, "model.beam": 2, "training.max_steps": 30}
-    train("recognition", settings(folder / "voices", folder / "cache", **model), output=folder / "recognition")
-    return folder / "recognition"
+    options = settings(folder / "voices", folder / "cache", **model)
+    return trained("voices-recognition", lambda run: train("recognition", options, output=run))
 
 
 @pytest.fixture(scope="module")
 def speech(folder: Path) -> Path:
-    train("speech", settings(folder / "voices", folder / "cache", **SPEECH), output=folder / "speech")
-    return folder / "speech"
+    options = settings(folder / "voices", folder / "cache", **SPEECH)
+    return trained("voices-speech", lambda run: train("speech", options, output=run))
 
 
 @pytest.fixture(scope="module")
 def language(folder: Path) -> Path:
     pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-    lines, _ = write_texts(folder)
-    train("language", language_settings(lines), output=folder / "language")
-    return folder / "language"
+
+    def write(folder: Path) -> None:
+        train("language", language_settings(write_texts(folder)[0]), output=folder / "run")
+
+    return trained("language", write) / "run"
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from phonate.training.checkpoints.loading import load
 from phonate.training.task import Picture, Sound
 from phonate.training.trainer import check_identity
 from phonate.workflows.train import train
+from trained import trained
 
 
 def settings(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -51,11 +52,12 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def run(tone_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("vocoder")
-    (folder / "voices").symlink_to(tone_corpus)
-    train("vocoder", settings(folder / "voices"), output=folder / "run")
-    return folder / "run"
+def run(tone_corpus: Path) -> Path:
+    def write(folder: Path) -> None:
+        shutil.copytree(tone_corpus, folder / "voices")
+        train("vocoder", settings(folder / "voices"), output=folder / "run")
+
+    return trained("vocoder", write) / "run"
 
 
 def lines(run: Path, split: str) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from small_checkpoints import assert_whole, save
 
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.settings import CheckpointConfig
+from phonate_process import run_python
 
 
 class Forker:
@@ -143,8 +144,8 @@ def test_the_lock_dies_with_its_process(forker: Forker, tmp_path: Path) -> None:
         "try: files.folder_lock(Path(sys.argv[1]))\n"
         "except Exception as error: sys.exit(f'{type(error).__name__}: {error}')"
     )
-    second = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    second = run_python("-c", code, folder)
     assert second.stderr.strip().startswith(f"CheckpointError: {folder}: another process ({pid}) is training")
     os.kill(pid, signal.SIGKILL)
     forker.wait()
-    assert subprocess.run([sys.executable, "-c", code, str(folder)], check=False).returncode == 0
+    assert run_python("-c", code, folder).returncode == 0

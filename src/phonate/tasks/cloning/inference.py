@@ -41,7 +41,6 @@ from phonate.tasks.cloning.decoding import (
     Job,
     Piece,
     Sampling,
-    Step,
     piece_seed,
     run,
     sampling,
@@ -304,16 +303,7 @@ class ClonedSpeech(SpeechResult):
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
         """As `SpeechResult.chunks`."""
-        empty = True
-        for chunk in sound(self._generation.frames(timeout), self._codec.stream()):
-            empty = False
-            yield chunk
-        if self._generation.cancelled.is_set():
-            return
-        if empty:
-            raise PhonateError(NOTHING_SAID)
-        if self._generation.cut_short:
-            logger.warning(CUT_SHORT)
+        return _spoken(self._generation.frames(timeout), self._codec, self._generation)
 
     def cancel(self) -> None:
         """Stop working on it."""
@@ -387,6 +377,20 @@ class CloningService(SpeechService):
 
 def _sampling(request: SpeechRequest) -> Sampling:
     return sampling(request.temperature, request.top_k, request.top_p)
+
+
+def _spoken(frames: Iterable[NDArray[np.int16]], codec: HiggsCodec, generation: Generation) -> Iterator[FloatArray]:
+    """Chunks of the sound of `frames`, those of `generation`. Raises PhonateError if there are none."""
+    empty = True
+    for chunk in sound(frames, codec.stream()):
+        empty = False
+        yield chunk
+    if generation.cancelled.is_set():
+        return
+    if empty:
+        raise PhonateError(NOTHING_SAID)
+    if generation.cut_short:
+        logger.warning(CUT_SHORT)
 
 
 # ------------------------------------------------------------------ Speech in the voice of a recording
@@ -625,13 +629,24 @@ class VoiceCloner(Inference):
         Raises InputError as `clone`, before the first chunk.
         """
         voice = self._reference(reference, reference_text, sample_rate)
-        jobs = _jobs([self.pieces(voice, text, max_seconds)], sampling(temperature, top_k, top_p), seed)
-        decoder = self._decoder(jobs, 1)
-        return self._sound(run(decoder, jobs))
+        generation = Generation(self.pieces(voice, text, max_seconds), sampling(temperature, top_k, top_p), seed)
+        decoder = self._decoder(generation.jobs, 1)
+
+        def frames() -> Iterator[NDArray[np.int16]]:
+            for step in run(decoder, generation.jobs):
+                generation.cut_short |= step.cut_short
+                if step.codes is not None:
+                    yield step.codes
+
+        return _spoken(frames(), self.codec, generation)
 
     def generate(self, pieces: Sequence[Sequence[Piece]], sampling: Sampling, seed: int) -> list[NDArray[np.int16]]:
         """The codes (T, K) of texts, each of several pieces."""
-        jobs = _jobs(pieces, sampling, seed)
+        jobs = [
+            Job(piece, sampling, piece_seed(seed, number), (text, number))
+            for text, several in enumerate(pieces)
+            for number, piece in enumerate(several)
+        ]
         codes: dict[tuple[int, int], list[NDArray[np.int16]]] = {job.owner: [] for job in jobs}
         cut_short = set()
         for step in run(self._decoder(jobs, _BATCH), jobs):
@@ -642,7 +657,7 @@ class VoiceCloner(Inference):
         if cut_short:
             logger.warning("%s (%d of %d texts)", CUT_SHORT, len(cut_short), len(pieces))
         frames: list[list[NDArray[np.int16]]] = [[] for _ in pieces]
-        for (text, _), of_piece in sorted(codes.items()):
+        for (text, _), of_piece in codes.items():  # in the order of the pieces
             frames[text] += of_piece
         return [np.array(one, dtype=np.int16).reshape(-1, self.codec.codebooks) for one in frames]
 
@@ -699,25 +714,6 @@ class VoiceCloner(Inference):
             decoder.check(job)
         return decoder
 
-    def _sound(self, steps: Iterable[Step[Any]]) -> Iterator[FloatArray]:
-        """Chunks of the frames that `steps` make."""
-        cut_short, empty = False, True
-
-        def frames() -> Iterator[NDArray[np.int16]]:
-            nonlocal cut_short
-            for step in steps:
-                cut_short |= step.cut_short
-                if step.codes is not None:
-                    yield step.codes
-
-        for chunk in sound(frames(), self.codec.stream()):
-            empty = False
-            yield chunk
-        if empty:
-            raise PhonateError(NOTHING_SAID)
-        if cut_short:
-            logger.warning(CUT_SHORT)
-
     def _reference(self, voice: Voice, text: str | None, sample_rate: int | None) -> Reference:
         if isinstance(voice, str) and voice in self.voices:
             return as_reference(self.voices[voice], text, None, self.sample_rate)
@@ -725,15 +721,6 @@ class VoiceCloner(Inference):
         if reference.text is None:
             logger.info("the reference comes without its text; with it the voice may sound more like the reference")
         return reference
-
-
-def _jobs(pieces: Sequence[Sequence[Piece]], sampling: Sampling, seed: int) -> list[Job[tuple[int, int]]]:
-    """Owners are the numbers of the text and of its piece."""
-    return [
-        Job(piece, sampling, piece_seed(seed, number), (text, number))
-        for text, several in enumerate(pieces)
-        for number, piece in enumerate(several)
-    ]
 
 
 def _pairs(

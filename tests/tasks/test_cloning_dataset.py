@@ -18,9 +18,9 @@ from higgs import small_model, small_tokenizer
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.losses import IGNORED
 from phonate.tasks.cloning.data import CloningDataset
-from phonate.tasks.cloning.losses import code_losses, text_loss
 from phonate.tasks.cloning.network import CloningNetwork, NetworkOutput
 from phonate.tasks.cloning.sequences import EOS, CloningTokenizer, Example
+from phonate.tasks.cloning.task import code_losses, text_loss
 
 INPUTS = (
     "input_ids",

@@ -14,16 +14,16 @@ from torch import nn
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
 from phonate.config.errors import InputError
-from phonate.tasks.cloning.losses import (
+from phonate.tasks.cloning.sequences import EOS, audio_labels, delayed
+from phonate.tasks.cloning.settings import CloningLoss
+from phonate.tasks.cloning.task import (
     AdaptiveWeights,
     code_losses,
     contrastive_loss,
     correct_codes,
+    curriculum_share,
     falling_weights,
-    share,
 )
-from phonate.tasks.cloning.sequences import EOS, audio_labels, delayed
-from phonate.tasks.cloning.settings import CloningLoss
 from sounds import voiced_tone
 
 
@@ -87,11 +87,11 @@ def test_adaptive_weights_follow_the_losses_between_steps_only() -> None:
 
 
 def test_a_curriculum_rises_along_half_a_cosine() -> None:
-    assert share(0, 1000) == pytest.approx(0.1)
-    assert share(500, 1000) == pytest.approx(0.55)
-    assert share(250, 1000) == pytest.approx(0.1 + 0.9 * (1 - math.cos(math.pi / 4)) / 2)
-    assert share(1000, 1000) == share(5000, 1000) == share(0, None) == 1.0
-    values = [share(step, 1000) for step in range(1001)]
+    assert curriculum_share(0, 1000) == pytest.approx(0.1)
+    assert curriculum_share(500, 1000) == pytest.approx(0.55)
+    assert curriculum_share(250, 1000) == pytest.approx(0.1 + 0.9 * (1 - math.cos(math.pi / 4)) / 2)
+    assert curriculum_share(1000, 1000) == curriculum_share(5000, 1000) == curriculum_share(0, None) == 1.0
+    values = [curriculum_share(step, 1000) for step in range(1001)]
     assert values == sorted(values)
 
 
@@ -165,9 +165,9 @@ def test_the_gradient_reaches_the_hidden_states_and_brings_voices_together() -> 
 def encoder() -> nn.Module:
     if importlib.util.find_spec("resemblyzer") is None:
         pytest.skip("needs the speaker encoder: pip install 'phonate[eval]'")
-    from phonate.tasks.cloning.losses import SpeakerEncoder
+    from phonate.tasks.cloning.task import DifferentiableSpeakerEncoder
 
-    return SpeakerEncoder()
+    return DifferentiableSpeakerEncoder()
 
 
 def test_mel_energies_are_resemblyzers(encoder: nn.Module) -> None:
@@ -202,7 +202,7 @@ def test_embeddings_are_resemblyzers(encoder: nn.Module, seconds: float) -> None
 def test_what_is_predicted_is_heard_beside_the_reference(encoder: nn.Module, tmp_path: Path) -> None:
     from higgs_codec import small_codec_folder
     from phonate.audio.higgs_codec import HiggsCodec
-    from phonate.tasks.cloning.losses import VoiceSimilarity
+    from phonate.tasks.cloning.task import VoiceSimilarity
 
     codec = HiggsCodec.load(small_codec_folder(tmp_path / "codec"))
     similarity = VoiceSimilarity(codec, torch.device("cpu"))

@@ -304,9 +304,7 @@ class Custom(LabelType):
 
     def targets(self, output: Output, reference: Reference) -> Targets:
         """Classes (B, U), or labels (B, U, C). Raises InputError for other shapes."""
-        labels = reference.labels
-        if labels is None:
-            raise InputError("label_type custom: the batch has no `labels`; data.collator must add them")
+        labels = self._labels(reference)
         expected = output.scores_BUC.shape[: 2 if self.over_classes else 3]
         if labels.shape != expected:
             form = "classes (B, T)" if self.over_classes else f"binary labels (B, T, {self.width})"
@@ -317,11 +315,14 @@ class Custom(LabelType):
         mask = self.mask(reference)
         return Targets(labels.masked_fill(~mask, 0) if self.over_classes else labels.float(), mask)
 
+    def _labels(self, reference: Reference) -> Tensor:
+        if reference.labels is None:
+            raise InputError("label_type custom: the batch has no `labels`; data.collator must add them")
+        return reference.labels
+
     def mask(self, reference: Reference) -> Tensor:
         """(B, U), or (B, U, C)."""
-        labels = reference.labels
-        if labels is None:
-            raise InputError("label_type custom: the batch has no `labels`; data.collator must add them")
+        labels = self._labels(reference)
         mask = reference.mask_BU if labels.dim() == 2 else reference.mask_BU[..., None].expand_as(labels)
         return mask & (labels != IGNORED)
 

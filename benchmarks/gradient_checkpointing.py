@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from gauges import clock, used
 from phonate.nn.checkpointing import Segments, segments_for
 from phonate.tasks.speech.model import AutoregressiveModel
+from phonate.tasks.speech.settings import SpeechModel
 
 SEGMENTS = ("none", "1", "2", "3", "4", "6", "auto")
 _MIB = 2**20
@@ -56,8 +57,11 @@ def segments_of(name: str) -> Segments:
 def network(segments: str, width: int, device: torch.device) -> AutoregressiveModel:
     """The model, with a gradient for each parameter."""
     torch.manual_seed(0)
+    settings = SpeechModel(
+        kind="autoregressive", width=width, feed_forward=4 * width, checkpoint_segments=segments_of(segments)
+    )
     with device:
-        model = AutoregressiveModel(63, 1, 80, width, 8, 4 * width, 6, 6, 0.1, 512, segments_of(segments))
+        model = AutoregressiveModel(settings, 63, 1, 80)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     return model

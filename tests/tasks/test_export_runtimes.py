@@ -82,11 +82,13 @@ def voice() -> Synthesiser:
 
     from phonate.nn.vocoder.generator import Vocoder
     from phonate.tasks.speech.model import ParallelModel
+    from phonate.tasks.speech.settings import SpeechModel
 
     voice = Synthesiser.load("base/voice")
     torch.manual_seed(0)
     tokens, voices = len(voice.inventory), len(voice.speakers)
-    voice.model = ParallelModel(tokens, voices, voice.data.audio.n_mels, 16, 1, 1, 1, 0.0, 0.0).eval()
+    settings = SpeechModel(width=16, encoder_layers=1, decoder_layers=1, predictor_layers=1)
+    voice.model = ParallelModel(settings, tokens, voices, voice.data.audio.n_mels).eval()
     voice.render.network = Vocoder.of(voice.processor, 16, 1, postfilter=0.1).eval()
     return voice
 

@@ -20,6 +20,7 @@ from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import AutoregressiveModel, AutoregressiveOutput, stop_targets
+from phonate.tasks.speech.settings import SpeechModel
 from phonate.tasks.speech.task import SpeechTask, build_acoustic
 from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
@@ -39,9 +40,15 @@ COUNTED = {  # with 63 phones, one speaker and 80 mel bands: all, and without th
 PAGE = Path(__file__).parents[2] / "docs" / "do" / "voice.md"
 
 
+def model_of(**settings: Any) -> AutoregressiveModel:
+    return AutoregressiveModel(
+        SpeechModel(kind="autoregressive", heads=4, postnet_channels=32, **settings), TOKENS, 1, MELS
+    )
+
+
 def small(dropout: float = 0.0) -> AutoregressiveModel:
     torch.manual_seed(0)
-    return AutoregressiveModel(TOKENS, 1, MELS, 64, 4, 128, 2, 2, dropout, 32)
+    return model_of(width=64, feed_forward=128, encoder_layers=2, decoder_layers=2, dropout=dropout)
 
 
 def spoken(model: AutoregressiveModel, batch: Any) -> AutoregressiveOutput:
@@ -199,7 +206,7 @@ def test_checkpointing_changes_no_gradient() -> None:
     batch, gradients = batch_of(sentences(2)), []
     for segments in (None, 2):
         torch.manual_seed(0)
-        model = AutoregressiveModel(TOKENS, 1, MELS, 32, 4, 64, 2, 4, 0.1, 32, segments)
+        model = model_of(width=32, feed_forward=64, encoder_layers=2, decoder_layers=4, checkpoint_segments=segments)
         torch.manual_seed(1)
         sum((total / count for total, count in terms(model, batch).values())).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])

@@ -24,6 +24,7 @@ from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import ParallelModel, ParallelOutput, Prosody, build_acoustic
+from phonate.tasks.speech.settings import SpeechModel
 from phonate.tasks.speech.task import SpeechTask, _cropped
 from phonate.tasks.vocoder.data import Corpus, VocoderDataset
 from phonate.text import espeak
@@ -223,7 +224,7 @@ def test_padding_changes_nothing(task: SpeechTask) -> None:
 
 def test_frames_are_given_to_their_tokens() -> None:
     torch.manual_seed(0)
-    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0, 0.0)
+    model = ParallelModel(SpeechModel(width=8, encoder_layers=1, decoder_layers=1, predictor_layers=1), 10, 1, 4).eval()
     encoded = torch.arange(3.0)[None, :, None].expand(1, 3, 8)
     with torch.no_grad():
         for layer in (model.energy_embedding, model.place_embedding):
@@ -234,7 +235,7 @@ def test_frames_are_given_to_their_tokens() -> None:
 
 
 def test_predicted_lengths_sum_to_what_was_predicted() -> None:
-    model = ParallelModel(10, 1, 4, 8, 1, 1, 1, 0.0, 0.0)
+    model = ParallelModel(SpeechModel(width=8, encoder_layers=1, decoder_layers=1, predictor_layers=1), 10, 1, 4).eval()
     predicted = torch.zeros(1, 40, 2)
     predicted[..., 0] = np.log(1.4 + 1.0)  # 1.4 frames each
     prosody = model.prosody(predicted)

@@ -234,6 +234,8 @@ MOST_SOURCES = 12
 MOST_REFERENCES = 30
 MOST_TARGETS = 6
 """Voices that clips of the evaluation corpus give."""
+_NAMED = 5
+"""Speakers that an error names at most."""
 LEAST_CLIPS = 4
 """Of a speaker whose voice they give."""
 MOST_COMPARED = 10
@@ -392,10 +394,17 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Wanted],
     else:
         target = by_speaker.pop(converter.target, [])[:MOST_REFERENCES]
         if not target:
-            raise InputError(f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with")
+            others = ", ".join([*map(repr, list(by_speaker)[:_NAMED]), *(["..."] if len(by_speaker) > _NAMED else [])])
+            raise InputError(
+                f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with (it has: "
+                f"{others or 'none'}); give one that does by --data FOLDER, in a folder by a sub-folder of that name"
+            )
         targets = [Wanted(converter.target, target, target, converter.target)]
     if not by_speaker:
-        raise InputError(f"the evaluation corpus holds only {targets[0].name!r}: there is nothing to convert")
+        raise InputError(
+            f"the evaluation corpus holds only {targets[0].name!r}: there is nothing to convert; give one with "
+            "other speakers, too, by --data FOLDER"
+        )
     sources: list[Source] = []
     turn = 0
     while len(sources) < MOST_SOURCES and any(len(own) > turn for own in by_speaker.values()):
@@ -422,7 +431,7 @@ def _given(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[W
     if len(targets) < 2:
         raise InputError(
             f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice "
-            f"and the others are compared with; it holds {len(targets)}"
+            f"and the others are compared with; it holds {len(targets)}; name another by --data FOLDER"
         )
     return targets
 

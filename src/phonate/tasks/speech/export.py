@@ -218,12 +218,13 @@ _CHATTER = (
     "torch.onnx._internal.exporter._registration",  # tells of torchvision, which nobody asked for
     "torch.fx.experimental.symbolic_shapes",  # the number of frames is not known yet: the exporter's first way fails
 )
-_CARD = "MODEL_CARD.md"
 _OPSET = 18
 _IR_VERSION = 8  # that of the opset; a runtime refuses files of a later one, which torch writes
 _EXAMPLE = 40  # tokens to trace with; any number runs
 _MOST = 4096
 """Tokens of a text, for the exporter, which wants a bound."""
+Inputs = Mapping[str, tuple[Tensor, dict[int, Any] | None]]
+"""By name: an example, and the axes of any length."""
 
 
 def export(
@@ -292,7 +293,7 @@ def _paths(target: Path, form: str) -> list[Path]:
     name = {"piper": "voice.onnx", "browser": "voice.html"}.get(form, "model.onnx")
     model = target if target.suffix == Path(name).suffix else target / name
     config = [model.with_name(f"{model.name}.json")] if form == "piper" else []
-    written = [model, *config, model.with_name(_CARD)]
+    written = [model, *config, model.with_name(CARD)]
     for path in written:
         if path.exists():
             raise InputError(f"{path}: exists already; choose another folder by -o, or remove it")
@@ -311,39 +312,23 @@ def _vocoder(synthesiser: Synthesiser, source: Path) -> Vocoder:
 def _write_model(
     spoken: SpokenText, synthesiser: Synthesiser, target: Path, facts: Mapping[str, str], dtype: Dtype
 ) -> None:
-    several = len(synthesiser.speakers) > 1
-    example = [torch.ones(1, _EXAMPLE, dtype=torch.long), torch.ones(3), torch.zeros(1, dtype=torch.long)]
     length = torch.export.Dim("tokens", min=1, max=_MOST)
-    names, shapes = ["input", "scales", "sid"], [{1: length}, None, None]
-    count = 3 if several else 2
-    metadata = _metadata(synthesiser, facts)
-    _write(spoken, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, metadata, dtype)
+    inputs = {"input": (torch.ones(1, _EXAMPLE, dtype=torch.long), {1: length}), "scales": (torch.ones(3), None)}
+    _write(spoken, inputs, target, synthesiser, facts, dtype)
 
 
 def _write_voice(
-    spoken: SpokenText,
-    synthesiser: Synthesiser,
-    target: Path,
-    config: Path,
-    facts: Mapping[str, str],
-    dtype: Dtype,
+    spoken: SpokenText, synthesiser: Synthesiser, target: Path, config: Path, facts: Mapping[str, str], dtype: Dtype
 ) -> None:
     inventory, audio = synthesiser.inventory, synthesiser.data.audio
     numbers = piper_numbers(inventory)
-    graph = SpokenPiper(spoken, numbers.tokens, numbers.weights).eval()
-    several = len(synthesiser.speakers) > 1
-    phone = numbers.of_phonemes["a"]
-    example = [
-        torch.tensor([phone * _EXAMPLE]),
-        torch.tensor([_EXAMPLE]),
-        torch.ones(3),
-        torch.zeros(1, dtype=torch.long),
-    ]
     length = torch.export.Dim("phonemes", min=1, max=_MOST)
-    names, shapes = ["input", "input_lengths", "scales", "sid"], [{1: length}, None, None, None]
-    count = 4 if several else 3
-    metadata = _metadata(synthesiser, facts)
-    _write(graph, tuple(example[:count]), names[:count], tuple(shapes[:count]), target, metadata, dtype)
+    inputs: Inputs = {
+        "input": (torch.tensor([numbers.of_phonemes["a"] * _EXAMPLE]), {1: length}),
+        "input_lengths": (torch.tensor([_EXAMPLE]), None),
+        "scales": (torch.ones(3), None),
+    }
+    _write(SpokenPiper(spoken, numbers.tokens, numbers.weights).eval(), inputs, target, synthesiser, facts, dtype)
     document = piper_config(
         numbers, target.stem, inventory.language, synthesiser.speakers, audio.sample_rate, audio.hop_length
     )
@@ -358,30 +343,17 @@ def _write_page(
     dtype: Dtype,
     runtime: Runtime,
 ) -> None:
-    several = len(synthesiser.speakers) > 1
-    example = [torch.ones(1, _EXAMPLE, dtype=torch.long), torch.ones(3), torch.zeros(1, _EXAMPLE, 2)]
     length = torch.export.Dim("tokens", min=1, max=_MOST)
-    names, shapes = ["input", "scales", "semitones", "sid"], [{1: length}, None, {1: length}, None]
-    count = 4 if several else 3
+    inputs: Inputs = {
+        "input": (torch.ones(1, _EXAMPLE, dtype=torch.long), {1: length}),
+        "scales": (torch.ones(3), None),
+        "semitones": (torch.zeros(1, _EXAMPLE, 2), {1: length}),
+    }
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.onnx"
-        given = tuple([*example, torch.zeros(1, dtype=torch.long)][:count])
-        metadata = _metadata(synthesiser, facts)
-        outputs = ("output", "frames", "mel")
-        page_graph = SpokenPage(spoken)
-        _write(page_graph, given, names[:count], tuple(shapes[:count]), model, metadata, dtype, outputs)
+        _write(SpokenPage(spoken), inputs, model, synthesiser, facts, dtype, ("output", "frames", "mel"))
         text = page(target.stem, synthesiser, model.read_bytes(), facts, runtime)
     target.write_text(text, encoding="utf-8")
-
-
-def _metadata(synthesiser: Synthesiser, facts: Mapping[str, str]) -> dict[str, str]:
-    return {
-        **{key.replace(" ", "_"): value for key, value in facts.items()},
-        "sample_rate": str(synthesiser.sample_rate),
-        "speaker_names": json.dumps(synthesiser.speakers, ensure_ascii=False),
-        "inventory": json.dumps(synthesiser.inventory.document(), ensure_ascii=False),
-        "notice": "makes AI-generated speech",
-    }
 
 
 @contextlib.contextmanager
@@ -400,29 +372,36 @@ def _silent(names: Sequence[str]) -> Iterator[None]:
 
 def _write(
     graph: nn.Module,
-    example: tuple[Tensor, ...],
-    names: list[str],
-    shapes: tuple[Any, ...],
+    inputs: Inputs,
     target: Path,
-    metadata: Mapping[str, str],
+    synthesiser: Synthesiser,
+    facts: Mapping[str, str],
     dtype: Dtype,
     outputs: Sequence[str] = ("output",),
 ) -> None:
-    """Write `graph` as `target`."""
+    """Write `graph` as `target`. It has the input `sid`, too, where there are several speakers."""
     import onnx
 
     from phonate.tasks.speech.graph import store
 
-    model = _converted(graph, example, names, shapes, outputs)
-    onnx.helper.set_model_props(model, dict(metadata))
+    if len(synthesiser.speakers) > 1:
+        inputs = {**inputs, "sid": (torch.zeros(1, dtype=torch.long), None)}
+    metadata = {
+        **{key.replace(" ", "_"): value for key, value in facts.items()},
+        "sample_rate": str(synthesiser.sample_rate),
+        "speaker_names": json.dumps(synthesiser.speakers, ensure_ascii=False),
+        "inventory": json.dumps(synthesiser.inventory.document(), ensure_ascii=False),
+        "notice": "makes AI-generated speech",
+    }
+    model = _converted(graph, inputs, outputs)
+    onnx.helper.set_model_props(model, metadata)
     store(model, dtype)
     onnx.save(model, target)
 
 
-def _converted(
-    graph: nn.Module, example: tuple[Tensor, ...], names: list[str], shapes: tuple[Any, ...], outputs: Sequence[str]
-) -> onnx.ModelProto:
+def _converted(graph: nn.Module, inputs: Inputs, outputs: Sequence[str]) -> onnx.ModelProto:
     """`graph` in ONNX."""
+    example, shapes = zip(*inputs.values(), strict=True)
     # what it prints is the whole graph, at that first way; it raises when the next ones fail too
     printed = contextlib.redirect_stderr(io.StringIO())
     with _silent(_CHATTER), printed, warnings.catch_warnings(), torch.no_grad():
@@ -430,7 +409,7 @@ def _converted(
         program = torch.onnx.export(
             graph,
             example,
-            input_names=names,
+            input_names=list(inputs),
             output_names=list(outputs),
             dynamic_shapes=shapes,
             opset_version=_OPSET,

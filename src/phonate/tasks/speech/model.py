@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.checkpointing import Segments
 from phonate.nn.convolution import ConvNeXt, PostNet
 from phonate.nn.masks import frame_mask, rounded_durations, token_indices
 from phonate.nn.positions import SinusoidalPositions
@@ -58,12 +57,22 @@ class SpokenSentence(NamedTuple):
 
 
 class Acoustic(nn.Module, ABC):
-    """An acoustic model, text to mel."""
+    """An acoustic model, text to mel.
+
+    Args:
+        settings: The recipe's `model` part.
+        n_tokens: Size of the inventory.
+        n_speakers: Voices.
+        n_mels: M.
+    """
 
     weights: ClassVar[Mapping[str, float]]
     """Of its loss terms."""
     output: nn.Linear
     """Its last layer, before any post-net."""
+
+    def __init__(self, settings: SpeechModel, n_tokens: int, n_speakers: int, n_mels: int) -> None:
+        super().__init__()
 
     @abstractmethod
     def teacher_forced(self, batch: Batch) -> Any:
@@ -181,49 +190,27 @@ def renewed(weights: Mapping[str, Tensor], prefix: str, n_speakers: int) -> dict
 
 
 class ParallelModel(Acoustic):
-    """Tokens -> prosody -> mel.
-
-    Args:
-        n_tokens: Size of the inventory.
-        n_speakers: Voices.
-        n_mels: M.
-        width: D.
-        encoder_layers: Blocks over tokens.
-        decoder_layers: Blocks over frames.
-        predictor_layers: Blocks of the prosody predictor.
-        dropout: In the encoder.
-        predictor_dropout: In what predicts prosody and melody, and of what they are given.
-    """
+    """Tokens -> prosody -> mel."""
 
     weights: ClassVar = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
     """A mel distance is small in numbers, and says most."""
 
-    def __init__(
-        self,
-        n_tokens: int,
-        n_speakers: int,
-        n_mels: int,
-        width: int,
-        encoder_layers: int,
-        decoder_layers: int,
-        predictor_layers: int,
-        dropout: float,
-        predictor_dropout: float,
-    ) -> None:
-        super().__init__()
+    def __init__(self, settings: SpeechModel, n_tokens: int, n_speakers: int, n_mels: int) -> None:
+        super().__init__(settings, n_tokens, n_speakers, n_mels)
+        width, layers, dropout = settings.width, settings.predictor_layers, settings.predictor_dropout
         self.embedding = nn.Embedding(n_tokens, width, padding_idx=0)
         self.voices = nn.Embedding(n_speakers, width, _weight=torch.zeros(n_speakers, width))
-        self.encoder = ConvNeXt(width, encoder_layers, dropout=dropout)
-        self.given = nn.Dropout(predictor_dropout)
-        self.predictor = ConvNeXt(width, predictor_layers, dropout=predictor_dropout)
+        self.encoder = ConvNeXt(width, settings.encoder_layers, dropout=settings.dropout)
+        self.predictor_dropout = nn.Dropout(dropout)
+        self.predictor = ConvNeXt(width, layers, dropout=dropout)
         self.prosody_head = nn.Linear(width, 2)
         self.energy_embedding = nn.Linear(1, width)
         self.place_embedding = nn.Linear(_PLACES, width)
-        self.melody = ConvNeXt(width, predictor_layers, dropout=predictor_dropout)
+        self.melody = ConvNeXt(width, layers, dropout=dropout)
         self.pitch_head = nn.Linear(width, 2)
         self.pitch_embedding = nn.Linear(2, width)
         self.noise_embedding = nn.Linear(NOISE, width, bias=False)
-        self.decoder = ConvNeXt(width, decoder_layers)
+        self.decoder = ConvNeXt(width, settings.decoder_layers)
         self.output = nn.Linear(width, n_mels)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
@@ -241,7 +228,7 @@ class ParallelModel(Acoustic):
 
     def predict(self, encoded_BLD: Tensor, mask_BL: Tensor | None) -> Tensor:
         """(B, L, 2): log of the duration in frames plus 1, and energy."""
-        out: Tensor = self.prosody_head(self.predictor(self.given(encoded_BLD), mask_BL))
+        out: Tensor = self.prosody_head(self.predictor(self.predictor_dropout(encoded_BLD), mask_BL))
         return out
 
     def prosody(self, predicted_BL2: Tensor, speed: float | Tensor = 1.0, mask_BL: Tensor | None = None) -> Prosody:
@@ -267,7 +254,7 @@ class ParallelModel(Acoustic):
 
     def pitch(self, regulated_BTD: Tensor, mask_BT: Tensor | None) -> Tensor:
         """(B, T, 2): log F0 over 200 Hz, and the logit of there being a voice, as predicted for each frame."""
-        out: Tensor = self.pitch_head(self.melody(self.given(regulated_BTD), mask_BT))
+        out: Tensor = self.pitch_head(self.melody(self.predictor_dropout(regulated_BTD), mask_BT))
         return out
 
     def decode(self, regulated_BTD: Tensor, pitch_BT2: Tensor, noise_BTN: Tensor, mask_BT: Tensor | None) -> Tensor:
@@ -371,14 +358,7 @@ class ParallelModel(Acoustic):
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
     ) -> list[SpokenSentence]:
-        """Synthesise sentences, in one forward pass.
-
-        Args:
-            tokens: Token numbers (L,) of each sentence.
-            speaker: Number of the voice.
-            speeds: Of each token (L,); 1.2 is a fifth faster.
-            semitones: Added to the pitch at the beginning and the end of each token (L, 2), evenly changing between.
-        """
+        """See `Acoustic.speak`; in one forward pass."""
         device = tokens[0].device
         speeds = speeds or [torch.ones(len(one), device=device) for one in tokens]
         semitones = semitones or [torch.zeros(len(one), 2, device=device) for one in tokens]
@@ -464,41 +444,15 @@ class AutoregressiveOutput(NamedTuple):
 
 
 class AutoregressiveModel(Acoustic):
-    """Tokens -> durations -> frames, one after the other.
-
-    Args:
-        n_tokens: Size of the inventory.
-        n_speakers: Voices; with one there is no speaker embedding.
-        n_mels: M.
-        width: D.
-        heads: Of all attentions.
-        feed_forward: Hidden units of each block's (gated) feed-forward network.
-        encoder_layers: Blocks over tokens.
-        decoder_layers: Blocks over frames.
-        dropout: In all blocks.
-        postnet_channels: Of the post-net's five convolutions; 0: no post-net.
-        segments: See `phonate.nn.checkpointing`.
-    """
+    """Tokens -> durations -> frames, one after the other. With one speaker there is no embedding of it."""
 
     weights: ClassVar = {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0}
     """Features go from 0 to 1 where the logarithms that such models are otherwise trained on go over about ten, so
     their distances count ten times: 1.0 after the post-net and 0.5 before it, as those have it."""
 
-    def __init__(
-        self,
-        n_tokens: int,
-        n_speakers: int,
-        n_mels: int,
-        width: int,
-        heads: int,
-        feed_forward: int,
-        encoder_layers: int,
-        decoder_layers: int,
-        dropout: float,
-        postnet_channels: int = 512,
-        segments: Segments = None,
-    ) -> None:
-        super().__init__()
+    def __init__(self, settings: SpeechModel, n_tokens: int, n_speakers: int, n_mels: int) -> None:
+        super().__init__(settings, n_tokens, n_speakers, n_mels)
+        width, dropout, segments = settings.width, settings.dropout, settings.checkpoint_segments
         self.scale = math.sqrt(width)
         self.embedding = nn.Embedding(n_tokens, width, padding_idx=0)
         # Embeddings are multiplied by the root of D; drawn any larger they would drown the positions.
@@ -506,8 +460,8 @@ class AutoregressiveModel(Acoustic):
         self.speakers = nn.Embedding(n_speakers, width) if n_speakers > 1 else None
         self.positions = SinusoidalPositions(width, _FIRST_FRAMES, grows=True)
         self.dropout = nn.Dropout(dropout)
-        shape = LayerShape(width, heads, feed_forward, dropout, norm="pre", activation="glu")
-        self.encoder = Stack(shape, encoder_layers, segments=segments)
+        shape = LayerShape(width, settings.heads, settings.feed_forward, dropout, norm="pre", activation="glu")
+        self.encoder = Stack(shape, settings.encoder_layers, segments=segments)
         self.durations = nn.Sequential(
             nn.Linear(width, width),
             nn.ReLU(),
@@ -521,10 +475,11 @@ class AutoregressiveModel(Acoustic):
         self.prenet = nn.Sequential(
             nn.Linear(n_mels, width), nn.ReLU(), nn.Dropout(_PRENET_DROPOUT), nn.Linear(width, width)
         )
-        self.decoder = Stack(replace(shape, causal=True, memory=True), decoder_layers, segments=segments)
+        self.decoder = Stack(replace(shape, causal=True, memory=True), settings.decoder_layers, segments=segments)
         self.output = nn.Linear(width, n_mels)
         self.stop = nn.Linear(width, 1)
-        self.postnet = PostNet(n_mels, postnet_channels, _POSTNET_LAYERS) if postnet_channels else None
+        channels = settings.postnet_channels
+        self.postnet = PostNet(n_mels, channels, _POSTNET_LAYERS) if channels else None
 
     def encode(self, tokens_BL: Tensor, speaker_B: Tensor | None, mask_BL: Tensor | None) -> Tensor:
         """What is to be said, and by whom (B, L, D)."""
@@ -638,20 +593,8 @@ class AutoregressiveModel(Acoustic):
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
     ) -> list[SpokenSentence]:
-        """Synthesise sentences, one after the other.
-
-        Args:
-            tokens: Token numbers (L,) of each sentence.
-            speaker: Number of the voice.
-            speeds: Of each token (L,); 1.2 is a fifth faster.
-            semitones: Of each token (L, 2); must be 0.
-
-        Returns:
-            Each in at least a third and at most twice the frames that its durations add up to, without pitch, which is
-            in the mel.
-
-        Raises InputError for `semitones` other than 0.
-        """
+        """See `Acoustic.speak`; one sentence after the other, each in at least a third and at most twice the frames
+        that its durations add up to. Their pitch, which is in the mel, can't be changed."""
         speeds = speeds or [torch.ones(len(one), device=one.device) for one in tokens]
         for changed in semitones or ():
             if changed.any():
@@ -699,28 +642,4 @@ class SpeechModelGAN(nn.Module):
 
 def build_acoustic(settings: SpeechModel, n_tokens: int, n_speakers: int, n_mels: int) -> Acoustic:
     """The acoustic model of the recipe's `model` part."""
-    if settings.kind == "autoregressive":
-        return AutoregressiveModel(
-            n_tokens,
-            n_speakers,
-            n_mels,
-            settings.width,
-            settings.heads,
-            settings.feed_forward,
-            settings.encoder_layers,
-            settings.decoder_layers,
-            settings.dropout,
-            settings.postnet_channels,
-            settings.checkpoint_segments,
-        )
-    return ParallelModel(
-        n_tokens,
-        n_speakers,
-        n_mels,
-        settings.width,
-        settings.encoder_layers,
-        settings.decoder_layers,
-        settings.predictor_layers,
-        settings.dropout,
-        settings.predictor_dropout,
-    )
+    return ACOUSTIC[settings.kind](settings, n_tokens, n_speakers, n_mels)

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from phonate.tasks.speech import durations as textgrids
-from phonate.tasks.speech.data import Corpus
+from phonate.tasks.speech.data import SpeechCorpus
 from phonate.tasks.speech.durations import Grid, Span
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text import espeak
@@ -68,7 +68,7 @@ def make_corpus(folder: Path, sentences: int, seed: int, voice: str) -> None:
     (folder / "metadata.csv").write_text(lines, encoding="utf-8")
 
 
-def compared(corpus: Corpus, position: int) -> Iterator[tuple[str, float]]:
+def compared(corpus: SpeechCorpus, position: int) -> Iterator[tuple[str, float]]:
     """("words" or "phones", error in ms) of each boundary of one recording."""
     durations = corpus.durations[position][:, 0].astype(np.int64)
     if not len(durations):
@@ -87,7 +87,7 @@ def compared(corpus: Corpus, position: int) -> Iterator[tuple[str, float]]:
         spoken, token = spoken + len(spans), token + len(word.phones) + 1
 
 
-def matching(corpus: Corpus, word: Word, grid: Grid, spans: Sequence[Span]) -> list[tuple[int, Span]]:
+def matching(corpus: SpeechCorpus, word: Word, grid: Grid, spans: Sequence[Span]) -> list[tuple[int, Span]]:
     """(place among the word's phones, espeak's phone) of the phones of a word; none where they differ."""
     phones = [one for one in grid.phones if spans[0].start <= (one.start + one.end) / 2 < spans[-1].end and one.label]
     if corpus.phonemizer.name == "espeak":
@@ -102,10 +102,10 @@ def matching(corpus: Corpus, word: Word, grid: Grid, spans: Sequence[Span]) -> l
     return list(enumerate(phones))
 
 
-def aligned(path: Path, cache: Path, phonemes: str, durations: str, steps: int) -> tuple[Corpus, float]:
+def aligned(path: Path, cache: Path, phonemes: str, durations: str, steps: int) -> tuple[SpeechCorpus, float]:
     """A corpus with durations, and the CPU minutes that they took."""
     data = SpeechData(path=str(path), cache_dir=str(cache), phonemes=phonemes, durations=durations, aligner_steps=steps)
-    corpus = Corpus(data)
+    corpus = SpeechCorpus(data)
     start = time.process_time()
     len(corpus.durations[0])
     return corpus, (time.process_time() - start) / 60

@@ -15,11 +15,11 @@ from phonate.tasks.conversion.evaluation import (
     Judges,
     Pair,
     Source,
-    Wanted,
+    TargetVoice,
     _divided,
     _with_references,
     compared,
-    hear,
+    judge,
     reference,
     speech_seconds,
     summary,
@@ -39,7 +39,7 @@ def clips(*counts: tuple[str, int]) -> list[Clip]:
 def test_as_many_speakers_as_there_are_are_converted() -> None:
     (target,), sources, rest = _divided(NamedTarget(), clips(("ben", 5), ("anna", 40), ("cleo", 2), ("dora", 1)))
     assert len(target.clips) == evaluation.MOST_REFERENCES
-    assert target.given == target.clips
+    assert target.reference_clips == target.clips
     assert [source.clip.id for source in sources] == [
         "ben0", "cleo0", "dora0", "ben1", "cleo1", "ben2", "ben3", "ben4",
     ]  # fmt: skip
@@ -88,8 +88,8 @@ class FakeJudges(Judges):
 def metrics_of(judges: FakeJudges, waveform: np.ndarray, source: Source, text: str) -> dict[str, float]:
     """Of speech converted to anna's voice."""
     target = [judges.embed(np.array([1.0, 0.1, 0.0])), judges.embed(np.array([1.0, -0.1, 0.0]))]
-    pair = Pair(source, text, Wanted("anna", [], [], "anna", target, target), source.clip.id)
-    item = compared(judges, pair, hear(judges, waveform, source.share))
+    pair = Pair(source, text, TargetVoice("anna", [], [], "anna", target, target), source.clip.id)
+    item = compared(judges, pair, judge(judges, waveform, source.share))
     assert item["heard"] == judges.transcribe(waveform)
     return summary([item])
 
@@ -117,8 +117,8 @@ def test_judges_that_are_missing_leave_their_columns_out(monkeypatch: pytest.Mon
     judges.profiles = {}
     judges.recogniser = None
     monkeypatch.setattr(FakeJudges, "transcribe", Judges.transcribe)
-    pair = Pair(Source(Clip("b0", "ben", "", np.zeros(4))), "", Wanted("anna", [], [], "anna"), "b0")
-    item = compared(judges, pair, hear(judges, np.zeros(22050, np.float32), 1.0))
+    pair = Pair(Source(Clip("b0", "ben", "", np.zeros(4))), "", TargetVoice("anna", [], [], "anna"), "b0")
+    item = compared(judges, pair, judge(judges, np.zeros(22050, np.float32), 1.0))
     assert summary([item]) == {"mos": 1.0}
 
 

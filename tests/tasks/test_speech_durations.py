@@ -21,8 +21,8 @@ from phonate.config.errors import DataError, InputError
 from phonate.nn.aligner import best_durations
 from phonate.tasks.speech import durations as espeak_times
 from phonate.tasks.speech import durations as textgrids
-from phonate.tasks.speech.aligner import Recordings
-from phonate.tasks.speech.data import Corpus
+from phonate.tasks.speech.aligner import AlignmentDataset
+from phonate.tasks.speech.data import SpeechCorpus
 from phonate.tasks.speech.durations import frames_between
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.phonemes import Word, phonemizer
@@ -69,16 +69,18 @@ def voice(tmp_path: Path) -> Path:
     return folder
 
 
-def corpus_of(folder: Path, durations: str, **changes: Any) -> Corpus:
-    return Corpus(SpeechData(path=str(folder), cache_dir=str(folder.parent / "cache"), durations=durations, **changes))
+def corpus_of(folder: Path, durations: str, **changes: Any) -> SpeechCorpus:
+    return SpeechCorpus(
+        SpeechData(path=str(folder), cache_dir=str(folder.parent / "cache"), durations=durations, **changes)
+    )
 
 
-def with_grid(voice: Path, spoken: Spoken, name: str = "a1.TextGrid", **changes: Any) -> Corpus:
+def with_grid(voice: Path, spoken: Spoken, name: str = "a1.TextGrid", **changes: Any) -> SpeechCorpus:
     write_grid(voice.parent / "aligned" / name, spoken, **changes)
     return corpus_of(voice, "mfa", alignments=str(voice.parent / "aligned"))
 
 
-def starts(corpus: Corpus, position: int = 0) -> dict[int, int]:
+def starts(corpus: SpeechCorpus, position: int = 0) -> dict[int, int]:
     durations = corpus.durations[position][:, 0].astype(int)
     return dict(enumerate(np.cumsum(durations) - durations))
 
@@ -205,7 +207,7 @@ def test_clips_that_could_not_be_aligned_are_named_in_every_run(
             raise DataError("too short for its text")
         return np.ones(3)
 
-    monkeypatch.setattr("phonate.tasks.speech.data.Corpus._aligner", lambda corpus: align)
+    monkeypatch.setattr("phonate.tasks.speech.data.SpeechCorpus._aligner", lambda corpus: align)
     for reason in ("can't be aligned with their texts", "could not be aligned with their texts"):
         caplog.clear()
         assert len(corpus_of(voice, "pocketsphinx").durations[1]) == 0
@@ -327,7 +329,7 @@ def is_timed(token: str) -> bool:
     return unicodedata.category(token[0]) in {"Ll", "Lo"}
 
 
-def mean_error(found: Corpus, truth: Corpus) -> float:
+def mean_error(found: SpeechCorpus, truth: SpeechCorpus) -> float:
     """Mean distance, in ms, of the beginnings of tokens that are no boundaries."""
     errors: list[float] = []
     for position in range(SENTENCES):
@@ -337,7 +339,7 @@ def mean_error(found: Corpus, truth: Corpus) -> float:
     return 1000.0 * float(np.mean(errors)) / truth.data.audio.frames_per_second
 
 
-def uniform(corpus: Corpus) -> Any:
+def uniform(corpus: SpeechCorpus) -> Any:
     """An aligner that knows nothing: each phone is equally long."""
 
     def align(position: int, words: list[Word]) -> np.ndarray:
@@ -351,7 +353,7 @@ def uniform(corpus: Corpus) -> Any:
 @pytest.mark.parametrize(("frames_per_second", "states"), [(100.0, 3), (86.13, 3), (62.5, 2), (40.0, 1)])
 def test_phones_have_states_and_marks_have_none(spoken: Path, frames_per_second: float, states: int) -> None:
     corpus = corpus_of(spoken, "learnt", phonemes="espeak")
-    recordings = Recordings(corpus.prepared, corpus.words, corpus.inventory, frames_per_second)
+    recordings = AlignmentDataset(corpus.prepared, corpus.words, corpus.inventory, frames_per_second)
     tokens = corpus.inventory.tokens(corpus.words[0])
     marks = [token for token in tokens if token in "ˈˌː"]
     phones = [token for token in tokens if is_timed(token)]
@@ -392,7 +394,7 @@ def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopp
     from phonate.training.trainer import Trainer
 
     def durations(cache: str) -> list[int]:
-        corpus = Corpus(
+        corpus = SpeechCorpus(
             SpeechData(
                 path=str(spoken),
                 cache_dir=str(tmp_path / cache),

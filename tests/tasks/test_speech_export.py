@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from phonate.cli import main
-from phonate.tasks.speech.data import Corpus
+from phonate.tasks.speech.data import SpeechCorpus
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.text.phonemes import Inventory, phonemizer
 from phonate.workflows.demo import embedded
@@ -38,7 +38,7 @@ SENTENCES = [
 ]
 
 
-def uniform(corpus: Corpus) -> Any:
+def uniform(corpus: SpeechCorpus) -> Any:
     """Durations without an aligner: the same for every token."""
 
     def align(position: int, words: Any) -> Any:
@@ -112,7 +112,7 @@ def folder(espeak: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path) -> Path:
     """A run of the task speech with espeak's phones and two speakers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Corpus, "_aligner", uniform)
+        patch.setattr(SpeechCorpus, "_aligner", uniform)
         run = trained(folder, "run")
     (run / "evaluation.json").write_text(
         json.dumps({"task": "speech", "systems": {"synthesised": {"wer": 0.25}}, "legend": "wer: errors."})
@@ -300,7 +300,7 @@ def one_speaker(folder: Path, where: Path, **changes: Any) -> Path:
     (where / "voices" / "metadata.csv").write_text("\n".join(rows[:6]) + "\n", encoding="utf-8")
     changes |= {"data.vocoder": str(folder / "vocoder"), "training.max_steps": 8}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Corpus, "_aligner", uniform)
+        patch.setattr(SpeechCorpus, "_aligner", uniform)
         return trained(where, "run", **changes)
 
 

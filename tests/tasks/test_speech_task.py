@@ -26,7 +26,7 @@ from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import ParallelModel, ParallelOutput, Prosody, build_acoustic
 from phonate.tasks.speech.settings import SpeechModel
 from phonate.tasks.speech.task import SpeechTask, _cropped
-from phonate.tasks.vocoder.data import Corpus, VocoderDataset
+from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.text import espeak
 from phonate.text.phonemes import SPECIAL, Inventory, phonemizer
 from phonate.training.checkpoints import best_or_latest
@@ -351,14 +351,14 @@ def test_predicted_mels_fit_the_recordings_and_train_a_vocoder(run: Path, folder
         "training.scheduler.warmup_steps": 0,
         "training.ema": None,
     }
-    corpus = Corpus(resolve("vocoder", changes).recipe.data)
+    corpus = VocoderCorpus(resolve("vocoder", changes).recipe.data)
     recorded = corpus.prepared.cache
     for position in range(len(corpus.prepared.index)):
         predicted = corpus.predicted_mel(position)
         assert predicted is not None
         assert predicted.shape == recorded.features(position).shape
     samples = VocoderDataset(corpus, "train")
-    natural = VocoderDataset(Corpus(corpus.data.model_copy(update={"predicted": None})), "train")
+    natural = VocoderDataset(VocoderCorpus(corpus.data.model_copy(update={"predicted": None})), "train")
     swapped = 0
     for seed in range(60):
         mine, theirs = (some.get(0, np.random.default_rng(seed)) for some in (samples, natural))

@@ -29,7 +29,14 @@ from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
 from phonate.nn.pretrained.adapters import base_fingerprint
-from phonate.tasks.conversion.features import Expected, FeatureExtractor, Recording, Register, SpeechFrames, timbre
+from phonate.tasks.conversion.features import (
+    CorpusStatistics,
+    FeatureExtractor,
+    Recording,
+    Register,
+    SpeechFrames,
+    timbre,
+)
 from phonate.tasks.conversion.inference import Converter, Voice
 from phonate.tasks.conversion.settings import ConversionData
 from phonate.training.task import Batch
@@ -40,7 +47,7 @@ _EXPECTED_OVER = 300
 _WHISPER_VERSION = 1  # raise it when Whisper features are computed otherwise
 
 
-class Corpus:
+class ConversionCorpus:
     """The prepared corpus at `data.path`, with F0 and Whisper features beside its cached waveforms and mels."""
 
     def __init__(self, data: ConversionData, extractor: FeatureExtractor) -> None:
@@ -56,8 +63,8 @@ class Corpus:
 
     def positions(self, split: str) -> list[int]:
         """Positions of a split's recordings in the index."""
-        found = self.prepared.train if split == "train" else self.prepared.validation
-        return [int(position) for position in found]
+        split_positions = self.prepared.train if split == "train" else self.prepared.validation
+        return [int(position) for position in split_positions]
 
     def recording(self, position: int) -> Recording:
         """The clean features of a recording."""
@@ -93,12 +100,12 @@ class Corpus:
         return {name: Voice.of(recordings(number)) for number, name in enumerate(self.speakers)}
 
     @cached_property
-    def expected(self) -> Expected:
+    def expected(self) -> CorpusStatistics:
         """What training recordings are like before normalisation, over at most 300 of them."""
         train = self.positions("train")
         chosen = train[:: max(1, len(train) // _EXPECTED_OVER)]
         mels = (self.prepared.cache.features(position) for position in chosen)
-        return Expected.of((mel_TM, self.extractor.envelope.smoothed(mel_TM)) for mel_TM in mels)
+        return CorpusStatistics.of((mel_TM, self.extractor.envelope.smoothed(mel_TM)) for mel_TM in mels)
 
     @property
     def content_dim(self) -> int:
@@ -146,7 +153,7 @@ _APART_SECONDS = 0.2
 class OtherSpeech:
     """What other speech of the same speaker sounds like, for training samples of `corpus`."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: ConversionCorpus) -> None:
         self._corpus = corpus
         self._index = corpus.prepared.index
         self._rate = corpus.data.audio.frames_per_second
@@ -170,12 +177,12 @@ class OtherSpeech:
     def timbre(self, position: int, cut: slice, rng: np.random.Generator) -> FloatArray:
         """Spectra (T, M) for the frames `cut` of a recording, from at most half a minute of the speaker's other
         recordings, and where these are shorter, also from the rest of this one."""
-        found = self._frames(self._others(position, rng))
-        if sum(map(len, found)) < _TRAINING_SECONDS * FEATURES_PER_SECOND:
+        reference = self._frames(self._others(position, rng))
+        if sum(map(len, reference)) < _TRAINING_SECONDS * FEATURES_PER_SECOND:
             (own,) = self._frames([position])
             before, after = cut.start / self._rate - _APART_SECONDS, cut.stop / self._rate + _APART_SECONDS
-            found += [own[: max(0, int(before * FEATURES_PER_SECOND))], own[int(after * FEATURES_PER_SECOND) :]]
-        return self._timbre(position, cut, found)
+            reference += [own[: max(0, int(before * FEATURES_PER_SECOND))], own[int(after * FEATURES_PER_SECOND) :]]
+        return self._timbre(position, cut, reference)
 
     def timbre_of_another(self, position: int, cut: slice) -> FloatArray:
         """The same from a recording of the next speaker of the split, in the order of the corpus."""
@@ -210,10 +217,10 @@ class OtherSpeech:
     @cached_property
     def _of_speaker(self) -> dict[int, list[int]]:
         """Positions of each speaker's recordings in training and validation."""
-        found: dict[int, list[int]] = {}
+        by_speaker: dict[int, list[int]] = {}
         for position in sorted([*self._corpus.prepared.train, *self._corpus.prepared.validation]):
-            found.setdefault(int(self._index.speaker[position]), []).append(int(position))
-        return found
+            by_speaker.setdefault(int(self._index.speaker[position]), []).append(int(position))
+        return by_speaker
 
 
 # ------------------------------------------------------------------------------ Knowledge distillation
@@ -248,7 +255,7 @@ class Conversions:
     They are computed once and kept beside the prepared corpus.
     """
 
-    def __init__(self, corpus: Corpus, teacher: Converter) -> None:
+    def __init__(self, corpus: ConversionCorpus, teacher: Converter) -> None:
         """Raises InputError for a teacher that does not convert to the target."""
         self.speaker = corpus.target
         """Number of the speaker whose voice they are in."""
@@ -265,7 +272,7 @@ class Conversions:
         return self._mels[position]
 
 
-def _open(corpus: Corpus, teacher: Converter, name: str) -> DerivedFeatures:
+def _open(corpus: ConversionCorpus, teacher: Converter, name: str) -> DerivedFeatures:
     index, share = corpus.prepared.index, teacher.extractor.data.equalise
     target, nothing_TM = corpus.target, np.zeros((0, teacher.extractor.envelope.bands), dtype=np.float32)
 
@@ -279,7 +286,7 @@ def _open(corpus: Corpus, teacher: Converter, name: str) -> DerivedFeatures:
     return open_derived(folder, len(index), converted, np.float16, what="converting recordings to learn from")
 
 
-def _recording(corpus: Corpus, teacher: Converter, position: int) -> Recording:
+def _recording(corpus: ConversionCorpus, teacher: Converter, position: int) -> Recording:
     """The features that the teacher reads: those of the corpus where they are the same."""
     same_content = teacher.inference_metadata["content"] == corpus.content_fingerprint
     if same_content and (corpus.data.prosody or not teacher.extractor.data.prosody):
@@ -291,7 +298,7 @@ def _recording(corpus: Corpus, teacher: Converter, position: int) -> Recording:
 
 
 @dataclass(frozen=True)
-class Item:
+class ConversionItem:
     """One sample."""
 
     content_TF: FloatArray
@@ -307,7 +314,7 @@ class Item:
 class ConversionDataset(CroppedRecordings):
     """One split: random perturbed crops for training, else the middles of recordings as they are."""
 
-    def __init__(self, corpus: Corpus, split: str, conversions: Conversions | None = None) -> None:
+    def __init__(self, corpus: ConversionCorpus, split: str, conversions: Conversions | None = None) -> None:
         """`conversions`: what to learn from beside the recordings."""
         data = corpus.data
         positions, training = corpus.positions(split), split == "train"
@@ -323,7 +330,7 @@ class ConversionDataset(CroppedRecordings):
         """True unless waveforms are augmented or references looked up."""
         return super().cached and self._other_speech is None
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> ConversionItem:
         """Sample number `index`: a crop of the recording, perturbed in training."""
         position, extractor = self.position(index), self._corpus.extractor
         recording = self._corpus.recording(position)
@@ -336,15 +343,15 @@ class ConversionDataset(CroppedRecordings):
         if self.augmentation is not None:
             content_TF = self.augmentation.spec(content_TF, rng)
         speaker, mel_TM, register = int(self.prepared.index.speaker[position]), recording.mel_TM, None
-        taught = self._conversions
-        if taught is not None and speaker != taught.speaker and rng.random() < SHARE:
-            speaker, mel_TM, register = taught.speaker, taught[position], taught.register
+        conversions = self._conversions
+        if conversions is not None and speaker != conversions.speaker and rng.random() < SHARE:
+            speaker, mel_TM, register = conversions.speaker, conversions[position], conversions.register
         teacher_TW = extractor.whisper_content(recording, cut) if extractor.teacher else None
         reference_TM = None if self._other_speech is None else self._other_speech.timbre(position, cut, rng)
         prosody_TP = extractor.prosody(recording, register, cut)
-        return Item(content_TF, prosody_TP, mel_TM[cut], speaker, teacher_TW, reference_TM)
+        return ConversionItem(content_TF, prosody_TP, mel_TM[cut], speaker, teacher_TW, reference_TM)
 
-    def to_another(self, index: int) -> Item:
+    def to_another(self, index: int) -> ConversionItem:
         """Sample number `index` as it is, but to be converted to the voice of another speaker."""
         item, position = self.get(index, np.random.default_rng(0)), self.position(index)
         if self._other_speech is None:
@@ -358,11 +365,11 @@ class ConversionDataset(CroppedRecordings):
         """`features` (B, T, F), `prosody` (B, T, P), `target` (B, T, M), `speaker_id` (B,), `lengths` (B,), and
         `teacher` (B, T, W) and `reference` (B, T, M) where there are any."""
         lengths = torch.tensor([len(item.mel_TM) for item in items])
-        taught = [item.teacher_TW for item in items if item.teacher_TW is not None]
-        heard = [item.reference_TM for item in items if item.reference_TM is not None]
+        teacher = [item.teacher_TW for item in items if item.teacher_TW is not None]
+        reference = [item.reference_TM for item in items if item.reference_TM is not None]
         return {
-            **({"teacher": padded(taught)} if taught else {}),
-            **({"reference": padded(heard)} if heard else {}),
+            **({"teacher": padded(teacher)} if teacher else {}),
+            **({"reference": padded(reference)} if reference else {}),
             "features": padded([item.content_TF for item in items]),
             "prosody": padded([item.prosody_TP for item in items]),
             "target": padded([item.mel_TM for item in items]),

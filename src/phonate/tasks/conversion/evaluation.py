@@ -64,13 +64,13 @@ class Source:
 
 
 @dataclass
-class Wanted:
+class TargetVoice:
     """A voice that is converted to, and other recordings of it to compare with."""
 
     name: str
     clips: Sequence[Clip]
     """What converted speech is compared with."""
-    given: Sequence[Clip]
+    reference_clips: Sequence[Clip]
     """What is known of the voice in conversion; for a voice that the model learnt, `clips`."""
     voice: Target
     """As the converter takes it."""
@@ -86,7 +86,7 @@ class Pair:
 
     source: Source
     text: str
-    wanted: Wanted
+    target: TargetVoice
     id: str
 
 
@@ -108,7 +108,7 @@ class Judges:
         assert self.speakers is not None
         return self.speakers.embed(waveform, self.rate, name)
 
-    def embed_made(self, waveform: FloatArray) -> Embedding | None:
+    def embed_converted(self, waveform: FloatArray) -> Embedding | None:
         """Speaker embedding (256,) of a converted waveform (N,); zeros if there is no speech in it, None without
         profiles to compare it with."""
         if not self.profiles:
@@ -165,8 +165,8 @@ def speech_seconds(waveform: FloatArray, rate: int) -> float:
     return float((power > np.percentile(power, 95) * _QUIET).sum() * _FRAME_SECONDS)
 
 
-def know_speakers(
-    judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], targets: Sequence[Wanted]
+def embed_speakers(
+    judges: Judges, sources: Sequence[Source], rest: dict[str, list[Clip]], targets: Sequence[TargetVoice]
 ) -> None:
     """Embed the clips of the targets, the other recordings of each source speaker, and the voices among which a target
     is ranked.
@@ -174,23 +174,23 @@ def know_speakers(
     For a speaker with a single clip, the profile is made from its second half, and the converted speech compared by its
     first half, because shared words and breaths would raise the similarity.
     """
-    known: dict[str, tuple[list[Embedding], list[float]]] = {}
+    speakers: dict[str, tuple[list[Embedding], list[float]]] = {}
     for source in sources:
         name, waveform = source.clip.speaker, source.clip.waveform
         clips = rest[name] or [replace(source.clip, waveform=waveform[len(waveform) // 2 :])]
         source.share = 1.0 if rest[name] else 0.5
-        if name not in known:
-            known[name] = _voices(judges, clips)
-        source.own = known[name][0]
+        if name not in speakers:
+            speakers[name] = _voices(judges, clips)
+        source.own = speakers[name][0]
     for name, clips in rest.items():
-        if name not in known and len(known) < RANKED_SPEAKERS - 1 and clips:
-            known[name] = _voices(judges, clips)
-    enough = float(np.median([sum(seconds) for _, seconds in known.values()]))
-    judges.profiles = {name: profiles(voices, seconds, enough)[0] for name, (voices, seconds) in known.items()}
-    for wanted in targets:
-        wanted.embeddings = [judges.embed(clip.waveform, clip.id) for clip in wanted.clips]
-        lengths = [len(clip.waveform) / judges.rate for clip in wanted.clips]
-        wanted.profiles = profiles(wanted.embeddings, lengths, enough)
+        if name not in speakers and len(speakers) < RANKED_SPEAKERS - 1 and clips:
+            speakers[name] = _voices(judges, clips)
+    enough = float(np.median([sum(seconds) for _, seconds in speakers.values()]))
+    judges.profiles = {name: profiles(voices, seconds, enough)[0] for name, (voices, seconds) in speakers.items()}
+    for target in targets:
+        target.embeddings = [judges.embed(clip.waveform, clip.id) for clip in target.clips]
+        lengths = [len(clip.waveform) / judges.rate for clip in target.clips]
+        target.profiles = profiles(target.embeddings, lengths, enough)
 
 
 def _voices(judges: Judges, clips: Sequence[Clip]) -> tuple[list[Embedding], list[float]]:
@@ -268,41 +268,45 @@ def evaluate(
     speech in a recording.
     """
     converter = Converter.load(run, vocoder, device=device)
-    settings, kept = converter.extractor.data, converter.inference_metadata["validation"]
-    clips = kept_for_validation(settings, kept) if data is None else clips_of(settings, data)
+    settings, validation_ids = converter.extractor.data, converter.inference_metadata["validation"]
+    clips = kept_for_validation(settings, validation_ids) if data is None else clips_of(settings, data)
     targets, sources, rest = _divided(converter, clips)
     judges = Judges(converter)
     sources, texts, refused = _with_references(judges, sources)
     if judges.speakers is not None:
-        know_speakers(judges, sources, rest, targets)
+        embed_speakers(judges, sources, rest, targets)
     pairs = _pairs(sources, texts, targets)
-    made, results = _Systems(converter, targets), dict[str, dict[str, float]]()
+    systems, results = _Systems(converter, targets), dict[str, dict[str, float]]()
     items: dict[str, dict[str, Any]] = {}
     sounds: dict[str, dict[str, FloatArray]] = {pair.id: {} for pair in pairs[:SOUNDS]}
-    for name, system, shared in made.all:
+    for name, system, shared in systems.all:
         logger.info("judging: %s", name)
-        heard = dict[str, Heard]()
+        judgements = dict[str, Judgement]()
         for pair in track(name, pairs):
             key = pair.source.clip.id if shared else pair.id
-            if key not in heard:
+            if key not in judgements:
                 waveform = system(pair)
-                heard[key] = hear(judges, waveform, pair.source.share)
+                judgements[key] = judge(judges, waveform, pair.source.share)
                 if pair.id in sounds:
                     sounds[pair.id][name] = waveform
-        items = {pair.id: compared(judges, pair, heard[pair.source.clip.id if shared else pair.id]) for pair in pairs}
+        items = {
+            pair.id: compared(judges, pair, judgements[pair.source.clip.id if shared else pair.id]) for pair in pairs
+        }
         results[name] = summary(list(items.values()))
     results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, targets)
     for pair in pairs[:SOUNDS]:
-        sounds[pair.id][f"{pair.wanted.name}, saying something else"] = pair.wanted.clips[0].waveform
-    used = [clip for wanted in targets for clip in (*wanted.given, *wanted.clips)] + [one.clip for one in sources]
-    overlap = trained_on(settings, kept, list({clip.id: clip for clip in used}.values()))
+        sounds[pair.id][f"{pair.target.name}, saying something else"] = pair.target.clips[0].waveform
+    used = [clip for target in targets for clip in (*target.reference_clips, *target.clips)] + [
+        one.clip for one in sources
+    ]
+    overlap = trained_on(settings, validation_ids, list({clip.id: clip for clip in used}.values()))
     notes = {
-        "target": ", ".join(wanted.name for wanted in targets),
+        "target": ", ".join(target.name for target in targets),
         **_by_target(items.values(), targets, judges.rate),
         "clips": len(sources),
         "speakers": len({source.clip.speaker for source in sources}),
-        "target_clips": sum(len(wanted.clips) for wanted in targets),
-        "ranked_among": len({*judges.profiles, *(wanted.name for wanted in targets)}),
+        "target_clips": sum(len(target.clips) for target in targets),
+        "ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
         "speaker_judge": "resemblyzer" if judges.speakers else _MISSING,
         "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}" if judges.recogniser else _MISSING,
         "naturalness": "distillmos" if judges.naturalness else _MISSING,
@@ -316,11 +320,11 @@ def evaluate(
 class _Systems:
     """What makes the waveforms that are judged: the converter and what it is compared with."""
 
-    def __init__(self, converter: Converter, targets: Sequence[Wanted]) -> None:
+    def __init__(self, converter: Converter, targets: Sequence[TargetVoice]) -> None:
         self._converter = converter
         self._baselines = {
-            wanted.name: Baseline(converter.extractor.processor, [clip.waveform for clip in wanted.given])
-            for wanted in targets
+            target.name: Baseline(converter.extractor.processor, [clip.waveform for clip in target.reference_clips])
+            for target in targets
         }
 
     @property
@@ -330,25 +334,27 @@ class _Systems:
         return [
             ("natural", lambda pair: pair.source.clip.waveform, True),
             (f"{converter.render.name} copy", lambda pair: _copy(converter, pair.source.clip.waveform), True),
-            ("no model", lambda pair: self._baselines[pair.wanted.name](pair.source.clip.waveform), False),
-            (_CONVERTED, lambda pair: converter.convert(pair.source.clip.waveform, pair.wanted.voice), False),
+            ("no model", lambda pair: self._baselines[pair.target.name](pair.source.clip.waveform), False),
+            (_CONVERTED, lambda pair: converter.convert(pair.source.clip.waveform, pair.target.voice), False),
         ]
 
 
-def _pairs(sources: Sequence[Source], texts: Sequence[str], targets: Sequence[Wanted]) -> list[Pair]:
+def _pairs(sources: Sequence[Source], texts: Sequence[str], targets: Sequence[TargetVoice]) -> list[Pair]:
     """Each source with the target, or with two of several in turn, but for its own speaker."""
     if len(targets) == 1:
         return [Pair(source, text, targets[0], source.clip.id) for source, text in zip(sources, texts, strict=True)]
     pairs: list[Pair] = []
     for number, (source, text) in enumerate(zip(sources, texts, strict=True)):
         turns = [targets[(number + step) % len(targets)] for step in range(len(targets))]
-        others = [wanted for wanted in turns if wanted.name != source.clip.speaker]
-        chosen = {wanted.name: wanted for wanted in (others[0], others[len(others) // 2])}
+        others = [target for target in turns if target.name != source.clip.speaker]
+        chosen = {target.name: target for target in (others[0], others[len(others) // 2])}
         pairs += [Pair(source, text, one, f"{source.clip.id} as {one.name}") for one in chosen.values()]
     return pairs
 
 
-def _by_target(items: Iterable[Mapping[str, Any]], targets: Sequence[Wanted], rate: int) -> dict[str, dict[str, float]]:
+def _by_target(
+    items: Iterable[Mapping[str, Any]], targets: Sequence[TargetVoice], rate: int
+) -> dict[str, dict[str, float]]:
     """Where there are several targets: the mean similarity to each, and the seconds that were given of it."""
     if len(targets) == 1:
         return {}
@@ -359,7 +365,8 @@ def _by_target(items: Iterable[Mapping[str, Any]], targets: Sequence[Wanted], ra
     return {
         "similarity_by_target": {name: round(float(np.mean(of_one)), 3) for name, of_one in sorted(scores.items())},
         "seconds_given": {
-            wanted.name: round(sum(len(clip.waveform) for clip in wanted.given) / rate, 1) for wanted in targets
+            target.name: round(sum(len(clip.waveform) for clip in target.reference_clips) / rate, 1)
+            for target in targets
         },
     }
 
@@ -369,28 +376,30 @@ def _with_references(judges: Judges, sources: Sequence[Source]) -> tuple[list[So
 
     Raises DataError if no source is left.
     """
-    kept: list[Source] = []
+    usable: list[Source] = []
     texts: list[str] = []
     refused: list[str] = []
     for source in sources:
         try:
             texts.append(reference(judges, source.clip))
-            kept.append(source)
+            usable.append(source)
         except DataError as error:
             refused.append(str(error))
-    if not kept:
+    if not usable:
         raise DataError(f"no clip of the evaluation corpus has words to compare with; the first: {refused[0]}")
     warn_left_out("can't be judged by their words", refused)
-    return kept, texts, len(refused)
+    return usable, texts, len(refused)
 
 
-def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Wanted], list[Source], dict[str, list[Clip]]]:
+def _divided(
+    converter: Converter, clips: Iterable[Clip]
+) -> tuple[list[TargetVoice], list[Source], dict[str, list[Clip]]]:
     """The voices to convert to; clips to convert, from as many speakers as possible; and each speaker's other clips."""
     by_speaker: dict[str, list[Clip]] = {}
     for clip in clips:
         by_speaker.setdefault(clip.speaker, []).append(clip)
     if converter.target is None:
-        targets = _given(converter, by_speaker)
+        targets = _reference_targets(converter, by_speaker)
     else:
         target = by_speaker.pop(converter.target, [])[:MOST_REFERENCES]
         if not target:
@@ -399,7 +408,7 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Wanted],
                 f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with (it has: "
                 f"{others or 'none'}); give one that does by --data FOLDER, in a folder by a sub-folder of that name"
             )
-        targets = [Wanted(converter.target, target, target, converter.target)]
+        targets = [TargetVoice(converter.target, target, target, converter.target)]
     if not by_speaker:
         raise InputError(
             f"the evaluation corpus holds only {targets[0].name!r}: there is nothing to convert; give one with "
@@ -416,18 +425,20 @@ def _divided(converter: Converter, clips: Iterable[Clip]) -> tuple[list[Wanted],
     return targets, sources, rest
 
 
-def _given(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[Wanted]:
+def _reference_targets(converter: Converter, by_speaker: Mapping[str, list[Clip]]) -> list[TargetVoice]:
     """Voices that their first clips give, a minute or two thirds of them; the next ones are compared with."""
-    targets: list[Wanted] = []
+    targets: list[TargetVoice] = []
     for name, clips in by_speaker.items():
         if len(targets) == MOST_TARGETS or len(clips) < LEAST_CLIPS:
             continue
-        given, seconds = list[Clip](), 0.0
-        while seconds < GIVEN_SECONDS and len(given) < len(clips) * 2 // 3:
-            seconds += len(clips[len(given)].waveform) / converter.sample_rate
-            given.append(clips[len(given)])
-        voice = converter.reference([clip.waveform for clip in given])
-        targets.append(Wanted(name, clips[-min(MOST_COMPARED, len(clips) - len(given)) :], given, voice))
+        reference_clips, seconds = list[Clip](), 0.0
+        while seconds < GIVEN_SECONDS and len(reference_clips) < len(clips) * 2 // 3:
+            seconds += len(clips[len(reference_clips)].waveform) / converter.sample_rate
+            reference_clips.append(clips[len(reference_clips)])
+        voice = converter.reference([clip.waveform for clip in reference_clips])
+        targets.append(
+            TargetVoice(name, clips[-min(MOST_COMPARED, len(clips) - len(reference_clips)) :], reference_clips, voice)
+        )
     if len(targets) < 2:
         raise InputError(
             f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice "
@@ -441,7 +452,7 @@ def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Judgement:
     """What the judges hear in a waveform, whoever it is to sound like."""
 
     voice: Embedding | None
@@ -450,33 +461,38 @@ class Heard:
     f0: float | None
 
 
-def hear(judges: Judges, waveform: FloatArray, share: float) -> Heard:
+def judge(judges: Judges, waveform: FloatArray, share: float) -> Judgement:
     """Listen to a waveform (N,), and to the voice in this share of it."""
-    return Heard(
-        judges.embed_made(waveform[: int(len(waveform) * share)]),
+    return Judgement(
+        judges.embed_converted(waveform[: int(len(waveform) * share)]),
         judges.transcribe(waveform),
         judges.mos(waveform),
         _finite(median_f0(waveform, judges.rate)),
     )
 
 
-def compared(judges: Judges, pair: Pair, heard: Heard) -> dict[str, Any]:
+def compared(judges: Judges, pair: Pair, judgement: Judgement) -> dict[str, Any]:
     """The metrics of one system for one pair."""
-    wanted, source = pair.wanted, pair.source
-    item: dict[str, Any] = {"speaker": source.clip.speaker, "target": wanted.name, "mos": heard.mos, "f0": heard.f0}
-    if heard.voice is not None:
-        to_target = [float(heard.voice @ one) for one in wanted.profiles]
-        others = {name: float(heard.voice @ one) for name, one in judges.profiles.items() if name != wanted.name}
+    target, source = pair.target, pair.source
+    item: dict[str, Any] = {
+        "speaker": source.clip.speaker,
+        "target": target.name,
+        "mos": judgement.mos,
+        "f0": judgement.f0,
+    }
+    if judgement.voice is not None:
+        to_target = [float(judgement.voice @ one) for one in target.profiles]
+        others = {name: float(judgement.voice @ one) for name, one in judges.profiles.items() if name != target.name}
         to_own, to_others = others[source.clip.speaker], max(others.values())
         item |= {
-            "pair": similarity(heard.voice, wanted.embeddings),
-            "own": similarity(heard.voice, source.own),
+            "pair": similarity(judgement.voice, target.embeddings),
+            "own": similarity(judgement.voice, source.own),
             "closer": float(np.mean([one > to_own for one in to_target])),
             "first": float(np.mean([one > to_others for one in to_target])),
         }
-    if heard.words is not None:
-        item["cer"] = character_error_rate([pair.text], [heard.words])
-        item |= {"reference": plain(pair.text), "heard": plain(heard.words)}
+    if judgement.words is not None:
+        item["cer"] = character_error_rate([pair.text], [judgement.words])
+        item |= {"reference": plain(pair.text), "heard": plain(judgement.words)}
     return item
 
 
@@ -492,25 +508,25 @@ def summary(items: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {**metrics, **_median_pitch([item["f0"] for item in items])}
 
 
-def _ceiling(judges: Judges, converter: Converter, targets: Sequence[Wanted]) -> dict[str, float]:
+def _ceiling(judges: Judges, converter: Converter, targets: Sequence[TargetVoice]) -> dict[str, float]:
     """The targets' own clips, copied by the vocoder, compared with the same target's other clips."""
     pairs: list[float] = []
     pitch: list[float | None] = []
     scores: list[float | None] = []
-    for wanted in targets:
-        for number, clip in enumerate(wanted.clips):
+    for target in targets:
+        for number, clip in enumerate(target.clips):
             waveform = _copy(converter, clip.waveform)
             scores.append(judges.mos(waveform))
-            rest = wanted.embeddings[:number] + wanted.embeddings[number + 1 :]
+            rest = target.embeddings[:number] + target.embeddings[number + 1 :]
             if rest:
                 pairs.append(similarity(judges.embed(waveform, clip.id), rest))
             pitch.append(_finite(median_f0(waveform, judges.rate)))
     return {**({"pair": float(np.mean(pairs))} if pairs else {}), **_mean_mos(scores), **_median_pitch(pitch)}
 
 
-def _mean_mos(scores: Sequence[float | None]) -> dict[str, float]:
-    known = [score for score in scores if score is not None]
-    return {"mos": float(np.mean(known))} if known else {}
+def _mean_mos(scores: Iterable[float | None]) -> dict[str, float]:
+    values = [score for score in scores if score is not None]
+    return {"mos": float(np.mean(values))} if values else {}
 
 
 def _finite(hertz: float) -> float | None:

@@ -136,7 +136,7 @@ class RunningLevel:
 
 
 @dataclass(frozen=True)
-class Expected:
+class CorpusStatistics:
     """What the recordings of a corpus are like: the level (as `RunningLevel` takes it) of the loudest frame, and mean
     and deviation (M,) of the content over speech."""
 
@@ -145,7 +145,7 @@ class Expected:
     deviation_M: FloatArray
 
     @classmethod
-    def of(cls, recordings: Iterable[tuple[FloatArray, FloatArray]]) -> Expected:
+    def of(cls, recordings: Iterable[tuple[FloatArray, FloatArray]]) -> CorpusStatistics:
         """Of recordings, each given by its mel (T, M) and the content (T, M) before normalisation."""
         levels, means, deviations = [], [], []
         for mel_TM, content_TM in recordings:
@@ -162,7 +162,7 @@ class Expected:
         return {"level": self.level, "mean": self.mean_M.tolist(), "deviation": self.deviation_M.tolist()}
 
     @classmethod
-    def read(cls, document: dict[str, Any]) -> Expected:
+    def read(cls, document: dict[str, Any]) -> CorpusStatistics:
         """From JSON."""
         mean_M, deviation_M = (np.array(document[name], dtype=np.float32) for name in ("mean", "deviation"))
         return cls(float(document["level"]), mean_M, deviation_M)
@@ -171,7 +171,7 @@ class Expected:
 class RunningContent:
     """Normalises the content of one recording by what was heard of it so far."""
 
-    def __init__(self, expected: Expected, least_deviation: float) -> None:
+    def __init__(self, expected: CorpusStatistics, least_deviation: float) -> None:
         self._level = RunningLevel(expected.level)
         self._statistics = RunningStatistics(expected.mean_M, expected.deviation_M, 30.0, 60.0)
         self._least = least_deviation
@@ -204,7 +204,7 @@ class Content:
         `causal`, by what was heard so far, from `expected` on."""
         self.bands = audio.n_mels
         self.causal = causal
-        self.expected: Expected | None = None
+        self.expected: CorpusStatistics | None = None
         """The statistics of the training corpus, which a causal normalisation starts from."""
         self.normalise = normalise
         self._decibels = -audio.min_level_db
@@ -349,10 +349,10 @@ def transposed(f0_T: FloatArray, target: Register) -> FloatArray:
     if own is None:
         return f0_T
     voiced = f0_T > 0.0
-    moved_T = np.zeros_like(f0_T)
+    transposed_T = np.zeros_like(f0_T)
     steps = np.log(f0_T[voiced] / own.median) * (target.deviation / own.deviation)
-    moved_T[voiced] = np.clip(target.median * np.exp(steps), _LOWEST, _HIGHEST)
-    return moved_T
+    transposed_T[voiced] = np.clip(target.median * np.exp(steps), _LOWEST, _HIGHEST)
+    return transposed_T
 
 
 class Prosody:
@@ -570,12 +570,12 @@ class SpeechFrames:
         """Mean spectrum (S, M) of the frames whose content is most similar (by cosine) to each of `content_SW`, whose
         rows have the length 1."""
         count = min(_NEIGHBOURS, len(self))
-        found = []
+        spectra = []
         for start in range(0, len(content_SW), _AT_ONCE):
             distance_SR = -(content_SW[start : start + _AT_ONCE] @ self.content_RW.T)
             nearest_SK = np.argpartition(distance_SR, count - 1, axis=1)[:, :count]
-            found.append(self.mel_RM[nearest_SK].mean(axis=1))
-        return np.concatenate(found)
+            spectra.append(self.mel_RM[nearest_SK].mean(axis=1))
+        return np.concatenate(spectra)
 
 
 def timbre(recording: Recording, reference: SpeechFrames, cut: slice, frames_per_second: float) -> FloatArray:
@@ -583,10 +583,10 @@ def timbre(recording: Recording, reference: SpeechFrames, cut: slice, frames_per
     content_SW = SpeechFrames.of(recording, frames_per_second).content_RW
     frames_T = np.arange(len(recording.mel_TM))[cut]
     first, last = (int(frame * FEATURES_PER_SECOND / frames_per_second) for frame in (frames_T[0], frames_T[-1]))
-    said = slice(min(first, len(content_SW) - 1), last + 2)  # at_frames interpolates between two
-    found_SM = np.zeros((len(content_SW), reference.mel_RM.shape[1]), dtype=np.float32)
-    found_SM[said] = reference.nearest(content_SW[said])
-    return at_frames(found_SM, frames_T, frames_per_second)
+    part = slice(min(first, len(content_SW) - 1), last + 2)  # at_frames interpolates between two
+    spectra_SM = np.zeros((len(content_SW), reference.mel_RM.shape[1]), dtype=np.float32)
+    spectra_SM[part] = reference.nearest(content_SW[part])
+    return at_frames(spectra_SM, frames_T, frames_per_second)
 
 
 def _of_length_1(values_SW: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ from phonate.nn.vocoder.generator import Vocoder
 from phonate.nn.vocoder.stream import VocoderStream
 from phonate.rendering import Renderer, TrainedVocoder, renderer, saved_beside
 from phonate.tasks.conversion.features import (
-    Expected,
+    CorpusStatistics,
     FeatureExtractor,
     Recording,
     Register,
@@ -67,11 +67,11 @@ class Voice:
         for _, recording in zip(range(_MOST_CLIPS), recordings, strict=False):
             registers.append(Register.of(recording.f0_T))
             spectra.append(long_term(recording.mel_TM))
-        found = [register for register in registers if register is not None]
+        known = [register for register in registers if register is not None]
         register = None
-        if found:
+        if known:
             register = Register(
-                float(np.median([r.median for r in found])), float(np.mean([r.deviation for r in found]))
+                float(np.median([r.median for r in known])), float(np.mean([r.deviation for r in known]))
             )
         mean_M, deviation_M = (np.mean(part, axis=0) for part in zip(*spectra, strict=True))
         return cls(register, mean_M, deviation_M)
@@ -132,9 +132,9 @@ def reference_files(path: str | Path) -> list[Path]:
     """The recording at `path`, or those in the folder there and below. Raises InputError for a folder without any."""
     if not Path(path).is_dir():
         return [Path(path)]
-    if not (found := list(audio_files(Path(path)))):
+    if not (files := list(audio_files(Path(path)))):
         raise InputError(f"{path}: holds no recordings ({', '.join(USUAL_SUFFIXES)}, ...)")
-    return found
+    return files
 
 
 # --------------------------------------- A causal model's conversion of features that arrive in blocks
@@ -173,12 +173,12 @@ class MelConversion:
             of `f0_T` in the target's register.
         """
         self._add_content(mel_TM)
-        moved_T = self._transposition.push(f0_T)
-        self._add_prosody(moved_T)
+        pitch_T = self._transposition.push(f0_T)
+        self._add_prosody(pitch_T)
         ready = min(len(self._content_TM), len(self._prosody_TP))
         content_TM, self._content_TM = self._content_TM[:ready], self._content_TM[ready:]
         prosody_TP, self._prosody_TP = self._prosody_TP[:ready], self._prosody_TP[ready:]
-        return self._finished(self._converted(content_TM, prosody_TP)), moved_T
+        return self._finished(self._converted(content_TM, prosody_TP)), pitch_T
 
     def finish(self) -> FloatArray:
         """The last frames (n, M). As many frames of the mel and of the pitch must have come."""
@@ -317,7 +317,7 @@ class Converter(Inference):
         target: str | None,
         inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | None = None,
-        expected: Expected | None = None,
+        expected: CorpusStatistics | None = None,
     ) -> None:
         """`voices`: the speakers of the embedding, in its order; `target`: the default speaker (none where recordings
         give the voice); `inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run to
@@ -367,7 +367,7 @@ class Converter(Inference):
         trained.load_into(model, None if recipe.training.adversarial_start is None else "network")
         voices = {name: Voice.read(document) for name, document in metadata["voices"].items()}
         vocoder = vocoder or saved_beside(trained.path)
-        expected = Expected.read(metadata["expected"]) if recipe.model.causal else None
+        expected = CorpusStatistics.read(metadata["expected"]) if recipe.model.causal else None
         return cls(model, recipe.data, voices, metadata["target"], metadata, vocoder, expected).to(device)
 
     @property
@@ -400,8 +400,8 @@ class Converter(Inference):
 
     @property
     def _causal_vocoder(self) -> Vocoder | None:
-        found = self.render.network if isinstance(self.render, TrainedVocoder) else None
-        return None if found is None or found.lookahead is None else found
+        network = self.render.network if isinstance(self.render, TrainedVocoder) else None
+        return None if network is None or network.lookahead is None else network
 
     def reference(
         self, recordings: Audio | list[AudioT] | tuple[AudioT, ...], *, sample_rate: int | None = None
@@ -425,10 +425,10 @@ class Converter(Inference):
                 "of the voice"
             )
         data = self.extractor.data
-        found = Reference.of([self.extractor.recording(one) for one in waveforms], data.audio.frames_per_second)
-        if data.prosody and found.voice.register is None:
+        reference = Reference.of([self.extractor.recording(one) for one in waveforms], data.audio.frames_per_second)
+        if data.prosody and reference.voice.register is None:
             raise DataError("nobody speaks in the reference; give recordings of speech")
-        return found
+        return reference
 
     @property
     def _no_reference(self) -> str:
@@ -542,16 +542,16 @@ class Converter(Inference):
             for start, end in windows(len(content_TF), window, overlap)
         ]
         cuts.sort(key=lambda cut: cut[2] - cut[1])
-        made: dict[tuple[int, int], FloatArray] = {}
+        mels_of_windows: dict[tuple[int, int], FloatArray] = {}
         size = _BATCH if len(recordings) > 1 else 1  # rounding depends on the batch: one recording is always the same
         for first in range(0, len(cuts), size):
             chosen = cuts[first : first + size]
             parts = [tuple(values[start:end] for values in inputs[index]) for index, start, end in chosen]
             for (index, start, _), mel_TM in zip(chosen, self._predict(parts, number), strict=True):
-                made[index, start] = mel_TM
+                mels_of_windows[index, start] = mel_TM
 
         def window_of(index: int) -> Callable[[int, int], FloatArray]:
-            return lambda start, end: made[index, start]
+            return lambda start, end: mels_of_windows[index, start]
 
         mels = [
             overlap_add(len(content_TF), window, overlap, window_of(index))

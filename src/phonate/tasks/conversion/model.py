@@ -354,8 +354,8 @@ class DistilledTransformer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The mel (B, T, output_dim), and the content (B, T, W) that it was made from."""
         content_BTW = self.content(features, lengths=lengths, mask=mask)
-        made: Tensor = self.converter(content_BTW.detach(), speaker_id, lengths, mask, prosody)
-        return made, content_BTW
+        mel_BTM: Tensor = self.converter(content_BTW.detach(), speaker_id, lengths, mask, prosody)
+        return mel_BTM, content_BTW
 
     def initial_state(self) -> DistilledState:
         """The state before the first `step`, for one stream."""

@@ -27,7 +27,7 @@ from phonate.config.tasks import Start
 from phonate.nn.masks import frame_mask
 from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.rendering import check_vocoder, start_of_vocoder
-from phonate.tasks.conversion.data import ConversionDataset, Conversions, Corpus, load_teacher
+from phonate.tasks.conversion.data import ConversionCorpus, ConversionDataset, Conversions, load_teacher
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter, Reference
 from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
@@ -82,9 +82,9 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         super().__init__(recipe.training)
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> ConversionCorpus:
         """The corpus, prepared when it is first needed."""
-        return Corpus(self.recipe.data, self.extractor)
+        return ConversionCorpus(self.recipe.data, self.extractor)
 
     @property
     def with_discriminator(self) -> bool:
@@ -192,8 +192,8 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
         """A validation recording of another speaker, and its conversion to the target: pictures and sounds."""
-        found = self._preview_clip()
-        if found is None:
+        recording = self._preview_clip()
+        if recording is None:
             return {}
         by_reference = self.extractor.reference_dim > 0
         converter = Converter(
@@ -203,10 +203,10 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
             None if by_reference else self.corpus.speakers[self.corpus.target],
             expected=self.corpus.expected if self.extractor.causal else None,
         )
-        converted_TM = converter.convert_mel(found, self._preview_reference() if by_reference else None)
+        converted_TM = converter.convert_mel(recording, self._preview_reference() if by_reference else None)
         rate = self.recipe.data.audio.sample_rate
         shown: dict[str, Preview] = {}
-        for name, mel_TM in (("source", found.mel_TM), ("converted", converted_TM)):
+        for name, mel_TM in (("source", recording.mel_TM), ("converted", converted_TM)):
             shown[f"{name}_mel"] = Picture(np.ascontiguousarray(mel_TM.T))
             shown[name] = Sound(PEAK * normalised_peak(converter.render(mel_TM)), rate)
         return shown

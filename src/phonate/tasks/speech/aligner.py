@@ -59,7 +59,7 @@ _SHORTEST_PHONE = 0.03
 
 
 @dataclass(frozen=True)
-class Item:
+class AlignmentItem:
     """One recording."""
 
     states_S: NDArray[np.int64]
@@ -70,7 +70,7 @@ class Item:
     speaker: int
 
 
-class Recordings:
+class AlignmentDataset:
     """Data set of the aligner: all recordings whose tokens fit into their frames."""
 
     cached = True
@@ -109,14 +109,14 @@ class Recordings:
         """Whether there are enough frames for the states."""
         return int(self.counts(position).sum()) <= int(self.prepared.index.frames[position])
 
-    def item(self, position: int) -> Item:
+    def item(self, position: int) -> AlignmentItem:
         """The recording at `position` of the corpus."""
         counts_L = self.counts(position)
         tokens_S = np.repeat(self.tokens(position), counts_L)
         within_S = np.arange(len(tokens_S)) - np.repeat(np.cumsum(counts_L) - counts_L, counts_L)
         optional_S = self._optional[tokens_S]
         mel_TM = self.prepared.cache.features(position)
-        return Item(
+        return AlignmentItem(
             states_S=tokens_S * self.states + within_S,
             optional_S=optional_S,
             mel_TM=mel_TM,
@@ -134,7 +134,7 @@ class Recordings:
         """Mel frames of each recording (recordings,)."""
         return np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> AlignmentItem:
         """The sample at `index`."""
         return self.item(self.positions[index])
 
@@ -173,7 +173,7 @@ class AlignmentTask(Task):
     soft alignment from the best path).
     """
 
-    def __init__(self, recordings: Recordings, steps: int) -> None:
+    def __init__(self, recordings: AlignmentDataset, steps: int) -> None:
         self.recordings = recordings
         self.steps = steps
 
@@ -184,12 +184,12 @@ class AlignmentTask(Task):
         states = self.recordings.states * len(self.recordings.inventory)
         return AlignerModel(states, len(prepared.speakers), mels).to(device)
 
-    def dataset(self, split: str) -> Recordings:
+    def dataset(self, split: str) -> AlignmentDataset:
         """All recordings; none are kept for validation."""
         if split == "train":
             return self.recordings
         given = self.recordings
-        return Recordings(given.prepared, [], given.inventory, given.frames_per_second, [])
+        return AlignmentDataset(given.prepared, [], given.inventory, given.frames_per_second, [])
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the class."""
@@ -218,7 +218,7 @@ def durations(log_BTS: torch.Tensor, batch: Batch) -> Durations:
 class LearntAligner:
     """The aligner of a corpus; trained or loaded when the first recording is aligned."""
 
-    def __init__(self, recordings: Recordings, folder: Path, steps: int) -> None:
+    def __init__(self, recordings: AlignmentDataset, folder: Path, steps: int) -> None:
         """`folder`: parent of the run folders."""
         self.recordings = recordings
         self.steps = steps
@@ -261,7 +261,7 @@ class LearntAligner:
         return trainer.model.eval()
 
 
-def _settings(steps: int, recordings: Recordings) -> TrainingSettings:
+def _settings(steps: int, recordings: AlignmentDataset) -> TrainingSettings:
     longest = float(recordings.lengths.max()) / recordings.frames_per_second
     values: Mapping[str, Any] = {
         "max_steps": steps,

@@ -25,7 +25,7 @@ from phonate.data.corpora.validation import CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
-from phonate.tasks.speech.durations import Aligner, Durations, Found, TextGridTimes
+from phonate.tasks.speech.durations import Aligner, Durations, TextGridFiles, TextGridTimes
 from phonate.tasks.speech.model import MIDDLE_F0, NOISE
 from phonate.tasks.speech.settings import SpeechData, phonemes_of
 from phonate.text.phonemes import Inventory, Phonemizer, Word, phonemizer
@@ -36,7 +36,7 @@ from phonate.training.task import Batch
 _VERSION = 3  # raise it when durations are computed otherwise
 
 
-class Corpus:
+class SpeechCorpus:
     """The prepared corpus at `data.path`, with phones, durations and pitch of each recording."""
 
     def __init__(self, data: SpeechData) -> None:
@@ -49,11 +49,11 @@ class Corpus:
 
     def positions(self, split: str) -> list[int]:
         """Positions in the index of a split's recordings; those that can't be aligned are left out."""
-        found = self.prepared.train if split == "train" else self.prepared.validation
-        kept = [int(position) for position in found if len(self.durations[int(position)])]
-        if split == "train" and not kept:
+        split_positions = self.prepared.train if split == "train" else self.prepared.validation
+        aligned = [int(position) for position in split_positions if len(self.durations[int(position)])]
+        if split == "train" and not aligned:
             raise DataError(f"{self.data.path}: no recording of it can be aligned with its text")
-        return kept
+        return aligned
 
     @cached_property
     def words(self) -> list[list[Word]]:
@@ -65,15 +65,15 @@ class Corpus:
         if self.data.durations not in {"mfa", "espeak"}:
             return self._written
         words: list[list[Word]] = [[] for _ in self._written]
-        refused = list(self._found.problems)
-        for position in self._found.paths:
+        problems = list(self._textgrid_files.problems)
+        for position in self._textgrid_files.paths:
             try:
                 words[position] = self._aligned_words(position)
             except DataError as error:
-                refused.append(str(error))
-        if refused and not any(words):
-            raise DataError(f"{self.data.path}: no recording can be aligned with its text; the first: {refused[0]}")
-        warn_left_out("can't be aligned with their texts", refused)
+                problems.append(str(error))
+        if problems and not any(words):
+            raise DataError(f"{self.data.path}: no recording can be aligned with its text; the first: {problems[0]}")
+        warn_left_out("can't be aligned with their texts", problems)
         return words
 
     def _aligned_words(self, position: int) -> list[Word]:
@@ -118,11 +118,11 @@ class Corpus:
                 return np.zeros((0, 1), dtype=np.float32)
             try:
                 _require_frames(words, int(self.prepared.index.frames[position]))
-                found = align(position, words)
+                frames_L = align(position, words)
             except DataError as error:
                 failed.append(f"{self.prepared.index.id[position]}: {error}")
                 return np.zeros((0, 1), dtype=np.float32)
-            return found.astype(np.float32)[:, None]
+            return frames_L.astype(np.float32)[:, None]
 
         derived = open_derived(folder, len(self.words), compute, what="aligning texts")
         warn_left_out("can't be aligned with their texts", failed)
@@ -135,25 +135,27 @@ class Corpus:
 
             return f"{VERSION} {self.data.aligner_steps}"
         if self.data.durations in {"mfa", "espeak"}:
-            return textgrids.fingerprint(list(self._found.paths.values()))
+            return textgrids.fingerprint(list(self._textgrid_files.paths.values()))
         return ""
 
     @cached_property
-    def _found(self) -> Found:
+    def _textgrid_files(self) -> TextGridFiles:
         """The TextGrids of the recordings that have words."""
         index = self.prepared.index
-        said = [position for position, words in enumerate(self._written) if words]
+        spoken = [position for position, words in enumerate(self._written) if words]
         if self.data.durations == "mfa":
             if self.data.alignments is None:
                 raise InputError("data.durations: mfa needs the folder of its TextGrids; name it by data.alignments")
-            return textgrids.in_folder(Path(self.data.alignments), {position: index.id[position] for position in said})
-        return textgrids.beside({position: Path(index.path[position]) for position in said})
+            return textgrids.in_folder(
+                Path(self.data.alignments), {position: index.id[position] for position in spoken}
+            )
+        return textgrids.beside({position: Path(index.path[position]) for position in spoken})
 
     @cached_property
     def _textgrids(self) -> TextGridTimes:
         index, audio = self.prepared.index, self.data.audio
         return TextGridTimes(
-            self._found.paths, index.id, index.frames, audio.frames_per_second, self.phonemizer.symbols
+            self._textgrid_files.paths, index.id, index.frames, audio.frames_per_second, self.phonemizer.symbols
         )
 
     def _aligner(self) -> Aligner:
@@ -167,10 +169,10 @@ class Corpus:
 
             if self.phonemizer.name != "espeak":
                 raise InputError("data.durations: espeak gives times of espeak's phones; set data.phonemes to espeak")
-            return EspeakTimes(self._found.paths, self.prepared.index.frames, frames_per_second)
-        from phonate.tasks.speech.aligner import LearntAligner, Recordings
+            return EspeakTimes(self._textgrid_files.paths, self.prepared.index.frames, frames_per_second)
+        from phonate.tasks.speech.aligner import AlignmentDataset, LearntAligner
 
-        recordings = Recordings(self.prepared, self.words, self.inventory, frames_per_second)
+        recordings = AlignmentDataset(self.prepared, self.words, self.inventory, frames_per_second)
         return LearntAligner(recordings, self.prepared.folder, self.data.aligner_steps)
 
     def _pocketsphinx(self) -> Aligner:
@@ -234,7 +236,7 @@ def _never(position: int) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Item:
+class SpeechItem:
     """One sample."""
 
     tokens_L: NDArray[np.int64]
@@ -253,16 +255,16 @@ class Item:
 class SpeechDataset(WholeRecordings):
     """One split, whole recordings."""
 
-    def __init__(self, corpus: Corpus, split: str) -> None:
+    def __init__(self, corpus: SpeechCorpus, split: str) -> None:
         super().__init__(corpus.prepared, corpus.positions(split), corpus.data.audio.frames_per_second)
         self._corpus = corpus
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> SpeechItem:
         """Sample number `index`."""
         corpus, position = self._corpus, self.positions[index]
         durations_L = corpus.durations[position][:, 0].astype(np.int64)
         mel_TM = corpus.prepared.cache.features(position)
-        return Item(
+        return SpeechItem(
             tokens_L=np.array(corpus.inventory.ids(corpus.words[position]), dtype=np.int64),
             durations_L=durations_L,
             pitch_T2=melody(corpus.pitch[position][:, 0]),

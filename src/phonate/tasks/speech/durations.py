@@ -79,18 +79,18 @@ def read(path: Path) -> Grid:
     except Exception as error:  # praatio raises various errors for damaged files
         raise DataError(f"{path}: not a readable TextGrid ({' '.join(str(error).split())[:100]})") from error
     tiers = {}
-    for wanted in ("words", "phones"):
+    for tier in ("words", "phones"):
         # MFA calls the tiers of a recording with several speakers "NAME - words"
-        named = [name for name in grid.tierNames if name == wanted or name.endswith(f" - {wanted}")]
+        named = [name for name in grid.tierNames if name == tier or name.endswith(f" - {tier}")]
         if len(named) != 1:
-            raise DataError(f"{path}: has {len(named)} tiers called {wanted}; expected one")
+            raise DataError(f"{path}: has {len(named)} tiers called {tier}; expected one")
         spans = [Span(*entry) for entry in grid.getTier(named[0]).entries]
-        tiers[wanted] = spans
+        tiers[tier] = spans
     return Grid(path, tiers["words"], tiers["phones"])
 
 
 @dataclass(frozen=True)
-class Found:
+class TextGridFiles:
     """The files of a corpus."""
 
     paths: dict[int, Path]
@@ -99,7 +99,7 @@ class Found:
     """A line for each recording without one."""
 
 
-def in_folder(folder: Path, ids: Mapping[int, str]) -> Found:
+def in_folder(folder: Path, ids: Mapping[int, str]) -> TextGridFiles:
     """The file of each recording in `ids` (position and id): `<id>.TextGrid` in `folder` or a subfolder (MFA makes
     one for each speaker).
 
@@ -117,7 +117,7 @@ def in_folder(folder: Path, ids: Mapping[int, str]) -> Found:
             paths[position] = _chosen(folder, identity, by_name)
         except DataError as error:
             problems.append(str(error))
-    return Found(paths, problems)
+    return TextGridFiles(paths, problems)
 
 
 def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) -> Path:
@@ -125,20 +125,24 @@ def _chosen(folder: Path, identity: str, by_name: Mapping[str, Sequence[Path]]) 
     if direct.is_file():
         return direct
     # an id may include the speaker's folder, so that several files may match its last part
-    found = by_name.get(identity.rsplit("/", 1)[-1], [])
-    if len(found) > 1:
-        raise DataError(f"{identity}: several TextGrids have its name ({found[0]}, {found[1]}); ids must be unique")
-    if not found:
+    candidates = by_name.get(identity.rsplit("/", 1)[-1], [])
+    if len(candidates) > 1:
+        raise DataError(
+            f"{identity}: several TextGrids have its name ({candidates[0]}, {candidates[1]}); ids must be unique"
+        )
+    if not candidates:
         raise DataError(f"{identity}: has no TextGrid in {folder}")
-    return found[0]
+    return candidates[0]
 
 
-def beside(recordings: Mapping[int, Path]) -> Found:
+def beside(recordings: Mapping[int, Path]) -> TextGridFiles:
     """The TextGrid next to each recording in `recordings` (position and path)."""
     paths = {position: recording.with_suffix(".TextGrid") for position, recording in recordings.items()}
     there = {position: path for position, path in paths.items() if path.is_file()}
     missing = [path for position, path in paths.items() if position not in there]
-    return Found(there, [f"{path}: no such file; durations: espeak needs speech made by espeak" for path in missing])
+    return TextGridFiles(
+        there, [f"{path}: no such file; durations: espeak needs speech made by espeak" for path in missing]
+    )
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
@@ -215,16 +219,16 @@ class TextGridTimes:
 
     def _heard(self, position: int, group: _Group) -> list[Word]:
         """The words of a group, with the phones of the TextGrid if these differ in more than stress."""
-        heard = [phone.label for phone in group.phones]
+        labels = [phone.label for phone in group.phones]
         own = [phone for word in group.words for phone in word.phones]
-        if _plain(heard) == _plain(own):
+        if _plain(labels) == _plain(own):
             return group.words
-        near = _distance(_plain(heard), _plain(own)) <= len(heard) / 2
-        if len(group.words) == 1 and near and self._inventory.issuperset(heard):
-            return [replace(group.words[0], phones=tuple(heard))]
+        near = _distance(_plain(labels), _plain(own)) <= len(labels) / 2
+        if len(group.words) == 1 and near and self._inventory.issuperset(labels):
+            return [replace(group.words[0], phones=tuple(labels))]
         text = " ".join(word.text for word in group.words)
         raise DataError(
-            f"{self._ids[position]}: the word {text!r} is {' '.join(own)} here, and {' '.join(heard) or 'nothing'} in "
+            f"{self._ids[position]}: the word {text!r} is {' '.join(own)} here, and {' '.join(labels) or 'nothing'} in "
             f"its TextGrid ({self._paths[position]})"
         )
 
@@ -236,24 +240,24 @@ def _grouped(words: Sequence[Word], grid: Grid) -> Iterator[_Group]:
     pending: list[Word] = []
     for number, word in enumerate(words):
         pending.append(word)
-        wanted = "".join(_letters(one.text) for one in pending)
-        end, found = at, ""
+        spelling = "".join(_letters(one.text) for one in pending)
+        end, spelled = at, ""
         unknown = at < len(spoken) and spoken[at].label.lower() in _UNKNOWN
         if unknown:
-            end, found = at + 1, wanted
-        while end < len(spoken) and len(found) < len(wanted):
-            found += _letters(spoken[end].label)
+            end, spelled = at + 1, spelling
+        while end < len(spoken) and len(spelled) < len(spelling):
+            spelled += _letters(spoken[end].label)
             end += 1
-        while found == wanted and end < len(spoken) and not _letters(spoken[end].label):  # "'" by itself
+        while spelled == spelling and end < len(spoken) and not _letters(spoken[end].label):  # "'" by itself
             if spoken[end].label.lower() in _UNKNOWN:
                 break
             end += 1
-        if found == wanted:
+        if spelled == spelling:
             yield _Group(pending, [phone for span in spoken[at:end] for phone in _phones_in(span, grid)])
             at, pending = end, []
-        elif not found.startswith(wanted) or number + 1 == len(words):
-            said = spoken[at].label if at < len(spoken) else "nothing"
-            raise DataError(f"the text has the word {pending[0].text!r} where its TextGrid has {said!r}")
+        elif not spelled.startswith(spelling) or number + 1 == len(words):
+            instead = spoken[at].label if at < len(spoken) else "nothing"
+            raise DataError(f"the text has the word {pending[0].text!r} where its TextGrid has {instead!r}")
     if at < len(spoken):
         raise DataError(f"its TextGrid has the word {spoken[at].label!r} after the end of the text")
 
@@ -301,34 +305,34 @@ def starts(words: Sequence[Word], phones: Sequence[Span], length: float) -> list
     phones differ from those of the words.
     """
     begins = _matched([phone for word in words for phone in word.phones], phones)
-    found: list[float] = []
+    times: list[float] = []
     at = 0
     for word in words:
-        found += [start for _, start, _ in begins[at : at + len(word.phones)]]
+        times += [start for _, start, _ in begins[at : at + len(word.phones)]]
         at += len(word.phones)
-        found.append(begins[at - 1][2] if at else 0.0)
-    return [min(second, length) for second in found]
+        times.append(begins[at - 1][2] if at else 0.0)
+    return [min(second, length) for second in times]
 
 
-def _matched(wanted: Sequence[str], spans: Sequence[Span]) -> list[_Timed]:
-    """Times of the `wanted` phones.
+def _matched(phones: Sequence[str], spans: Sequence[Span]) -> list[_Timed]:
+    """Times of the `phones`.
 
     espeak does not report a few phones (the l of "twelve"); such a phone gets half of the preceding one.
     """
-    heard = [phone for span in spans for phone in _code_points(span)]
-    found: list[_Timed] = []
+    reported = [phone for span in spans for phone in _code_points(span)]
+    matched: list[_Timed] = []
     at = 0
-    for phone in wanted:
-        if at < len(heard) and heard[at][0] == phone:
-            found.append(heard[at])
+    for phone in phones:
+        if at < len(reported) and reported[at][0] == phone:
+            matched.append(reported[at])
             at += 1
-        elif found:
-            before, start, end = found[-1]
-            found[-1:] = [(before, start, (start + end) / 2), (phone, (start + end) / 2, end)]
-    if at < len(heard) or len(heard) < _LEAST_HEARD * len(wanted) or len(found) < len(wanted):
-        said = "".join(phone for phone, _, _ in heard)
-        raise DataError(f"espeak said {said!r}, the text has {''.join(wanted)!r}")
-    return found
+        elif matched:
+            before, start, end = matched[-1]
+            matched[-1:] = [(before, start, (start + end) / 2), (phone, (start + end) / 2, end)]
+    if at < len(reported) or len(reported) < _LEAST_HEARD * len(phones) or len(matched) < len(phones):
+        reported_phones = "".join(phone for phone, _, _ in reported)
+        raise DataError(f"espeak said {reported_phones!r}, the text has {''.join(phones)!r}")
+    return matched
 
 
 def _code_points(span: Span) -> list[_Timed]:
@@ -337,12 +341,12 @@ def _code_points(span: Span) -> list[_Timed]:
     phones = espeak.plain(span.label)
     timed = [not is_silent_mark(phone) for phone in phones]
     share = (span.end - span.start) / max(1, sum(timed))
-    found, at = [], span.start
+    parts, at = [], span.start
     for phone, lasts in zip(phones, timed, strict=True):
         end = at + share * lasts
-        found.append((phone, at, end))
+        parts.append((phone, at, end))
         at = end
-    return found
+    return parts
 
 
 def is_silent_mark(phone: str) -> bool:
@@ -428,14 +432,14 @@ class PocketsphinxAligner:
         """Start time of each token except the first."""
         # Keep a reference and read in order: entries point into it, and become invalid with it or with the next entry.
         alignment = self._decoder.get_alignment()
-        found: list[list[tuple[str, int, int]]] = []
+        aligned: list[list[tuple[str, int, int]]] = []
         for entry in alignment:
             if entry.name not in _POCKETSPHINX_SILENCES:
-                found.append([(phone.name, phone.start, phone.duration) for phone in entry])
-        if len(found) != len(words):
-            raise DataError(f"the aligner found {len(found)} of {len(words)} words")
+                aligned.append([(phone.name, phone.start, phone.duration) for phone in entry])
+        if len(aligned) != len(words):
+            raise DataError(f"the aligner found {len(aligned)} of {len(words)} words")
         starts: list[float] = []
-        for word, phones in zip(words, found, strict=True):
+        for word, phones in zip(words, aligned, strict=True):
             if [name for name, _, _ in phones] != list(_unstressed(word.phones)):
                 raise DataError(f"the aligner found other phones in {word.text!r}")
             starts += [_seconds(start) for _, start, _ in phones]

@@ -94,18 +94,18 @@ class Judges:
         needed = judge_of("mcd, f0, voicing", lambda: optional_package("librosa", "aligning two recordings"))
         return None if needed is None else distances
 
-    def word_edits(self, texts: Sequence[str], heard: Sequence[str]) -> tuple[int, int]:
+    def word_edits(self, references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:
         """Word edits, and words of the texts."""
         if self.english:
-            errors = count_word_errors(texts, heard)
+            errors = count_word_errors(references, hypotheses)
             return errors.substituted + errors.inserted + errors.deleted, errors.words
-        return word_edits(texts, heard)
+        return word_edits(references, hypotheses)
 
-    def word_errors(self, texts: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
+    def word_errors(self, references: Sequence[str], hypotheses: Sequence[str]) -> dict[str, float]:
         """wer and cer; for English also skipped and repeated words."""
-        rates = {"wer": word_error_rate(texts, heard), "cer": character_error_rate(texts, heard)}
+        rates = {"wer": word_error_rate(references, hypotheses), "cer": character_error_rate(references, hypotheses)}
         if self.english:
-            errors: WordErrors = count_word_errors(texts, heard)
+            errors: WordErrors = count_word_errors(references, hypotheses)
             rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
         return rates
 
@@ -141,12 +141,12 @@ def judged(
     recogniser, naturalness = judges.recogniser, judges.naturalness
     assert recogniser is not None, "check_judges"
     assert naturalness is not None, "check_judges"
-    heard = [recogniser.transcribe(waveform, rate) for waveform in waveforms]
+    hypotheses = [recogniser.transcribe(waveform, rate) for waveform in waveforms]
     scores = [
         naturalness.score_synthesised(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
     ]
     return {
-        "wer": judges.word_edits([clip.text for clip in clips], heard),
+        "wer": judges.word_edits([clip.text for clip in clips], hypotheses),
         "mos": (float(np.sum(scores)), len(scores)),
     }
 
@@ -185,12 +185,12 @@ def evaluate(
     Raises InputError if there is no text, or if the run does not know the speaker.
     """
     synthesiser = Synthesiser.load(run, vocoder, device=device)
-    found = list(_clips(synthesiser, data))
-    if not found:
+    texts = list(_clips(synthesiser, data))
+    if not texts:
         raise InputError(f"{data or run}: no recordings with texts to evaluate on")
-    clips = found[:: math.ceil(len(found) / MOST)]
-    if len(clips) < len(found):
-        logger.info("of %d texts, %d are synthesised, spread over all of them", len(found), len(clips))
+    clips = texts[:: math.ceil(len(texts) / MOST)]
+    if len(clips) < len(texts):
+        logger.info("of %d texts, %d are synthesised, spread over all of them", len(texts), len(clips))
     judges = Judges(synthesiser.data.language, synthesiser.device)
     judges.load()
     systems: dict[str, Callable[[Any], FloatArray]] = {}
@@ -208,16 +208,16 @@ def evaluate(
         spent = time.perf_counter() - started
         for own, waveform in zip(sounds.values(), waveforms, strict=False):
             own[name] = waveform
-        made = sum(map(len, waveforms))
-        results[name], said = _judge(judges, clips, waveforms, synthesiser.sample_rate)
+        samples = sum(map(len, waveforms))
+        results[name], judged_items = _judge(judges, clips, waveforms, synthesiser.sample_rate)
         if name == _SPOKEN:
-            items = said
+            items = judged_items
         if name != "natural":
-            results[name]["rtf"] = spent * synthesiser.sample_rate / made
+            results[name]["rtf"] = spent * synthesiser.sample_rate / samples
     notes = {
         "texts": len(clips),
         "words": sum(len(clip.text.split()) for clip in clips),
-        "seconds": round(made / synthesiser.sample_rate, 1),
+        "seconds": round(samples / synthesiser.sample_rate, 1),
         "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}" if judges.recogniser else _MISSING,
         "naturalness": "distillmos" if judges.naturalness else _MISSING,
         "speaker_judge": "resemblyzer" if judges.speakers else _MISSING,
@@ -231,8 +231,8 @@ def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:
 
 def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:
     if data is None:
-        kept = synthesiser.inference_metadata["validation"]
-        return _spoken(synthesiser, kept_for_validation(synthesiser.data, kept))
+        validation_ids = synthesiser.inference_metadata["validation"]
+        return _spoken(synthesiser, kept_for_validation(synthesiser.data, validation_ids))
     lines = _lines(Path(data))
     if not lines or any("|" in line for line in lines):  # such as wav|text
         return _spoken(synthesiser, clips_of(synthesiser.data, data))
@@ -272,8 +272,8 @@ def _judge(
         natural = isinstance(clip, Clip) and waveform is clip.waveform
         items[clip.id] = {"text": clip.text}
         if judges.recogniser is not None:
-            heard = judges.recogniser.transcribe(waveform, rate)
-            items[clip.id] |= {"heard": heard, **judges.word_errors([clip.text], [heard])}
+            hypothesis = judges.recogniser.transcribe(waveform, rate)
+            items[clip.id] |= {"heard": hypothesis, **judges.word_errors([clip.text], [hypothesis])}
         if judges.naturalness is not None:
             score = judges.naturalness.score if natural else judges.naturalness.score_synthesised
             items[clip.id]["mos"] = score(waveform, rate, clip.id)
@@ -296,14 +296,14 @@ def _against(judges: Judges, clip: Clip, waveform: FloatArray, rate: int) -> dic
     measured: dict[str, float | None] = {}
     try:
         if judges.speakers is not None:
-            made, recorded = (judges.speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform))
-            measured["speaker"] = float(made @ recorded)
+            embedding, natural = (judges.speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform))
+            measured["speaker"] = float(embedding @ natural)
         if judges.distances is not None:
-            found = judges.distances(waveform, clip.waveform, rate, clip.id)
+            measures = judges.distances(waveform, clip.waveform, rate, clip.id)
             measured |= {
-                "mcd": found.mel_cepstral_distortion,
-                "f0": None if math.isnan(found.f0_rmse) else found.f0_rmse,
-                "voicing": found.voicing_error,
+                "mcd": measures.mel_cepstral_distortion,
+                "f0": None if math.isnan(measures.f0_rmse) else measures.f0_rmse,
+                "voicing": measures.voicing_error,
             }
     except DataError as error:
         logger.warning("%s", error)

@@ -184,18 +184,18 @@ def sources_beside(checkpoint: Path) -> dict[str, str]:
 def sources_of_vocoder(vocoder: str | Path | None) -> dict[str, str]:
     """The same of the vocoder, which is part of the exported file: a run or a checkpoint that may be gone."""
     try:
-        found = sources_beside(best_or_latest(vocoder)) if vocoder is not None else {}
+        rows = sources_beside(best_or_latest(vocoder)) if vocoder is not None else {}
     except CheckpointError:
         return {}
-    return {f"{key} of the vocoder": value for key, value in found.items()}
+    return {f"{key} of the vocoder": value for key, value in rows.items()}
 
 
 def figures_beside(checkpoint: Path) -> str:
     """The evaluation table of the run of `checkpoint`, if it was evaluated, or what its own model card says of it."""
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
         if (folder / _FIGURES).is_file():
-            found = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
-            return _table(found["systems"], found.get("legend", ""))
+            evaluation = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
+            return _table(evaluation["systems"], evaluation.get("legend", ""))
     if (checkpoint / CARD).is_file():
         _, _, figures = (checkpoint / CARD).read_text(encoding="utf-8").partition(f"{_HEADING}\n")
         if figures := figures.partition("\n## ")[0].strip():
@@ -256,14 +256,14 @@ def export(
     if runtime is not None and form != "browser":
         raise InputError("--runtime: only for --format browser; leave it out")
     written = _paths(target, form)
-    found = find_runtime(runtime) if form == "browser" else None
+    engine = find_runtime(runtime) if form == "browser" else None
     synthesiser = Synthesiser.load(source, vocoder)
     if form == "piper" and synthesiser.inventory.phonemizer_name != "espeak":
         raise InputError(
             f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
             f"{synthesiser.inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose --format onnx"
         )
-    if found:
+    if engine:
         require_phonemizer(synthesiser, source)
     network = _vocoder(synthesiser, source)
     model = written[0]
@@ -271,19 +271,19 @@ def export(
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
     spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     stored: Dtype = dtype or ("int8" if form == "browser" else "fp32")
-    told = facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder)
+    rows = facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder)
     # Files are moved from here once all are written.
     with tempfile.TemporaryDirectory(dir=model.parent, prefix=f".{model.name}.") as folder:
-        made = [Path(folder) / path.name for path in written]
-        if found:
-            _write_page(spoken, synthesiser, made[0], facts, stored, found)
+        temporary = [Path(folder) / path.name for path in written]
+        if engine:
+            _write_page(spoken, synthesiser, temporary[0], facts, stored, engine)
         elif form == "piper":
-            _write_voice(spoken, synthesiser, made[0], made[1], facts, stored)
+            _write_voice(spoken, synthesiser, temporary[0], temporary[1], facts, stored)
         else:
-            _write_model(spoken, synthesiser, made[0], facts, stored)
-        card = model_card(model.stem, told | {"weights": stored}, figures_beside(source))
-        made[-1].write_text(card, encoding="utf-8")
-        for path, final in zip(made, written, strict=True):
+            _write_model(spoken, synthesiser, temporary[0], facts, stored)
+        card = model_card(model.stem, rows | {"weights": stored}, figures_beside(source))
+        temporary[-1].write_text(card, encoding="utf-8")
+        for path, final in zip(temporary, written, strict=True):
             path.replace(final)
     return written
 

@@ -113,8 +113,8 @@ class Shaping:
 def level(mel_TM: FloatArray, unit_db: float) -> NDArray[np.float64]:
     """Level of each frame (T,) in dB relative to the loudest; 1 of the mel is `unit_db`."""
     powers_TM = 10.0 ** (unit_db * mel_TM.astype(np.float64) / 10.0)
-    found_T = 10.0 * np.log10(powers_TM.sum(axis=1))
-    return np.asarray(found_T - found_T.max())
+    decibels_T = 10.0 * np.log10(powers_TM.sum(axis=1))
+    return np.asarray(decibels_T - decibels_T.max())
 
 
 def silent_end(level_T: NDArray[np.float64]) -> int:
@@ -142,20 +142,20 @@ def shaping(
         rate: Samples a second.
     """
     ends_L = np.cumsum(frames_L)
-    token, found, middles = 0, [], [0]
+    token, silences, middles = 0, [], [0]
     for number, (one, seconds) in enumerate(zip(words, pauses, strict=True), start=1):
         token += len(one.word.phones) + 1
         begin, end = int(ends_L[token - 1]), int(ends_L[token])
         middles.append((begin + end) * hop // 2)
-        missing = one.silence - (end - begin) * hop / rate if one.silence else 0.0
+        lacking = one.silence - (end - begin) * hop / rate if one.silence else 0.0
         if number < len(words):
             first, last = max(0, begin - NEAR), min(len(level_T), end + NEAR)
-            missing = max(missing, seconds - _longest_run(level_T[first:last] < SILENT_DB) * hop / rate)
-        if missing > 0:
+            lacking = max(lacking, seconds - _longest_run(level_T[first:last] < SILENT_DB) * hop / rate)
+        if lacking > 0:
             place = (end * hop) if number == len(words) else _quietest(level_T, begin, end) * hop
-            found.append(Pause(place, round(missing * rate)))
+            silences.append(Pause(place, round(lacking * rate)))
     decibels = [one.delivery.decibels for one in words]
-    return Shaping(rate, found, list(zip(middles, decibels, strict=False)) if any(decibels) else ())
+    return Shaping(rate, silences, list(zip(middles, decibels, strict=False)) if any(decibels) else ())
 
 
 def _longest_run(values: NDArray[np.bool_]) -> int:
@@ -356,12 +356,12 @@ class Synthesiser(Inference):
 
     def times(self, sentences: Sequence[Sentence], spoken: Sequence[Spoken], begins: float = 0.0) -> list[TimedWord]:
         """When the words of sentences are said, of which the first begins at `begins` seconds."""
-        found: list[TimedWord] = []
+        times: list[TimedWord] = []
         for words, one in zip(sentences, spoken, strict=True):
             own = one.shaping.later(self._word_times(words, one))
-            found += [TimedWord(w.text, round(w.start + begins, 3), round(w.end + begins, 3)) for w in own]
+            times += [TimedWord(w.text, round(w.start + begins, 3), round(w.end + begins, 3)) for w in own]
             begins += self.seconds(one) + one.after
-        return found
+        return times
 
     def _word_times(self, words: Sentence, one: Spoken) -> Iterator[TimedWord]:
         """When the words of a sentence are said, before silences are put in."""
@@ -416,16 +416,16 @@ class Synthesiser(Inference):
 
     def sentences(self, text: str) -> Iterator[list[Word]]:
         """The words of each sentence with something to say. Raises InputError when there is none."""
-        spoken = 0
+        count = 0
         for paragraph in _PARAGRAPHS.split(text):
             pieces = [self._words(piece) for piece in sentences(paragraph, LONGEST, self.inventory.language)]
-            said = [words for words in pieces if words]
-            for number, words in enumerate(said, start=1):
-                if number == len(said):
+            speakable = [words for words in pieces if words]
+            for number, words in enumerate(speakable, start=1):
+                if number == len(speakable):
                     words[-1] = replace(words[-1], pause=PARAGRAPH)
                 yield words
-            spoken += len(said)
-        if not spoken:
+            count += len(speakable)
+        if not count:
             raise InputError(f"nothing of this text can be spoken: {text[:80]!r}")
 
     def mel(
@@ -459,13 +459,15 @@ class Synthesiser(Inference):
         tokens = [self._tokens([one.word for one in script]) for script in scripts]
         deliveries = [self._deliveries(script, speed, semitones) for script in scripts]
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-        found: dict[int, Spoken] = {}
+        results: dict[int, Spoken] = {}
         for first in range(0, len(order), _BATCH):
             chosen = order[first : first + _BATCH]
             speeds, changes = zip(*(deliveries[i] for i in chosen), strict=True)
-            made = self.model.speak([tokens[i] for i in chosen], number, speeds, changes)
-            found |= {i: self._shaped(scripts[i], one, speed) for i, one in zip(chosen, made, strict=True)}
-        return [found[i] for i in range(len(tokens))]
+            sentences_of_batch = self.model.speak([tokens[i] for i in chosen], number, speeds, changes)
+            results |= {
+                i: self._shaped(scripts[i], one, speed) for i, one in zip(chosen, sentences_of_batch, strict=True)
+            }
+        return [results[i] for i in range(len(tokens))]
 
     def _tokens(self, words: Sequence[Word]) -> torch.Tensor:
         """Token numbers (L,); a mark that was hardly in the training texts is read as a weaker one."""
@@ -505,13 +507,13 @@ class Synthesiser(Inference):
         pauses = self.language.pauses if self.prosody_rules else {}
         seconds = [self._silence(one.word) / speed for one in script]
         hop, rate = self.data.audio.hop_length, self.sample_rate
-        done = Shaping(rate) if frames_L is None else shaping(script, seconds, frames_L, level_T, hop, rate)
+        shape = Shaping(rate) if frames_L is None else shaping(script, seconds, frames_L, level_T, hop, rate)
         after = PAUSE_SECONDS
         if self.prosody_rules:
             last = script[-1].word
-            wanted = pauses.get(last.pause or last.mark, PAUSE_SECONDS) / speed
-            after = max(0.0, wanted - silent_end(level_T) * hop / rate)
-        return Spoken(mel_TM, _numpy(one.f0_T), frames_L, done, after)
+            silence = pauses.get(last.pause or last.mark, PAUSE_SECONDS) / speed
+            after = max(0.0, silence - silent_end(level_T) * hop / rate)
+        return Spoken(mel_TM, _numpy(one.f0_T), frames_L, shape, after)
 
     def _silence(self, word: Word) -> float:
         """Seconds of silence after a word within a sentence, at least; 0 where what its mark means was learnt."""
@@ -520,8 +522,8 @@ class Synthesiser(Inference):
         return self.language.pauses.get(word.pause or word.mark, 0.0)
 
 
-def _numpy(found: torch.Tensor | None) -> Any:
-    return None if found is None else found.cpu().numpy()
+def _numpy(values: torch.Tensor | None) -> Any:
+    return None if values is None else values.cpu().numpy()
 
 
 def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:

@@ -105,23 +105,23 @@ class Acoustic(nn.Module, ABC):
 # ------ What a voice takes from the one that its training starts from, where speakers or phones differ
 
 
-def voices(table_SD: Tensor, known: Sequence[str], wanted: Sequence[str]) -> Tensor:
-    """The vectors of the speakers `wanted`: their own, or the average of those of `known`."""
+def voices(table_SD: Tensor, known: Sequence[str], speakers: Sequence[str]) -> Tensor:
+    """The vectors of the `speakers`: their own, or the average of those of `known`."""
     average_D = table_SD.mean(dim=0)
-    return torch.stack([table_SD[known.index(name)] if name in known else average_D for name in wanted])
+    return torch.stack([table_SD[known.index(name)] if name in known else average_D for name in speakers])
 
 
-def phones(table_VD: Tensor, known: Inventory, wanted: Inventory) -> Tensor:
-    """The vectors (V, D) of the symbols `wanted`.
+def phones(table_VD: Tensor, known: Inventory, inventory: Inventory) -> Tensor:
+    """The vectors (V, D) of the symbols of `inventory`.
 
     For espeak's, those of an English voice: of its marks, and averages of its phones that sound like a symbol; zeros
     for symbols unlike any. For other inventories the table as it is, which may not fit.
     """
-    if (known.phonemizer_name, wanted.phonemizer_name) != ("english", "espeak"):
+    if (known.phonemizer_name, inventory.phonemizer_name) != ("english", "espeak"):
         return table_VD
     position = {symbol: index for index, symbol in enumerate(known.symbols)}
     rows = []
-    for index, symbol in enumerate(wanted.symbols):
+    for index, symbol in enumerate(inventory.symbols):
         similar = [symbol] if index < len(SPECIAL) else like(symbol)
         chosen = [position[one] for one in similar]
         rows.append(table_VD[chosen].mean(dim=0) if chosen else torch.zeros_like(table_VD[0]))
@@ -501,12 +501,12 @@ class AutoregressiveModel(Acoustic):
         memory_BTD: Tensor = self.positions(said_BTD)
         return memory_BTD
 
-    def decode(self, memory_BSD: Tensor, mask_BS: Tensor | None, given_BTM: Tensor) -> tuple[Tensor, Tensor]:
-        """Mel before the post-net (B, T, M) and stop logits (B, T) of all frames, after the frames `given_BTM`.
+    def decode(self, memory_BSD: Tensor, mask_BS: Tensor | None, previous_BTM: Tensor) -> tuple[Tensor, Tensor]:
+        """Mel before the post-net (B, T, M) and stop logits (B, T) of all frames, after the frames `previous_BTM`.
 
-        Frame t is made of those before it: of nothing, `given_BTM[:, 0]`, ..., `given_BTM[:, t - 1]`.
+        Frame t is made of those before it: of nothing, `previous_BTM[:, 0]`, ..., `previous_BTM[:, t - 1]`.
         """
-        shifted_BTM = F.pad(given_BTM, (0, 0, 1, 0))[:, :-1]
+        shifted_BTM = F.pad(previous_BTM, (0, 0, 1, 0))[:, :-1]
         x_BTD = self.dropout(self.positions(self.prenet(shifted_BTM)))
         hidden_BTD = self.decoder(x_BTD, memory_BSD=memory_BSD, memory_mask_BS=mask_BS)
         return self.output(hidden_BTD), self.stop(hidden_BTD).squeeze(-1)

@@ -19,7 +19,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.derived import write_predicted
-from phonate.tasks.speech.data import Corpus, SpeechDataset
+from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
 from phonate.tasks.speech.inference import LONGEST, Sentence, Synthesiser, check_delivery, parallel
 from phonate.tasks.speech.model import ParallelModel, Prosody
 from phonate.text.captions import TimedWord
@@ -68,7 +68,7 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
     """
     synthesiser = Synthesiser.load(run)
     model = parallel(synthesiser, "predict mels beside recordings")
-    corpus = Corpus(synthesiser.data)
+    corpus = SpeechCorpus(synthesiser.data)
     splits = [SpeechDataset(corpus, split) for split in ("train", "validation")]
     places = [(samples, index) for samples in splits for index in range(len(samples.ids))]
 
@@ -77,10 +77,10 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
         samples, index = places[place]
         batch = samples.collate([samples.get(index, np.random.default_rng(place))])
         recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
-        said = model(
+        output = model(
             batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
         )
-        return np.asarray(said.mel_BTM[0].float().clamp(0.0, 1.0))
+        return np.asarray(output.mel_BTM[0].float().clamp(0.0, 1.0))
 
     ids = [samples.ids[index] for samples, index in places]
     write_predicted(folder, synthesiser.processor.fingerprint, ids, predict)
@@ -112,14 +112,14 @@ class Utterance(SpeechResult):
         """See `SpeechResult.chunks`."""
         while True:
             try:
-                made = self._made.get(timeout=timeout)
+                chunk = self._made.get(timeout=timeout)
             except queue.Empty:
                 raise TimeoutError(f"no sound within {timeout:g} s") from None
-            if made is _END:
+            if chunk is _END:
                 return
-            if isinstance(made, Exception):
-                raise made
-            yield made
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
 
     def words(self) -> list[TimedWord]:
         """See `SpeechResult.words`."""

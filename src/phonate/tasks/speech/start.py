@@ -97,12 +97,12 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         reason = "the newest checkpoint is the best (data.judged=0)"
         return Start(_NEWEST, reason, "data.judged: 0") if by_judges else Start({}, "")
     if missing(*JUDGES):
-        wanted = install_command(*JUDGES)
+        mend = install_command(*JUDGES)
     elif not is_english(data.language) and not is_included(RECOGNISER):
-        wanted = f"pip install {PACKAGES[RECOGNISER]}"
+        mend = f"pip install {PACKAGES[RECOGNISER]}"
     else:
         return Start({}, "")
-    reason = f"checkpoints are not judged, as the judges are not installed ({wanted})"
+    reason = f"checkpoints are not judged, as the judges are not installed ({mend})"
     return Start({"data.judged": 0, **_NEWEST}, reason, "judges: not installed")
 
 

@@ -24,7 +24,7 @@ from phonate.evaluation.held_out import Clip
 from phonate.nn.vocoder.discriminators import MelDiscriminator
 from phonate.rendering import check_vocoder
 from phonate.tasks.speech import model as adoption
-from phonate.tasks.speech.data import Corpus, SpeechDataset
+from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
 from phonate.tasks.speech.evaluation import Judges, check_judges, judged, quality
 from phonate.tasks.speech.model import (
     ACOUSTIC,
@@ -95,9 +95,9 @@ class SpeechTask(AdversarialTask[Any]):
         super().__init__(recipe.training)
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> SpeechCorpus:
         """The corpus, prepared when it is first needed."""
-        return Corpus(self.recipe.data)
+        return SpeechCorpus(self.recipe.data)
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """The acoustic model's; those of the adversarial terms of one that has them."""
@@ -161,8 +161,8 @@ class SpeechTask(AdversarialTask[Any]):
         """A validation text as it is spoken, beside its recording: pictures and sounds."""
         shown: dict[str, Preview] = {}
         for clip in map(self._clip, self.corpus.positions("validation")[:1]):
-            made_N = self._synthesiser(model).speak(clip.text, clip.speaker)
-            for name, waveform in (("natural", clip.waveform), ("spoken", made_N)):
+            spoken_N = self._synthesiser(model).speak(clip.text, clip.speaker)
+            for name, waveform in (("natural", clip.waveform), ("spoken", spoken_N)):
                 shown[name] = Sound(waveform, self._rate)
                 shown[f"{name}_mel"] = Picture(np.ascontiguousarray(self.corpus.processor.mel(waveform).T))
         return shown
@@ -199,15 +199,16 @@ class SpeechTask(AdversarialTask[Any]):
         if self.autoregressive:
             return weights
         facts = source / files.INFERENCE
-        known = files.read_json(facts) if facts.is_file() else {}
-        speakers = known.get("speakers", [])
-        found = {**weights, **renewed(weights, "acoustic.", len(speakers))}
-        if (table_SD := found.get(_VOICES)) is not None:
-            found[_VOICES] = adoption.voices(table_SD.float(), speakers, self.corpus.speakers)  # packaged ones: 16 bits
-        if "inventory" in known and (table_VD := found.get(_PHONES)) is not None:
-            inventory = Inventory.read(known["inventory"])
-            found[_PHONES] = adoption.phones(table_VD.float(), inventory, self.corpus.inventory)
-        return found
+        metadata = files.read_json(facts) if facts.is_file() else {}
+        speakers = metadata.get("speakers", [])
+        adopted = {**weights, **renewed(weights, "acoustic.", len(speakers))}
+        if (table_SD := adopted.get(_VOICES)) is not None:
+            # those of packaged voices have 16 bits
+            adopted[_VOICES] = adoption.voices(table_SD.float(), speakers, self.corpus.speakers)
+        if "inventory" in metadata and (table_VD := adopted.get(_PHONES)) is not None:
+            inventory = Inventory.read(metadata["inventory"])
+            adopted[_PHONES] = adoption.phones(table_VD.float(), inventory, self.corpus.inventory)
+        return adopted
 
     @cached_property
     def own_state(self) -> _MarksOfStart:
@@ -251,9 +252,9 @@ class _MarksOfStart:
     def state(self) -> list[str]:
         if self._marks is None:
             file = None if self._source is None else resolve_checkpoint(self._source) / files.INFERENCE
-            known = files.read_json(file) if file is not None and file.is_file() else {}
-            same = known.get("inventory") == self._inventory.document()
-            self._marks = sorted(learnt_marks(known) or ()) if same else []
+            metadata = files.read_json(file) if file is not None and file.is_file() else {}
+            same = metadata.get("inventory") == self._inventory.document()
+            self._marks = sorted(learnt_marks(metadata) or ()) if same else []
         return self._marks
 
     def restore(self, state: list[str] | None) -> None:

@@ -29,7 +29,7 @@ logger = logging.getLogger("phonate")
 _SILENT = 1e-6
 
 
-class Corpus:
+class VocoderCorpus:
     """The prepared corpus at `data.path`, with the pitch of each recording."""
 
     def __init__(self, data: VocoderData) -> None:
@@ -42,13 +42,13 @@ class Corpus:
         """Mels that a model predicted for the recordings. Raises DataError where there is one for none of them."""
         mels = TeacherForcedMels(folder, self.processor.fingerprint)
         ids = self.prepared.index.id[:]
-        found = sum(name in mels for name in ids)
-        if not found:
+        count = sum(name in mels for name in ids)
+        if not count:
             raise DataError(
                 f"data.predicted: {folder} has mels of other recordings than {self.data.path}, such as "
                 f"{mels.example!r} where the corpus has {ids[0]!r}; predict them from the same data.path"
             )
-        logger.info("predicted mels: of %d of %d recordings", found, len(ids))
+        logger.info("predicted mels: of %d of %d recordings", count, len(ids))
         return mels
 
     def predicted_mel(self, position: int) -> FloatArray | None:
@@ -60,8 +60,8 @@ class Corpus:
 
     def positions(self, split: str) -> list[int]:
         """Positions of a split's recordings in the index."""
-        found = self.prepared.train if split == "train" else self.prepared.validation
-        return [int(position) for position in found]
+        split_positions = self.prepared.train if split == "train" else self.prepared.validation
+        return [int(position) for position in split_positions]
 
     @cached_property
     def pitch(self) -> DerivedFeatures:
@@ -85,7 +85,7 @@ _PREDICTED = 0.5
 
 
 @dataclass(frozen=True)
-class Item:
+class VocoderItem:
     """One sample."""
 
     mel_TM: FloatArray
@@ -98,7 +98,7 @@ class Item:
 class VocoderDataset(CroppedRecordings):
     """One split: random crops for training, else the middles of recordings."""
 
-    def __init__(self, corpus: Corpus, split: str) -> None:
+    def __init__(self, corpus: VocoderCorpus, split: str) -> None:
         data = corpus.data
         positions, training = corpus.positions(split), split == "train"
         super().__init__(corpus.prepared, positions, data, data.crop_frames, data.crops_per_clip, training)
@@ -109,7 +109,7 @@ class VocoderDataset(CroppedRecordings):
         """Frames of each sample (samples,); all are equally long, short recordings being followed by silence."""
         return np.full(len(self.positions) * self.crops, self.crop_frames, dtype=np.int64)
 
-    def get(self, index: int, rng: np.random.Generator) -> Item:
+    def get(self, index: int, rng: np.random.Generator) -> VocoderItem:
         """Sample number `index`."""
         corpus, position = self._corpus, self.position(index)
         waveform = self.prepared.cache.waveform(position)
@@ -124,7 +124,7 @@ class VocoderDataset(CroppedRecordings):
         frames, hop = self.crop_frames, corpus.data.audio.hop_length
         start = self.start(len(mel_TM), rng)
         levelled = corpus.levelled(waveform)[start * hop : (start + frames - 1) * hop]
-        return Item(
+        return VocoderItem(
             _lengthened(mel_TM[start : start + frames], frames),
             _lengthened(f0_T[start : start + frames], frames),
             _lengthened(levelled, (frames - 1) * hop),

@@ -22,7 +22,7 @@ from phonate.config.errors import InputError
 from phonate.nn.losses import spectral_distance
 from phonate.nn.vocoder.discriminators import magnitudes
 from phonate.nn.vocoder.generator import phase_of
-from phonate.tasks.vocoder.data import Corpus, VocoderDataset
+from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
 from phonate.training.adversarial import AdversarialTask, Pair
@@ -54,9 +54,9 @@ class VocoderTask(AdversarialTask[Pair]):
         self.recipe = recipe
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> VocoderCorpus:
         """The corpus, prepared when it is first needed."""
-        return Corpus(self.recipe.data)
+        return VocoderCorpus(self.recipe.data)
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """A mel distance is small in numbers, and says most."""

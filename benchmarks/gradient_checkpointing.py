@@ -84,7 +84,7 @@ def batch_of(sentences: int, frames: int, device: torch.device) -> dict[str, Ten
 def step(model: AutoregressiveModel, batch: dict[str, Tensor]) -> None:
     """Forward and backward."""
     terms = model.terms(model.teacher_forced(batch), batch)
-    torch.stack([total / count for total, count in terms.values()]).sum().backward()
+    torch.stack([total for total, _ in terms.values()]).sum().backward()
 
 
 def memory(segments: str, options: argparse.Namespace) -> dict[str, float]:
@@ -101,7 +101,7 @@ def memory(segments: str, options: argparse.Namespace) -> dict[str, float]:
     before = used(device, peak=False)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         terms = model.terms(model.teacher_forced(batch), batch)
-    torch.stack([total / count for total, count in terms.values()]).sum().backward()
+    torch.stack([total for total, _ in terms.values()]).sum().backward()
     peak = used(device, peak=True) - before
     return {"kept": sum(kept.values()) / _MIB, "peak": peak / _MIB}
 

@@ -119,7 +119,7 @@ def autoregressive(batches: int) -> Case:
 
     def loss() -> Tensor:
         terms = model.terms(model.teacher_forced(batch), batch)
-        return torch.stack([total.float() / count for total, count in terms.values()]).sum()
+        return torch.stack([total.float() / batch["lengths"].sum() for total, _ in terms.values()]).sum()
 
     return model, loss, 4 * batches
 

@@ -22,6 +22,7 @@ from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import AutoregressiveModel, AutoregressiveOutput, stop_targets
 from phonate.tasks.speech.settings import SpeechModel
 from phonate.tasks.speech.task import SpeechTask, build_acoustic
+from phonate.training.task import counted
 from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
 
@@ -62,13 +63,19 @@ def terms(model: AutoregressiveModel, batch: Any) -> Any:
     return model.terms(model.teacher_forced(batch), batch)
 
 
+def means(model: AutoregressiveModel, batch: Any) -> dict[str, torch.Tensor]:
+    frames = float(batch["lengths"].sum())
+    units = {"tokens": float(batch["token_lengths"].sum()), "frames": frames, "elements": MELS * frames}
+    return {name: total / count for name, (total, count) in counted(terms(model, batch), units).items()}
+
+
 @pytest.fixture(scope="module")
 def learnt() -> AutoregressiveModel:
     """A model that has learnt four sentences by heart."""
     model, batch = small(), batch_of(sentences(4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(300):
-        loss = sum((model.weights[name] * total / count for name, (total, count) in terms(model, batch).items()))
+        loss = sum(model.weights[name] * mean for name, mean in means(model, batch).items())
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -208,7 +215,7 @@ def test_checkpointing_changes_no_gradient() -> None:
         torch.manual_seed(0)
         model = model_of(width=32, feed_forward=64, encoder_layers=2, decoder_layers=4, checkpoint_segments=segments)
         torch.manual_seed(1)
-        sum((total / count for total, count in terms(model, batch).values())).backward()
+        sum(means(model, batch).values()).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 

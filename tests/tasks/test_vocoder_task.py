@@ -101,14 +101,14 @@ def test_a_resumed_run_is_the_undisturbed_one_discriminators_and_all(run: Path, 
 
 
 def test_a_run_with_other_discriminators_is_not_resumed(run: Path) -> None:
-    """Such as one from before there were windows of 12 ms: its optimizer has no state for them."""
     task = VocoderTask(resolve(run / "recipe.yaml").recipe)
     checkpoint = load(best_or_latest(run))
     check_identity(checkpoint, task, task.identity(), "")
     earlier = {**checkpoint.inference, "resolutions": task.identity()["discriminators"]}
     check_identity(replace(checkpoint, state={}, inference=earlier), task, task.identity(), "")
+    other = {**checkpoint.inference, "resolutions": [[512, 128]]}
     with pytest.raises(InputError, match="discriminators"):
-        check_identity(replace(checkpoint, state={}), task, task.identity(), "")
+        check_identity(replace(checkpoint, state={}, inference=other), task, task.identity(), "")
 
 
 def test_what_the_vocoder_made_is_used_again_in_its_step(tone_corpus: Path, tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ def test_a_sentence_of_hardly_a_frame_sounds_in_a_batch_as_alone() -> None:
         (["evaluate", BASE_VOICE, "--data", "sentences.txt"], "give a folder for the figures by --output"),
         (["evaluate", BASE_VOICE, "--output", "figures"], "recordings are not part of phonate; give others by --data"),
         (["report", BASE_VOICE], "a checkpoint, not a run, so there is no training to report on"),
-        (["checkpoints", "list", BASE_VOICE], "not a run; phonate checkpoints verify, export and merge take it"),
+        (["checkpoints", "list", BASE_VOICE], "not a run; phonate checkpoints verify"),
         (["speak", BASE_VOICE], "say what to speak, as in phonate speak base/voice TEXT"),
     ],
 )

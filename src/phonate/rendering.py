@@ -93,7 +93,7 @@ class TrainedVocoder:
         Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
         """
         try:
-            trained = _opened(source, _stamp(source))
+            trained = _open_vocoder(source, _stamp(source))
         except InputError as error:
             raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
         if conflict := _conflict(source, trained, processor):
@@ -126,14 +126,14 @@ class TrainedVocoder:
         start, end = 0, min(first, frames - 1)
         while start < frames - 1:
             left, right = max(0, start - margin), min(frames, end + 1 + margin)
-            part, heard = slice(left, right), slice(left * hop, (right - 1) * hop)
-            made_BN = network.filtered(mel_BTM[:, part], f0_BT[:, part], pulses_BN[:, heard], noise_BN[:, heard])
-            yield made_BN[0, (start - left) * hop : (end - left) * hop].float().cpu().numpy()
+            part, samples = slice(left, right), slice(left * hop, (right - 1) * hop)
+            sound_BN = network.filtered(mel_BTM[:, part], f0_BT[:, part], pulses_BN[:, samples], noise_BN[:, samples])
+            yield sound_BN[0, (start - left) * hop : (end - left) * hop].float().cpu().numpy()
             start, end = end, min(end + piece, frames - 1)
 
 
 @lru_cache(maxsize=2)
-def _opened(source: str | Path, stamp: tuple[Path, int]) -> TrainedModel[Any]:
+def _open_vocoder(source: str | Path, stamp: tuple[Path, int]) -> TrainedModel[Any]:
     """The vocoder of `source`, which training needs at each validation: read once while its manifest is the same."""
     return open_trained(source, "vocoder", Recipe[Any, Any, Any])
 

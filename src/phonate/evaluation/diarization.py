@@ -91,19 +91,19 @@ def score(
     """
     if not 0.0 <= collar < math.inf:
         raise InputError(f"collar {collar:g}: must be a number of seconds, 0 or more")
-    wanted, given = _Turns.of(reference), _Turns.of(hypothesis)
-    left_out = _collars(wanted, collar) if collar else _NOTHING
+    ref, hyp = _Turns.of(reference), _Turns.of(hypothesis)
+    left_out = _collars(ref, collar) if collar else _NOTHING
     scored = _NOTHING if regions is None else _bounds(regions)
-    cuts_I = np.unique(np.concatenate([wanted.starts, wanted.ends, given.starts, given.ends, *left_out, *scored]))
+    cuts_I = np.unique(np.concatenate([ref.starts, ref.ends, hyp.starts, hyp.ends, *left_out, *scored]))
     if len(cuts_I) < 2:
         return DiarizationErrors()
-    reference_RI, hypothesis_HI = wanted.active(cuts_I), given.active(cuts_I)
-    kept_I = np.ones(len(cuts_I) - 1, dtype=bool) if regions is None else _covered(scored, cuts_I)
+    reference_RI, hypothesis_HI = ref.active(cuts_I), hyp.active(cuts_I)
+    scored_I = np.ones(len(cuts_I) - 1, dtype=bool) if regions is None else _covered(scored, cuts_I)
     if collar:
-        kept_I &= ~_covered(left_out, cuts_I)
+        scored_I &= ~_covered(left_out, cuts_I)
     if skip_overlap:
-        kept_I &= reference_RI.sum(axis=0) < 2
-    return _errors(reference_RI[:, kept_I], hypothesis_HI[:, kept_I], np.diff(cuts_I)[kept_I])
+        scored_I &= reference_RI.sum(axis=0) < 2
+    return _errors(reference_RI[:, scored_I], hypothesis_HI[:, scored_I], np.diff(cuts_I)[scored_I])
 
 
 def score_activity(
@@ -165,19 +165,19 @@ def _covered(spans: tuple[Times, Times], cuts_I: Times) -> NDArray[np.bool_]:
 
 def _errors(reference_RI: NDArray[np.bool_], hypothesis_HI: NDArray[np.bool_], seconds_I: Times) -> DiarizationErrors:
     common_RH = (reference_RI * seconds_I) @ hypothesis_HI.T.astype(float)
-    said_R, heard_H = reference_RI @ seconds_I, hypothesis_HI @ seconds_I
-    either_RH = said_R[:, None] + heard_H - common_RH
+    reference_R, hypothesis_H = reference_RI @ seconds_I, hypothesis_HI @ seconds_I
+    either_RH = reference_R[:, None] + hypothesis_H - common_RH
     overlap_RH = np.divide(common_RH, either_RH, out=np.zeros_like(common_RH), where=common_RH > 0.0)
     rows, columns = linear_sum_assignment(common_RH + _TIE * overlap_RH, maximize=True)
-    said_I, heard_I = reference_RI.sum(axis=0), hypothesis_HI.sum(axis=0)
-    both = float(np.minimum(said_I, heard_I) @ seconds_I)
+    reference_I, hypothesis_I = reference_RI.sum(axis=0), hypothesis_HI.sum(axis=0)
+    both = float(np.minimum(reference_I, hypothesis_I) @ seconds_I)
     return DiarizationErrors(
-        speech=float(said_R.sum()),
-        miss=float(np.maximum(said_I - heard_I, 0) @ seconds_I),
-        false_alarm=float(np.maximum(heard_I - said_I, 0) @ seconds_I),
+        speech=float(reference_R.sum()),
+        miss=float(np.maximum(reference_I - hypothesis_I, 0) @ seconds_I),
+        false_alarm=float(np.maximum(hypothesis_I - reference_I, 0) @ seconds_I),
         confusion=max(0.0, both - float(common_RH[rows, columns].sum())),
-        jaccard=float(np.count_nonzero(said_R) - overlap_RH[rows, columns].sum()),
-        speakers=int(np.count_nonzero(said_R)),
+        jaccard=float(np.count_nonzero(reference_R) - overlap_RH[rows, columns].sum()),
+        speakers=int(np.count_nonzero(reference_R)),
         scored=float(seconds_I.sum()),
     )
 

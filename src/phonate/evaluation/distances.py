@@ -38,49 +38,36 @@ class Distances:
     """Distances of a synthesised recording from a natural one; all are 0 for the same sound."""
 
     mel_cepstral_distortion: float
-    """In dB; see the function of the same name."""
+    """In dB (Kubichek 1993): 10 / ln 10 * sqrt(2 * sum over d = 1..13 of (c_d - c'_d)^2), without c_0, the level.
+
+    c are the cosine coefficients of the log magnitudes of 80 mel bands to 8 kHz: ln X(w) = sum of c_d cos(d w). With
+    these, the result is the root mean square difference of two smooth spectra in dB. Other cepstra (SPTK's or WORLD's
+    mcep, 24 coefficients) give values on another scale: do not compare them with figures of other programs."""
     f0_rmse: float
     """Root mean square difference of pitch, in cents, over pairs voiced in both; NaN when there are none."""
     voicing_error: float
     """Share (0..1) of pairs in which only one is voiced."""
 
 
-def mel_cepstral_distortion(made: FloatArray, natural: FloatArray, sample_rate: int) -> float:
-    """Mel cepstral distortion in dB (Kubichek 1993) of two waveforms (samples,), independent of their levels.
-
-    10 / ln 10 * sqrt(2 * sum over d = 1..13 of (c_d - c'_d)^2), mean over the warping path, without c_0, the level.
-    c are the cosine coefficients of the log magnitudes of 80 mel bands to 8 kHz: ln X(w) = sum of c_d cos(d w). With
-    these, the result is the root mean square difference of two smooth spectra in dB. Other cepstra (SPTK's or WORLD's
-    mcep, 24 coefficients) give values on another scale: do not compare them with figures of other programs.
-    """
-    return distances(made, natural, sample_rate).mel_cepstral_distortion
-
-
-def f0_distance(made: FloatArray, natural: FloatArray, sample_rate: int) -> tuple[float, float]:
-    """F0 error in cents and share of voicing errors (0 to 1) of two waveforms (samples,), as in `Distances`."""
-    found = distances(made, natural, sample_rate)
-    return found.f0_rmse, found.voicing_error
-
-
-def distances(made: FloatArray, natural: FloatArray, sample_rate: int, name: str = "a recording") -> Distances:
+def distances(synthesised: FloatArray, natural: FloatArray, sample_rate: int, name: str = "a recording") -> Distances:
     """All distances of two waveforms (samples,) of the same text, both at `sample_rate`.
 
     Raises DataError with the recording's `name` if either is silent or empty.
     """
     dtw = optional_package("librosa", "aligning two recordings").sequence.dtw
-    made_cepstra, made_speaks = _cepstra(made, sample_rate, f"{name} as synthesised")
-    natural_cepstra, natural_speaks = _cepstra(natural, sample_rate, f"{name} as recorded")
-    _, path = dtw(made_cepstra.T, natural_cepstra.T, metric="euclidean")
-    path = path[made_speaks[path[:, 0]] | natural_speaks[path[:, 1]]]
-    difference = made_cepstra[path[:, 0]] - natural_cepstra[path[:, 1]]
+    own_cepstra, own_speech = _cepstra(synthesised, sample_rate, f"{name} as synthesised")
+    natural_cepstra, natural_speech = _cepstra(natural, sample_rate, f"{name} as recorded")
+    _, path = dtw(own_cepstra.T, natural_cepstra.T, metric="euclidean")
+    path = path[own_speech[path[:, 0]] | natural_speech[path[:, 1]]]
+    difference = own_cepstra[path[:, 0]] - natural_cepstra[path[:, 1]]
     hop = sample_rate // _FRAMES_PER_SECOND
-    made_f0, natural_f0 = f0(made, sample_rate, hop)[path[:, 0]], f0(natural, sample_rate, hop)[path[:, 1]]
-    both = (made_f0 > 0) & (natural_f0 > 0)
-    cents = 1200.0 * np.log2(made_f0[both] / natural_f0[both])
+    own_f0, natural_f0 = f0(synthesised, sample_rate, hop)[path[:, 0]], f0(natural, sample_rate, hop)[path[:, 1]]
+    both = (own_f0 > 0) & (natural_f0 > 0)
+    cents = 1200.0 * np.log2(own_f0[both] / natural_f0[both])
     return Distances(
         mel_cepstral_distortion=_DECIBELS * float(np.sqrt(np.square(difference).sum(axis=1)).mean()),
         f0_rmse=float(np.sqrt(np.square(cents).mean())) if both.any() else math.nan,
-        voicing_error=float(((made_f0 > 0) != (natural_f0 > 0)).mean()),
+        voicing_error=float(((own_f0 > 0) != (natural_f0 > 0)).mean()),
     )
 
 

@@ -47,10 +47,10 @@ class Overlap:
 
 def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]:
     """The recordings with these `ids` from a run's own corpus `data`, loaded one at a time."""
-    prepared, kept = prepare(data), set(ids)
+    prepared, validation_ids = prepare(data), set(ids)
     index = prepared.index
     for position in range(len(index)):
-        if index.id[position] in kept:
+        if index.id[position] in validation_ids:
             speaker = prepared.speakers[int(index.speaker[position])]
             yield Clip(index.id[position], speaker, index.text[position] or "", prepared.cache.waveform(position))
 
@@ -67,7 +67,7 @@ def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
         yield Clip(row.id, str(row.speaker), row.text or "", load_row(row, data.audio.sample_rate), row.path)
 
 
-def trained_on(data: VoiceData, kept: Collection[str], clips: Sequence[Clip]) -> Overlap | None:
+def trained_on(data: VoiceData, validation_ids: Collection[str], clips: Sequence[Clip]) -> Overlap | None:
     """The number of `clips` and speakers that a run was trained on, with a warning if there are any.
 
     Args:
@@ -78,14 +78,14 @@ def trained_on(data: VoiceData, kept: Collection[str], clips: Sequence[Clip]) ->
     Returns None, with a warning, if the run's corpus is no longer available.
     """
     try:
-        listed = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
+        rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
     except PhonateError as error:
         logger.warning("can't tell whether these recordings were trained on: %s", error)
         return None
-    held_out = set(kept) | {row.id for row in listed if official_split(row.split) == "test"}
-    trained = [row for row in listed if row.id not in held_out]
+    held_out = set(validation_ids) | {row.id for row in rows if official_split(row.split) == "test"}
+    trained = [row for row in rows if row.id not in held_out]
     paths = {row.path.resolve() for row in trained}
-    known = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)
-    if known:
-        logger.warning("%d of %d evaluation recordings were trained on, so the figures are too good", known, len(clips))
-    return Overlap(known, len({clip.speaker for clip in clips} & {str(row.speaker) for row in trained}))
+    count = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)
+    if count:
+        logger.warning("%d of %d evaluation recordings were trained on, so the figures are too good", count, len(clips))
+    return Overlap(count, len({clip.speaker for clip in clips} & {str(row.speaker) for row in trained}))

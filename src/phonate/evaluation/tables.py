@@ -91,7 +91,7 @@ class Evaluation:
     @property
     def metrics(self) -> list[str]:
         """Names of all metrics, in the order of the systems."""
-        seen: dict[str, None] = {}
+        names: dict[str, None] = {}
         for values in self.systems.values():
-            seen.update(dict.fromkeys(values))
-        return list(seen)
+            names.update(dict.fromkeys(values))
+        return list(names)

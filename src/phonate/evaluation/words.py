@@ -30,8 +30,8 @@ from phonate.pretrained import Extra
 def plain(text: str) -> str:
     """Lower-case words and digits without accents and punctuation, separated by single spaces."""
     letters = unicodedata.normalize("NFKD", text.lower().replace("-", " "))
-    kept = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return " ".join(re.sub(r"[^\w\s]|_", "", kept).split())
+    letters_alone = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return " ".join(re.sub(r"[^\w\s]|_", "", letters_alone).split())
 
 
 def character_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:
@@ -60,8 +60,8 @@ def _edits(units: Callable[[str], list[str]], references: Sequence[str], hypothe
     normal = [plain(text) for text in references]
     if not normal or not all(normal):
         raise ValueError("an error rate needs reference texts with at least one word each")
-    pairs = [(units(text), units(plain(heard))) for text, heard in zip(normal, hypotheses, strict=True)]
-    return sum(edit_distance(text, heard) for text, heard in pairs), sum(len(text) for text, _ in pairs)
+    pairs = [(units(text), units(plain(hypothesis))) for text, hypothesis in zip(normal, hypotheses, strict=True)]
+    return sum(edit_distance(text, hypothesis) for text, hypothesis in pairs), sum(len(text) for text, _ in pairs)
 
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
@@ -125,34 +125,34 @@ def spoken_form(text: str) -> str:
 
     Fillers (um, uh, hmm) are removed; text in brackets is kept, since it is read aloud.
     """
-    spoken = re.sub(r"[()<>\[\]]", " ", text.lower().replace("’", "'"))
-    for written, said in _SPOKEN.items():
-        spoken = re.sub(written, said, spoken)
-    return str(_normaliser()(spoken)).strip()
+    normal = re.sub(r"[()<>\[\]]", " ", text.lower().replace("’", "'"))
+    for pattern, replacement in _SPOKEN.items():
+        normal = re.sub(pattern, replacement, normal)
+    return str(_normaliser()(normal)).strip()
 
 
-def count_word_errors(texts: Sequence[str], heard: Sequence[str]) -> WordErrors:
+def count_word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> WordErrors:
     """Errors summed over all pairs of a text and its transcript, both in English.
 
     Differences in word boundaries only ("every one", "everyone") are not errors.
     """
     total = WordErrors()
-    for text, hypothesis in zip(texts, heard, strict=True):
-        total += _errors(spoken_form(text).split(), spoken_form(hypothesis).split())
+    for reference, hypothesis in zip(references, hypotheses, strict=True):
+        total += _errors(spoken_form(reference).split(), spoken_form(hypothesis).split())
     return total
 
 
-def _errors(text: Words, heard: Words) -> WordErrors:
-    if not text:
-        return WordErrors(inserted=len(heard), repeated=len(_repeats(heard)))
-    whole = _joined(text, heard)
-    ways = [_compared(text, heard), _compared(whole, _joined(heard, whole))]
-    return replace(min(ways, key=lambda way: way.substituted + way.inserted + way.deleted), words=len(text))
+def _errors(reference: Words, hypothesis: Words) -> WordErrors:
+    if not reference:
+        return WordErrors(inserted=len(hypothesis), repeated=len(_repeats(hypothesis)))
+    whole = _joined(reference, hypothesis)
+    ways = [_compared(reference, hypothesis), _compared(whole, _joined(hypothesis, whole))]
+    return replace(min(ways, key=lambda way: way.substituted + way.inserted + way.deleted), words=len(reference))
 
 
-def _compared(text: Words, heard: Words) -> WordErrors:
+def _compared(reference: Words, hypothesis: Words) -> WordErrors:
     """The errors of an alignment with minimum edits."""
-    output = optional_package("jiwer", "word errors").process_words(" ".join(text), " ".join(heard))
+    output = optional_package("jiwer", "word errors").process_words(" ".join(reference), " ".join(hypothesis))
     chunks = output.alignments[0]
     insertions = [chunk for chunk in chunks if chunk.type == "insert"]
     inserted = {at for chunk in insertions for at in range(chunk.hyp_start_idx, chunk.hyp_end_idx)}
@@ -160,8 +160,8 @@ def _compared(text: Words, heard: Words) -> WordErrors:
         substituted=output.substitutions,
         inserted=output.insertions,
         deleted=output.deletions,
-        skipped=sum(_skipped(region, text, heard) for region in _regions(chunks)),
-        repeated=len(inserted & _repeats(heard)),
+        skipped=sum(_skipped(region, reference, hypothesis) for region in _regions(chunks)),
+        repeated=len(inserted & _repeats(hypothesis)),
     )
 
 
@@ -198,7 +198,7 @@ def _regions(chunks: Sequence[Any]) -> Iterator[list[Any]]:
         yield region
 
 
-def _skipped(region: list[Any], text: Words, heard: Words) -> int:
+def _skipped(region: list[Any], reference: Words, hypothesis: Words) -> int:
     """Number of words in a region that were not spoken; at most the number of deleted ones.
 
     Only counts words without which the letters of the region match the transcript at least as well: for "business,
@@ -208,23 +208,23 @@ def _skipped(region: list[Any], text: Words, heard: Words) -> int:
     if not deleted:
         return 0
     distance = optional_package("rapidfuzz.distance", "word errors").Levenshtein.distance
-    sound = "".join(heard[region[0].hyp_start_idx : region[-1].hyp_end_idx])
-    spoken = text[region[0].ref_start_idx : region[-1].ref_end_idx]
+    sound = "".join(hypothesis[region[0].hyp_start_idx : region[-1].hyp_end_idx])
+    words_left = reference[region[0].ref_start_idx : region[-1].ref_end_idx]
     for skipped in range(deleted):
-        without = [spoken[:at] + spoken[at + 1 :] for at in range(len(spoken))]
+        without = [words_left[:at] + words_left[at + 1 :] for at in range(len(words_left))]
         nearest = min(without, key=lambda words: distance("".join(words), sound))
-        if distance("".join(nearest), sound) > distance("".join(spoken), sound):
+        if distance("".join(nearest), sound) > distance("".join(words_left), sound):
             return skipped
-        spoken = nearest
+        words_left = nearest
     return deleted
 
 
-def _repeats(heard: Words) -> set[int]:
+def _repeats(hypothesis: Words) -> set[int]:
     """Positions of words in a sequence of one to four words that is immediately repeated."""
     places: set[int] = set()
     for length in range(1, _LONGEST_REPEAT + 1):
-        for at in range(len(heard) - 2 * length + 1):
-            if heard[at : at + length] == heard[at + length : at + 2 * length]:
+        for at in range(len(hypothesis) - 2 * length + 1):
+            if hypothesis[at : at + length] == hypothesis[at + length : at + 2 * length]:
                 places.update(range(at, at + 2 * length))
     return places
 
@@ -284,5 +284,5 @@ class AnswerScores:
         return float(self._bleu.corpus_score(list(answers), [list(responses)]).score)
 
     def _f(self, response: str, answer: str) -> dict[str, float]:
-        found = self._rouge.score(response, answer)
-        return {name: 100.0 * float(found[name].fmeasure) for name in _ROUGE}
+        scores = self._rouge.score(response, answer)
+        return {name: 100.0 * float(scores[name].fmeasure) for name in _ROUGE}

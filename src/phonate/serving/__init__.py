@@ -1,4 +1,4 @@
 """An HTTP server for models that make speech: OpenAI's protocol, cloning with uploaded voices, a page, and metrics.
 
-`server.serve` runs it; `app.create_app` makes the ASGI application. Needs the extra `phonate[serve]`.
+`server.serve` runs it; `server.create_app` makes the ASGI application. Needs the extra `phonate[serve]`.
 """

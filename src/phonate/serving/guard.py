@@ -65,12 +65,12 @@ def error_body(status: int, message: str, param: str | None = None, code: str | 
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-async def refuse_unknown_fields(request: Request, known: Sequence[str]) -> None:
-    """Raise ApiError for a field of a request's form or query that is not `known`: frameworks ignore such fields."""
+async def refuse_unknown_fields(request: Request, allowed: Sequence[str]) -> None:
+    """Raise ApiError for a field of a request's form or query that is not `allowed`: frameworks ignore such fields."""
     for name in (*await request.form(), *request.query_params):
-        if name not in known:
+        if name not in allowed:
             shown = name[:100]
-            raise ApiError(400, f"{shown!r} is not a field; {nearest(shown, list(known))}", param=shown)
+            raise ApiError(400, f"{shown!r} is not a field; {nearest(shown, list(allowed))}", param=shown)
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -82,12 +82,12 @@ def add_handlers(app: FastAPI) -> None:
         return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
     @app.exception_handler(InputError)
-    async def refused(_: Request, error: InputError) -> JSONResponse:
+    async def input_error(_: Request, error: InputError) -> JSONResponse:
         return JSONResponse(error_body(400, str(error)), 400)
 
     @app.exception_handler(PhonateError)
-    async def known(_: Request, error: PhonateError) -> JSONResponse:
-        return JSONResponse(error_body(500, told(error)), 500)
+    async def phonate_error(_: Request, error: PhonateError) -> JSONResponse:
+        return JSONResponse(error_body(500, client_message(error)), 500)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -95,11 +95,11 @@ def add_handlers(app: FastAPI) -> None:
         return JSONResponse(error_body(400, message, param), 400)
 
     @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(error_body(500, told(error)), 500)
+    async def unexpected_error(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse(error_body(500, client_message(error)), 500)
 
 
-def told(error: Exception) -> str:
+def client_message(error: Exception) -> str:
     """What a client is told of an error within the server, which is logged; what is inside stays inside."""
     if isinstance(error, TimeoutError):
         return "the time for this request is over"
@@ -237,8 +237,8 @@ def _require_length(headers: Headers, limit: int) -> None:
 def _require_key(headers: Headers, keys: Sequence[bytes]) -> None:
     if not keys:
         return
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not given:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
         raise ApiError(
             401,
             "this server needs a key; send it as 'Authorization: Bearer KEY'",
@@ -246,7 +246,7 @@ def _require_key(headers: Headers, keys: Sequence[bytes]) -> None:
             headers={"WWW-Authenticate": "Bearer"},
         )
     # every key is compared, each in the same time wherever it differs
-    same = [hmac.compare_digest(given.strip().encode(), key) for key in keys]
+    same = [hmac.compare_digest(token.strip().encode(), key) for key in keys]
     if not any(same):
         raise ApiError(
             401, "this key is not valid", code="invalid_api_key", headers={"WWW-Authenticate": 'Bearer error="invalid"'}

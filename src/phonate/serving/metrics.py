@@ -24,19 +24,19 @@ class Metrics:
         )
         for outcome in OUTCOMES:
             self._requests.labels(outcome)
-        self._latency = Histogram(
+        self.latency = Histogram(
             "phonate_request_seconds",
             "Time from a request to its last sound",
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._first = Histogram(
+        self.first_sound = Histogram(
             "phonate_first_sound_seconds",
             "Time from a request to its first sound",
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._audio = Counter("phonate_audio_seconds", "Seconds of sound that were made", registry=self._registry)
+        self.audio = Counter("phonate_audio_seconds", "Seconds of sound that were made", registry=self._registry)
         active = Gauge("phonate_active_requests", "Requests that the model works on", registry=self._registry)
         active.set_function(lambda: service.active)
         waiting = Gauge("phonate_waiting_requests", "Requests that wait for the model", registry=self._registry)
@@ -47,28 +47,12 @@ class Metrics:
         return generate_latest(self._registry)
 
     def count(self, outcome: str) -> None:
-        """Count a request that never reached the model."""
+        """Count a request that ended so."""
         self._requests.labels(outcome).inc()
-
-    def request(self) -> RequestMetrics:
-        """A request for speech begins."""
-        return RequestMetrics(self)
-
-    def ended(self, outcome: str, seconds: float) -> None:
-        """A request ended after `seconds`."""
-        self.count(outcome)
-        if outcome == "ok":
-            self._latency.observe(seconds)
-
-    def heard(self, audio_seconds: float, first_after: float | None) -> None:
-        """`audio_seconds` of sound were made; `first_after`: they are the first of a request, after so many seconds."""
-        self._audio.inc(audio_seconds)
-        if first_after is not None:
-            self._first.observe(first_after)
 
 
 class RequestMetrics:
-    """One request for speech."""
+    """One request for speech, from its beginning."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -77,12 +61,15 @@ class RequestMetrics:
 
     def sound(self, seconds: float) -> None:
         """`seconds` of sound were made."""
-        first = None if self._sounded else time.monotonic() - self._began
-        self._sounded = True
-        self._metrics.heard(seconds, first)
+        self._metrics.audio.inc(seconds)
+        if not self._sounded:
+            self._sounded = True
+            self._metrics.first_sound.observe(time.monotonic() - self._began)
 
     def end(self, outcome: str) -> None:
         """How it ended; what is said first counts."""
         if not self._ended:
             self._ended = True
-            self._metrics.ended(outcome, time.monotonic() - self._began)
+            self._metrics.count(outcome)
+            if outcome == "ok":
+                self._metrics.latency.observe(time.monotonic() - self._began)

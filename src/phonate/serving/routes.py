@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.types import Receive, Scope, Send
 
 from phonate.config.errors import InputError
-from phonate.serving.guard import ApiError, Gate, error_body, refuse_unknown_fields, told
+from phonate.serving.guard import ApiError, Gate, client_message, error_body, refuse_unknown_fields
 from phonate.serving.metrics import Metrics
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import FORMATS, Speaker, Speech
@@ -101,14 +101,14 @@ class ServerState:
             parts = parse(text, self.service.language)
         except InputError as error:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
-        spoken, silence = sum(len(part.text) for part in parts), sum(part.seconds or 0.0 for part in parts)
-        if spoken > most:
-            raise _too_long(f"{param}: {spoken} characters to speak; at most {most} are allowed", param)
+        characters, silence = sum(len(part.text) for part in parts), sum(part.seconds or 0.0 for part in parts)
+        if characters > most:
+            raise _too_long(f"{param}: {characters} characters to speak; at most {most} are allowed", param)
         if silence > self.settings.max_silence:
             raise _too_long(
                 f"{param}: {silence:g} s of silence; at most {self.settings.max_silence:g} s are allowed", param
             )
-        return SpokenText(text, spoken, parts)
+        return SpokenText(text, characters, parts)
 
     async def reference(
         self, recording: bytes, text: str | None, name: str = "reference_audio", text_name: str = "reference_text"
@@ -127,9 +127,9 @@ class ServerState:
         if name is not None and name in self.service.voices:
             return name, None
         store = self.voices
-        found = None if name is None or store is None else await self.in_thread(lambda: store.get(name))
-        if found is not None:
-            return None, found[1]
+        stored = None if name is None or store is None else await self.in_thread(lambda: store.get(name))
+        if stored is not None:
+            return None, stored[1]
         if name is not None and self.service.needs_reference:
             raise ApiError(
                 400,
@@ -232,15 +232,18 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
     state = state_of(request)
     if body.model != state.settings.model_name:
         raise _no_model(body.model)
-    spoken = state.spoken_text(body.input, "input", body.input_type)
+    content = state.spoken_text(body.input, "input", body.input_type)
     if body.timestamp_granularities:
         _require_times(state, body)
-    wanted = await _wanted(state, body, spoken)
-    speech = await state.speaker.speak(request, wanted, body.response_format)
+    speech_request = await _speech_request(state, body, content)
+    speech = await state.speaker.speak(request, speech_request, body.response_format)
     headers = marks(state.service.sample_rate)
     if body.stream_format == "sse":
         return _Streamed(
-            speech, _events(speech, spoken.characters, bool(body.timestamp_granularities)), "text/event-stream", headers
+            speech,
+            _events(speech, content.characters, bool(body.timestamp_granularities)),
+            "text/event-stream",
+            headers,
         )
     return _Streamed(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
 
@@ -254,10 +257,10 @@ def _require_times(state: ServerState, body: SpeechBody) -> None:
         raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
 
 
-async def _wanted(state: ServerState, body: SpeechBody, spoken: SpokenText) -> SpeechRequest:
+async def _speech_request(state: ServerState, body: SpeechBody, content: SpokenText) -> SpeechRequest:
     voice, reference = await _voice(state, body)
     return SpeechRequest(
-        spoken.text,
+        content.text,
         voice,
         reference,
         body.speed,
@@ -265,7 +268,7 @@ async def _wanted(state: ServerState, body: SpeechBody, spoken: SpokenText) -> S
         top_k=body.top_k,
         top_p=body.top_p,
         seed=body.seed,
-        script=spoken.script,
+        script=content.script,
     )
 
 
@@ -296,7 +299,7 @@ async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator
                 yield _event({"type": "speech.audio.words", "words": words})
             yield _event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
     except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
-        yield _event({"type": "error", **error_body(500, told(error))})
+        yield _event({"type": "error", **error_body(500, client_message(error))})
         return
     usage = {"input_tokens": characters, "output_tokens": speech.samples, "total_tokens": characters + speech.samples}
     yield _event({"type": "speech.audio.done", "usage": usage})
@@ -361,15 +364,15 @@ async def generate_speech(
     text = target_text if target_text is not None else query_target_text
     if text is None:
         raise ApiError(400, "target_text: is missing", param="target_text")
-    said = reference_text if reference_text is not None else query_reference_text
+    reference_words = reference_text if reference_text is not None else query_reference_text
     reference = None
     if reference_audio is not None:
-        reference = await state.reference(await reference_audio.read(), said)
+        reference = await state.reference(await reference_audio.read(), reference_words)
     elif state.service.needs_reference:
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
-    spoken = state.spoken_text(text, "target_text")
-    wanted = SpeechRequest(spoken.text, reference=reference, script=spoken.script)
-    speech = await state.speaker.speak(request, wanted, "wav", whole=True)
+    content = state.spoken_text(text, "target_text")
+    speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
+    speech = await state.speaker.speak(request, speech_request, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])
     finally:
@@ -419,8 +422,10 @@ async def add_voice(
     if voice.name in state.service.voices:
         raise ApiError(400, f"the model has a voice {voice.name!r}; choose another name", param="name")
     reference = await state.reference(await reference_audio.read(), reference_text)
-    spoken = await state.reference(await consent_audio.read(), None, "consent_audio")
-    await state.in_thread(lambda: store.add(voice, reference, (spoken.waveform, spoken.sample_rate)))
+    consent_recording = await state.reference(await consent_audio.read(), None, "consent_audio")
+    await state.in_thread(
+        lambda: store.add(voice, reference, (consent_recording.waveform, consent_recording.sample_rate))
+    )
     return {"id": voice.name, "object": "voice", "uploaded": True, "created": voice.created}
 
 

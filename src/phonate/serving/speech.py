@@ -64,11 +64,11 @@ class _Pipe:
         self._parts.append(bytes(part))
         return len(part)
 
-    def taken(self) -> bytes:
+    def read(self) -> bytes:
         """What was written since the last call."""
-        taken = b"".join(self._parts)
+        part = b"".join(self._parts)
         self._parts.clear()
-        return taken
+        return part
 
 
 def encoded(chunks: Iterable[FloatArray], sample_rate: int, name: str, whole: bool = False) -> Iterator[bytes]:
@@ -76,25 +76,25 @@ def encoded(chunks: Iterable[FloatArray], sample_rate: int, name: str, whole: bo
 
     A WAV file that is sent in parts has no length in its header (0xFFFFFFFF). `whole`: as one part, with the length.
     """
-    chosen = FORMATS[name]
-    if not chosen.container:
+    sound_format = FORMATS[name]
+    if not sound_format.container:
         for chunk in chunks:
             yield _integers(chunk).tobytes()
-    elif whole or not chosen.streamed:
+    elif whole or not sound_format.streamed:
         file = io.BytesIO()
-        for _ in _written(chunks, sample_rate, chosen, file):
+        for _ in _write_file(chunks, sample_rate, sound_format, file):
             pass
         yield file.getvalue()
     else:
         pipe = _Pipe()
-        for _ in _written(chunks, sample_rate, chosen, pipe):
-            if part := pipe.taken():
+        for _ in _write_file(chunks, sample_rate, sound_format, pipe):
+            if part := pipe.read():
                 yield part
 
 
-def _written(chunks: Iterable[FloatArray], sample_rate: int, chosen: Format, file: Any) -> Iterator[None]:
+def _write_file(chunks: Iterable[FloatArray], sample_rate: int, sound_format: Format, file: Any) -> Iterator[None]:
     """Write a file; yields after each chunk and after the end."""
-    container, stream = _opened(file, sample_rate, chosen)
+    container, stream = _open_container(file, sample_rate, sound_format)
     at = 0
     with container:
         for chunk in chunks:
@@ -105,13 +105,13 @@ def _written(chunks: Iterable[FloatArray], sample_rate: int, chosen: Format, fil
     yield
 
 
-def _opened(file: Any, sample_rate: int, chosen: Format) -> tuple[Any, Any]:
+def _open_container(file: Any, sample_rate: int, sound_format: Format) -> tuple[Any, Any]:
     """A container that writes into `file`, and its stream of sound."""
     import av
 
-    container = av.open(file, "w", format=chosen.container, options=dict(chosen.options))
+    container = av.open(file, "w", format=sound_format.container, options=dict(sound_format.options))
     container.metadata["comment"] = MADE
-    stream = container.add_stream(chosen.codec, rate=chosen.rate or sample_rate, layout="mono")
+    stream = container.add_stream(sound_format.codec, rate=sound_format.rate or sample_rate, layout="mono")
     stream.metadata["comment"] = MADE  # Ogg keeps comments with the stream
     return container, stream
 
@@ -139,11 +139,13 @@ _CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody receives it
 class Speech:
     """The speech of one request, encoded, while it is made."""
 
-    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], counted: Counted, result: SpeechResult) -> None:
+    def __init__(
+        self, first: bytes, rest: AsyncGenerator[bytes, None], counter: ChunkCounter, result: SpeechResult
+    ) -> None:
         self.words = result.words
         self._first = first
         self._rest = rest
-        self._counted = counted
+        self._counter = counter
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Parts of the file, as they are made. Raises TimeoutError when its time is over."""
@@ -154,26 +156,26 @@ class Speech:
     @property
     def samples(self) -> int:
         """Samples so far."""
-        return self._counted.samples
+        return self._counter.samples
 
     async def close(self) -> None:
         """End the work on it, if it still goes on."""
         await self._rest.aclose()
 
 
-class Counted:
+class ChunkCounter:
     """Chunks of sound, counted as they pass."""
 
-    def __init__(self, chunks: Iterator[FloatArray], sample_rate: int, seen: RequestMetrics) -> None:
+    def __init__(self, chunks: Iterator[FloatArray], sample_rate: int, request_metrics: RequestMetrics) -> None:
         self.samples = 0
         self._chunks = chunks
         self._sample_rate = sample_rate
-        self._seen = seen
+        self._request_metrics = request_metrics
 
     def __iter__(self) -> Iterator[FloatArray]:
         for chunk in self._chunks:
             self.samples += len(chunk)
-            self._seen.sound(len(chunk) / self._sample_rate)
+            self._request_metrics.sound(len(chunk) / self._sample_rate)
             yield chunk
 
 
@@ -187,30 +189,30 @@ class Speaker:
         self._seconds = seconds
         self._threads = anyio.CapacityLimiter(places)
 
-    async def speak(self, request: Request, wanted: SpeechRequest, name: str, whole: bool = False) -> Speech:
-        """The speech of `wanted` in the format `name`, as one part where `whole`.
+    async def speak(self, request: Request, speech_request: SpeechRequest, name: str, whole: bool = False) -> Speech:
+        """The speech of `speech_request` in the format `name`, as one part where `whole`.
 
         Returns when the first part is there, so that what goes wrong before can be an answer.
 
         Raises InputError for a request that can't be met, ApiError 504 where its time is over.
         """
-        seen, deadline = self._metrics.request(), time.monotonic() + self._seconds
+        request_metrics, deadline = RequestMetrics(self._metrics), time.monotonic() + self._seconds
         try:
-            result = await self._in_thread(lambda: self.service.submit(wanted), deadline)
+            result = await self._in_thread(lambda: self.service.submit(speech_request), deadline)
         except BaseException as error:
-            seen.end(_outcome(error))
+            request_metrics.end(_outcome(error))
             raise
-        counted = Counted(result.chunks(self._seconds), self.service.sample_rate, seen)
-        parts = encoded(counted, self.service.sample_rate, name, whole)
-        rest = self._parts(result, parts, deadline, seen)
+        counter = ChunkCounter(result.chunks(self._seconds), self.service.sample_rate, request_metrics)
+        parts = encoded(counter, self.service.sample_rate, name, whole)
+        rest = self._parts(result, parts, deadline, request_metrics)
         try:
-            first = await _unless_gone(request, rest)
+            first = await _unless_disconnected(request, rest)
         except TimeoutError as error:
             raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
-        return Speech(first, rest, counted, result)
+        return Speech(first, rest, counter, result)
 
     async def _parts(
-        self, result: SpeechResult, parts: Iterator[bytes], deadline: float, seen: RequestMetrics
+        self, result: SpeechResult, parts: Iterator[bytes], deadline: float, request_metrics: RequestMetrics
     ) -> AsyncGenerator[bytes, None]:
         outcome = "cancelled"
         try:
@@ -222,7 +224,7 @@ class Speaker:
             raise
         finally:
             result.cancel()
-            seen.end(outcome)
+            request_metrics.end(outcome)
 
     async def _in_thread(self, call: Callable[[], T], deadline: float) -> T:
         """What `call` returns. Raises TimeoutError at `deadline`; the thread is then left to itself, which a cancelled
@@ -239,21 +241,21 @@ def _outcome(error: BaseException) -> str:
     return "failed" if isinstance(error, Exception) else "cancelled"
 
 
-async def _unless_gone(request: Request, parts: AsyncGenerator[bytes, None]) -> bytes:
+async def _unless_disconnected(request: Request, parts: AsyncGenerator[bytes, None]) -> bytes:
     """The first part, unless the client goes away before it is there. Its body must have been read."""
     first = asyncio.ensure_future(anext(parts, b""))
-    gone = asyncio.ensure_future(_gone(request))
+    disconnected = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({first, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({first, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if first.done():
             return first.result()
         raise ApiError(_CLIENT_CLOSED_REQUEST, "the client went away")
     finally:
-        for task in (first, gone):
+        for task in (first, disconnected):
             task.cancel()
-        await asyncio.gather(first, gone, return_exceptions=True)
+        await asyncio.gather(first, disconnected, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

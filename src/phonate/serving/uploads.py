@@ -74,20 +74,20 @@ class Decoders:
         with tempfile.NamedTemporaryFile(prefix="phonate-") as file:
             file.write(recording)
             file.flush()
-            found = self._decoded(Path(file.name), limit, seconds)
-        if isinstance(found, str):
-            raise InputError(f"{name}: {found}")
-        return found
+            outcome = self._decoded(Path(file.name), limit, seconds)
+        if isinstance(outcome, str):
+            raise InputError(f"{name}: {outcome}")
+        return outcome
 
     def _decoded(self, path: Path, limit: float, seconds: float) -> tuple[FloatArray, int] | str:
         decoder = self._free.get()
         try:
             decoder = decoder or _Decoder()
-            found = decoder.decode(path, limit, seconds)
+            outcome = decoder.decode(path, limit, seconds)
             if not decoder.usable:
                 decoder.end()
                 decoder = None
-            return found
+            return outcome
         finally:
             self._free.put(decoder)
 
@@ -168,10 +168,10 @@ def _decode_all(connection: Connection[Any, Any]) -> None:
 def _limited(path: Path, limit: float) -> tuple[int, FloatArray]:
     """Rate and samples of a recording of at most `limit` seconds, of which no more is decoded. Raises DataError."""
     blocks: list[FloatArray] = []
-    rate, held = sample_rate_of(path), 0
+    rate, samples = sample_rate_of(path), 0
     for block in read_blocks(path, block_seconds=_BLOCK_SECONDS):
         blocks.append(block)
-        held += len(block)
-        if held > limit * rate:
+        samples += len(block)
+        if samples > limit * rate:
             raise DataError(f"{path}: longer than {limit:g} s, which is the limit; cut it")
     return rate, np.concatenate(blocks)

@@ -59,7 +59,7 @@ def normalise_arabic(text: str, settings: ArabicText) -> str:
     # What is removed may stand between the digits of a number, and the words of a number have marks of their own.
     text = _removed(unicodedata.normalize("NFC", text), settings)
     if settings.digits == "words" and has_arabic(text):
-        text = _removed(_NUMBER.sub(lambda found: _spelled(found[0]), text), settings)
+        text = _removed(_NUMBER.sub(lambda match: _spelled(match[0]), text), settings)
     table = str.maketrans(dict(_replacements(settings)))
     return " ".join(text.translate(table).split())
 

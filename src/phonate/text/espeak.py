@@ -93,10 +93,10 @@ class _Library:
     def _voices(self) -> dict[str, str]:
         """Language -> the identifier of its best voice."""
         best: dict[str, tuple[int, str]] = {}
-        listed = self._library.espeak_ListVoices(None)
+        table = self._library.espeak_ListVoices(None)
         number = 0
-        while listed[number]:
-            voice = listed[number].contents
+        while table[number]:
+            voice = table[number].contents
             at, identifier = voice.languages, voice.identifier.decode()
             # a list of (one byte of priority, a string that ends in zero), ended by a zero priority
             while priority := ctypes.cast(at, ctypes.POINTER(ctypes.c_ubyte))[0]:
@@ -118,8 +118,8 @@ class _Library:
         place = ctypes.c_void_p(ctypes.addressof(buffer))
         clauses: list[str] = []
         while place.value:
-            found = self._library.espeak_TextToPhonemes(ctypes.byref(place), _UTF8, _IPA)
-            clauses.append((found or b"").decode())
+            clause = self._library.espeak_TextToPhonemes(ctypes.byref(place), _UTF8, _IPA)
+            clauses.append((clause or b"").decode())
         return " ".join(clauses)
 
 
@@ -154,8 +154,8 @@ class EspeakPhonemizer:
         plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFC", text))
         words: list[Word] = []
         for clause, mark, pause in _clauses(plain):
-            said = self._clause(clause)
-            words += [*said[:-1], Word(said[-1].text, said[-1].phones, mark, pause)] if said else []
+            own = self._clause(clause)
+            words += [*own[:-1], Word(own[-1].text, own[-1].phones, mark, pause)] if own else []
         if not words:
             raise phonemes.NothingToSay(text)
         return words
@@ -195,17 +195,17 @@ _KNOWN = frozenset(SYMBOLS)
 
 def plain(ipa: str) -> str:
     """espeak's notation of a word or a phone as phones of this phonemizer."""
-    return _SUBSTITUTED.sub(lambda found: _SUBSTITUTES[found[0]], unicodedata.normalize("NFD", ipa))
+    return _SUBSTITUTED.sub(lambda match: _SUBSTITUTES[match[0]], unicodedata.normalize("NFD", ipa))
 
 
 def _clauses(text: str) -> list[tuple[str, str, str]]:
     """The clauses of `text`: text without punctuation, the mark after it, and what else sets it off."""
     clauses: list[tuple[str, str]] = []  # with all that stands behind the text
     for clause, ending in _CLAUSE.findall(text):
-        spoken = _DROPPED.sub(" ", clause).strip()
+        text_alone = _DROPPED.sub(" ", clause).strip()
         behind = ending.translate(_FOREIGN_MARKS)
-        if any(character.isalnum() for character in spoken):
-            clauses.append((spoken, behind))
+        if any(character.isalnum() for character in text_alone):
+            clauses.append((text_alone, behind))
         elif clauses and not phonemes.mark_of(clauses[-1][1]):
             clauses[-1] = (clauses[-1][0], clauses[-1][1] + behind)
     if clauses and not phonemes.mark_of(clauses[-1][1]) and clauses[-1][0].endswith("."):
@@ -230,14 +230,14 @@ def align(expected: list[int], actual: list[int]) -> list[tuple[int, int, int, i
     best: dict[tuple[int, int], tuple[int, tuple[int, int]]] = {(0, 0): (0, (0, 0))}
     if not expected or not actual:
         return []
-    written, spoken = (list(itertools.accumulate(lengths, initial=0)) for lengths in (expected, actual))
+    sums_N, sums_M = (list(itertools.accumulate(lengths, initial=0)) for lengths in (expected, actual))
     most = max(_LARGEST_GROUP, -(-len(expected) // len(actual)), -(-len(actual) // len(expected)))
     for n in range(len(expected) + 1):
         for m in range(len(actual) + 1):
             steps = [(n - back, m - 1) for back in range(1, min(n, most) + 1)]
             steps += [(n - 1, m - back) for back in range(1, min(m, most) + 1)]
             options = [
-                (best[step][0] + abs(written[n] - written[step[0]] - spoken[m] + spoken[step[1]]), step)
+                (best[step][0] + abs(sums_N[n] - sums_N[step[0]] - sums_M[m] + sums_M[step[1]]), step)
                 for step in steps
                 if step in best
             ]

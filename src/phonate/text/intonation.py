@@ -64,20 +64,20 @@ def _questions(words: Sequence[Word]) -> Iterator[tuple[int, int]]:
 
 def _rising(words: Sequence[Word], questions: Questions) -> Iterator[tuple[int, int, float]]:
     """Parts of a question that rise: the accented word, the last one, and the share of the rise."""
-    said = [word.text.lower().replace("’", "'") for word in words]
-    clauses = list(_clauses(words, said))
+    texts = [word.text.lower().replace("’", "'") for word in words]
+    clauses = list(_clauses(words, texts))
     if len(clauses) > 1 and any(re.fullmatch(tag, " ".join(clauses[-1])) for tag in questions.tags):
         return
     if _falls(clauses, questions):
         return
-    between = _alternative(said, questions)
+    between = _alternative(texts, questions)
     end = len(words) if between is None else between
-    yield _accented(said[:end], questions), end - 1, 1.0 if between is None else ALTERNATIVE
+    yield _accented(texts[:end], questions), end - 1, 1.0 if between is None else ALTERNATIVE
 
 
-def _clauses(words: Sequence[Word], said: Sequence[str]) -> Iterator[list[str]]:
+def _clauses(words: Sequence[Word], texts: Sequence[str]) -> Iterator[list[str]]:
     clause: list[str] = []
-    for word, text in zip(words, said, strict=True):
+    for word, text in zip(words, texts, strict=True):
         clause.append(text)
         if word.pause or word.mark in _CLAUSE_ENDS:
             yield clause
@@ -97,17 +97,17 @@ def _falls(clauses: Sequence[Sequence[str]], questions: Questions) -> bool:
     return False
 
 
-def _alternative(said: Sequence[str], questions: Questions) -> int | None:
+def _alternative(texts: Sequence[str], questions: Questions) -> int | None:
     """The word between the last two alternatives; None where there are none."""
-    for number in range(len(said) - 2, 0, -1):
-        if said[number] in questions.alternatives:
-            return None if said[number + 1] in questions.open_ends else number
+    for number in range(len(texts) - 2, 0, -1):
+        if texts[number] in questions.alternatives:
+            return None if texts[number + 1] in questions.open_ends else number
     return None
 
 
-def _accented(said: Sequence[str], questions: Questions) -> int:
+def _accented(texts: Sequence[str], questions: Questions) -> int:
     """The last word that is likely to be accented."""
-    return next((n for n in range(len(said) - 1, -1, -1) if said[n] not in questions.unaccented), len(said) - 1)
+    return next((n for n in range(len(texts) - 1, -1, -1) if texts[n] not in questions.unaccented), len(texts) - 1)
 
 
 def _voiced(phones: Sequence[str]) -> int:

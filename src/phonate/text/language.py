@@ -107,18 +107,18 @@ class Language(Settings):
         """`text` with what `readings` say in the place of numbers, abbreviations and symbols, single spaces between."""
         if not self.readings:
             return text
-        for pattern, written in self.readings:
-            text = re.sub(pattern, functools.partial(self._reading, written), text)
+        for pattern, template in self.readings:
+            text = re.sub(pattern, functools.partial(self._reading, template), text)
         return re.sub(r"[^\S\n]+", " ", text).strip(" ")
 
-    def _reading(self, written: str, found: re.Match[str]) -> str:
+    def _reading(self, template: str, match: re.Match[str]) -> str:
         values = {}
-        for name, part in found.groupdict().items():
+        for name, part in match.groupdict().items():
             table = self.tables.get(name)
             if table is not None and part is not None and part not in table:
-                return found[0]
+                return match[0]
             values[name] = part if table is None or part is None else table[part]
-        return re.sub(r"{(\w+)}", lambda group: values[group[1]] or "", written)
+        return re.sub(r"{(\w+)}", lambda group: values[group[1]] or "", template)
 
 
 @functools.cache
@@ -137,7 +137,7 @@ def _values(name: str) -> dict[str, Any]:
     file = _FOLDER.joinpath(f"{name}.yaml")
     if not file.is_file():
         return {}
-    found = documents.parse(file.read_text(encoding="utf-8"), f"{name}.yaml").values
-    if not isinstance(found.get("pauses", {}), dict):
+    values = documents.parse(file.read_text(encoding="utf-8"), f"{name}.yaml").values
+    if not isinstance(values.get("pauses", {}), dict):
         raise RecipeError(f"{name}.yaml: pauses must be a mapping from marks to seconds")
-    return found
+    return values

@@ -50,7 +50,7 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't be read as text ({error}); a lexicon is a UTF-8 text file") from error
-    found = {}
+    lexicon = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith((";", "#")):
             continue
@@ -61,10 +61,10 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
         word = _without_accents(word) if is_english(phonemizer.language) else word
         if not _WORD.fullmatch(word) and not _looked_up(word, phonemizer):
             LOG.warning("%s:%d: %s is never looked up, for texts are not read with it as one word", path, number, word)
-        if word in found:
+        if word in lexicon:
             LOG.warning("%s:%d: %s is listed twice; this line is used", path, number, word)
-        found[word] = phones_of(f"{path}:{number}", phones, phonemizer)
-    return found
+        lexicon[word] = phones_of(f"{path}:{number}", phones, phonemizer)
+    return lexicon
 
 
 def _key(word: str) -> str:
@@ -125,9 +125,9 @@ def _check_alphabet(written: list[str]) -> None:
     """Raises InputError for phones that are meant as those of CMUdict, and would be read in the IPA."""
     capitals = [phone.upper() for phone in written]
     bare = without_stress(capitals)
-    known = all(phone in _UNSTRESSED for phone in bare) and any(len(phone) > 1 for phone in bare)
+    unstressed = all(phone in _UNSTRESSED for phone in bare) and any(len(phone) > 1 for phone in bare)
     stressed = all(map(_ARPABET.fullmatch, capitals)) and re.search("[0-2]", "".join(written))
-    if known or stressed:
+    if unstressed or stressed:
         raise InputError(f"phones of CMUdict are written in capitals: {' '.join(capitals)}")
     strange = [phone for phone in written if phone.rstrip("012") not in _UNSTRESSED]
     if len(strange) < len(written):

@@ -74,8 +74,8 @@ def _grouped(text: str) -> str:
 def _telephone(text: str, code: str) -> str:
     """Digits in groups; capitals, as in 1-800-FLOWERS, are spelt, other words are read."""
     runs = re.findall(r"[\d\s().\-/]*\d|[^\W\d_]+\.?", text)
-    said = [_grouped(run) if run[-1].isdigit() else _spelt(run, code) if run.isupper() else run for run in runs]
-    return ("+ " if text.startswith("+") else "") + ", ".join(said)
+    words = [_grouped(run) if run[-1].isdigit() else _spelt(run, code) if run.isupper() else run for run in runs]
+    return ("+ " if text.startswith("+") else "") + ", ".join(words)
 
 
 def _ordinal(text: str, code: str) -> str:
@@ -216,7 +216,7 @@ class Part:
     """Of silence, in the place of a text."""
     ends: bool = False
     """Whether the sentence ends here, whatever its punctuation."""
-    said_as: tuple[str, str | None] | None = None
+    read_as: tuple[str, str | None] | None = None
     """How the text is to be read (see `phonate.text.ssml`), and the format of a date."""
     line: int = 0
     """Of the document, for messages about its phones and how it is read."""
@@ -233,8 +233,8 @@ def is_ssml(text: str) -> bool:
     return ssml
 
 
-def parse(markup: str, spoken: str | None = None) -> list[Part]:
-    """The parts of a document in their order, for a voice of the language `spoken`; None: of any.
+def parse(markup: str, voice_language: str | None = None) -> list[Part]:
+    """The parts of a document in their order, for a voice of the language `voice_language`; None: of any.
 
     Raises InputError, naming the line, for what is not well-formed, for elements and values not understood, and for a
     document in another language.
@@ -245,16 +245,16 @@ def parse(markup: str, spoken: str | None = None) -> list[Part]:
     root = _root(markup.strip(), 1 + markup[: len(markup) - len(markup.lstrip())].count("\n"))
     if root.tag != "speak":
         raise InputError(f"SSML: begins with <{root.tag}>; it must be one <speak> element")
-    written = root.attributes.get(_LANG)
-    if written is not None and spoken is not None and primary(written) != primary(spoken):
+    written_in = root.attributes.get(_LANG)
+    if written_in is not None and voice_language is not None and primary(written_in) != primary(voice_language):
         raise InputError(
-            f"SSML, line {root.line}: <speak xml:lang={written!r}>, but the voice speaks {spoken}; choose a voice of "
-            "that language, or correct xml:lang"
+            f"SSML, line {root.line}: <speak xml:lang={written_in!r}>, but the voice speaks {voice_language}; choose "
+            "a voice of that language, or correct xml:lang"
         )
     stray = [name for name in root.attributes if name != "version" and "}" not in name]
     if stray:
         raise InputError(f"SSML, line {root.line}: <speak {stray[0]}=...> is not understood; it has xml:lang")
-    _check_language(root, written or spoken)
+    _check_language(root, written_in or voice_language)
     return list(_inside(root, Delivery()))
 
 
@@ -331,11 +331,11 @@ def _inside(element: _Element, delivery: Delivery) -> Iterator[Part]:
 
 def _check_attributes(element: _Element) -> None:
     """Raises _Mistake for an attribute that would change nothing; those of XML itself, such as xml:lang, may stand."""
-    known = _ATTRIBUTES[element.tag]
+    attributes = _ATTRIBUTES[element.tag]
     for name in element.attributes:
-        if name not in known and not name.startswith(_XML):
-            listed = " and ".join(filter(None, (", ".join(known[:-1]), *known[-1:])))
-            has = f"it has {listed}" if known else "it has none"
+        if name not in attributes and not name.startswith(_XML):
+            names = " and ".join(filter(None, (", ".join(attributes[:-1]), *attributes[-1:])))
+            has = f"it has {names}" if attributes else "it has none"
             raise _Mistake(f"<{element.tag} {name}=...> is not understood; {has}")
 
 
@@ -366,28 +366,28 @@ def _break(element: _Element, delivery: Delivery) -> Iterator[Part]:
         raise _Mistake("<break> holds a text, which would not be spoken; write <break/>")
     time = element.attributes.get("time")
     if time is None:
-        yield Part(seconds=_chosen("break", "strength", element.attributes.get("strength", "medium"), _BREAKS))
+        yield Part(seconds=_number_of("break", "strength", element.attributes.get("strength", "medium"), _BREAKS))
         return
-    found = re.fullmatch(r"\+?(\d+(?:\.\d+)?|\.\d+)(ms|s)", time.strip())
-    seconds = float(found[1]) / (1000 if found[2] == "ms" else 1) if found else math.inf
+    match = re.fullmatch(r"\+?(\d+(?:\.\d+)?|\.\d+)(ms|s)", time.strip())
+    seconds = float(match[1]) / (1000 if match[2] == "ms" else 1) if match else math.inf
     if seconds > 60:
         raise _Mistake(f"<break time={time!r}>: must be such as 500ms or 1.5s, and at most 60s")
     yield Part(seconds=seconds)
 
 
 def _prosody(element: _Element, delivery: Delivery) -> Iterator[Part]:
-    changed = Delivery(
+    own = Delivery(
         _rate(element.attributes.get("rate", "default")),
         _pitch(element.attributes.get("pitch", "default")),
         _volume(element.attributes.get("volume", "default")),
     )
-    yield from _inside(element, delivery.with_(changed))
+    yield from _inside(element, delivery.with_(own))
 
 
 def _rate(value: str) -> float:
     if value in _RATES:
         return _RATES[value]
-    number, unit = _measured("rate", value, "%?", _RATES, "120% and 1.2")
+    number, unit = _number_and_unit("rate", value, "%?", _RATES, "120% and 1.2")
     share = number / 100 if unit else number
     speed = 1 + share if unit and value.strip()[0] in "+-" else share
     if not SLOWEST <= speed <= FASTEST:
@@ -398,7 +398,7 @@ def _rate(value: str) -> float:
 def _pitch(value: str) -> float:
     if value in _PITCHES:
         return _PITCHES[value]
-    number, unit = _measured("pitch", value, "st|%", _PITCHES, "+2st and +10%")
+    number, unit = _number_and_unit("pitch", value, "st|%", _PITCHES, "+2st and +10%")
     semitones = number if unit == "st" else 12 * math.log2(max(1 + number / 100, 1e-3))
     if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
         raise _Mistake(f"<prosody pitch={value!r}>: must be from -24st to +24st")
@@ -408,21 +408,23 @@ def _pitch(value: str) -> float:
 def _volume(value: str) -> float:
     if value in _VOLUMES:
         return _VOLUMES[value]
-    decibels, _ = _measured("volume", value, "dB", _VOLUMES, "-6dB")
+    decibels, _ = _number_and_unit("volume", value, "dB", _VOLUMES, "-6dB")
     if decibels > MOST_DECIBELS:
         raise _Mistake(f"<prosody volume={value!r}>: must be at most +{MOST_DECIBELS:g}dB")
     return decibels
 
 
-def _measured(attribute: str, value: str, units: str, choices: dict[str, float], others: str) -> tuple[float, str]:
+def _number_and_unit(
+    attribute: str, value: str, units: str, choices: dict[str, float], others: str
+) -> tuple[float, str]:
     """A number and its unit, one of the pattern `units`. Raises _Mistake with the choices."""
-    found = re.fullmatch(f"{_NUMBER}({units})", value.strip())
-    if found is None:
+    match = re.fullmatch(f"{_NUMBER}({units})", value.strip())
+    if match is None:
         raise _unknown("prosody", attribute, value, [*choices, f"or such as {others}"])
-    return float(found[1]), found[2]
+    return float(match[1]), match[2]
 
 
-def _chosen(element: str, attribute: str, value: str, choices: dict[str, float]) -> float:
+def _number_of(element: str, attribute: str, value: str, choices: dict[str, float]) -> float:
     """The value's number. Raises _Mistake with the choices."""
     if value not in choices:
         raise _unknown(element, attribute, value, list(choices))
@@ -435,7 +437,7 @@ def _unknown(element: str, attribute: str, value: str, choices: list[str]) -> _M
 
 def _emphasis(element: _Element, delivery: Delivery) -> Iterator[Part]:
     level = element.attributes.get("level", "moderate")
-    _chosen("emphasis", "level", level, dict.fromkeys(_EMPHASIS, 0.0))
+    _number_of("emphasis", "level", level, dict.fromkeys(_EMPHASIS, 0.0))
     yield from _inside(element, delivery.with_(_EMPHASIS[level]))
 
 
@@ -462,7 +464,7 @@ def _say_as(element: _Element, delivery: Delivery) -> Iterator[Part]:
     order = element.attributes.get("format")
     if order is not None and kind != "date":
         raise _Mistake("<say-as format=...> is for dates alone; leave it out")
-    yield Part(text, delivery, said_as=(kind, order), line=element.line)
+    yield Part(text, delivery, read_as=(kind, order), line=element.line)
 
 
 def _text_of(element: _Element) -> str:
@@ -533,18 +535,18 @@ def script(parts: Iterable[Part], phonemizer: Phonemizer, longest: int) -> tuple
     Raises InputError where nothing can be spoken, or for a phone that the phonemizer does not have.
     """
     before: float = 0.0
-    found: list[list[ScriptWord]] = []
+    ordered: list[list[ScriptWord]] = []
     for sentence in _sentences(parts, phonemizer.language):
         silence, words = _words(sentence, phonemizer)
-        if found:
-            last = found[-1][-1]
-            found[-1][-1] = replace(last, silence=last.silence + silence)
+        if ordered:
+            last = ordered[-1][-1]
+            ordered[-1][-1] = replace(last, silence=last.silence + silence)
         else:
             before += silence
-        found += _cut(words, longest)
-    if not found:
+        ordered += _cut(words, longest)
+    if not ordered:
         raise InputError("nothing of this SSML can be spoken")
-    return before, found
+    return before, ordered
 
 
 def _cut(words: list[ScriptWord], longest: int) -> list[list[ScriptWord]]:
@@ -580,9 +582,9 @@ def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:
 
 def _read(part: Part, code: str) -> Part:
     """A part with what its text is read as. Raises InputError."""
-    if part.said_as is None:
+    if part.read_as is None:
         return part
-    kind, order = part.said_as
+    kind, order = part.read_as
     try:
         return replace(part, text=say_as(kind, part.text, code, order))
     except InputError as error:
@@ -591,12 +593,12 @@ def _read(part: Part, code: str) -> Part:
 
 def _pieces(text: str, code: str) -> list[str]:
     """The sentences of a text, with the space around them that separates words."""
-    found = sentences(text, max(1, len(text)), code)
-    if found and text[:1].isspace():
-        found[0] = f" {found[0]}"
-    if found and text[-1:].isspace():
-        found[-1] = f"{found[-1]} "
-    return found or ([" "] if text else [])
+    pieces = sentences(text, max(1, len(text)), code)
+    if pieces and text[:1].isspace():
+        pieces[0] = f" {pieces[0]}"
+    if pieces and text[-1:].isspace():
+        pieces[-1] = f"{pieces[-1]} "
+    return pieces or ([" "] if text else [])
 
 
 def _ends(piece: str, code: str) -> bool:
@@ -613,22 +615,22 @@ def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[Scr
     same = [word.text for word in whole] == [word.text for words in alone for word in words]
     context = iter(whole)
     before = sentence.silences.get(0, 0.0)
-    found: list[ScriptWord] = []
+    words_so_far: list[ScriptWord] = []
     for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
         words = [next(context) for _ in own] if same else own
         if part.phones is not None:
-            said = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
+            phones = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
             ending = words[-1] if words else Word(part.text.strip(), ())
-            words = [replace(ending, text=" ".join(word.text for word in words) or ending.text, phones=said)]
-        found += [ScriptWord(word, part.delivery) for word in words]
+            words = [replace(ending, text=" ".join(word.text for word in words) or ending.text, phones=phones)]
+        words_so_far += [ScriptWord(word, part.delivery) for word in words]
         silence = sentence.silences.get(number, 0.0)
-        if silence and found:
-            last = found[-1]
+        if silence and words_so_far:
+            last = words_so_far[-1]
             paused = replace(last.word, mark=last.word.mark or ",")
-            found[-1] = ScriptWord(paused, last.delivery, last.silence + silence)
+            words_so_far[-1] = ScriptWord(paused, last.delivery, last.silence + silence)
         else:
             before += silence
-    return before, found
+    return before, words_so_far
 
 
 def _phonemized(text: str, phonemizer: Phonemizer) -> Sequence[Word]:

@@ -63,11 +63,11 @@ class _Unicode:
 
     def source(self) -> str:
         """The pattern in JavaScript, for the flag u."""
-        made, in_class = "", False
+        source, in_class = "", False
         for token in re.findall(r"\\.|.", self.pattern.pattern, re.DOTALL):
             in_class = token == "[" or (in_class and token != "]")
-            made += (_IN_CLASSES if in_class else _OUTSIDE).get(token, token)
-        return made
+            source += (_IN_CLASSES if in_class else _OUTSIDE).get(token, token)
+        return source
 
 
 def _constants(module: ModuleType) -> dict[str, Any]:

@@ -113,66 +113,66 @@ def _sentence_end(text: str, at: int) -> str:
     return "." if _END.match(text, at) else ""
 
 
-def _word(found: re.Match[str]) -> str:
-    short, text = found[1], found.string
-    near_number = re.match(r"\s*\d", text[found.end() :]) or re.search(r"\d\s*$", text[: found.start()])
+def _word(match: re.Match[str]) -> str:
+    short, text = match[1], match.string
+    near_number = re.match(r"\s*\d", text[match.end() :]) or re.search(r"\d\s*$", text[: match.start()])
     if short in _NAMES and not near_number:
-        return found[0]
-    as_word = short.lower() in _ALSO_WORDS and not near_number and not (short[0].isupper() and found.start() > 0)
-    if as_word and not (short.lower() == "al" and text[: found.start()].endswith("et ")):
-        return found[0]
-    return _WORDS[short.lower()] + _sentence_end(text, found.end())
+        return match[0]
+    as_word = short.lower() in _ALSO_WORDS and not near_number and not (short[0].isupper() and match.start() > 0)
+    if as_word and not (short.lower() == "al" and text[: match.start()].endswith("et ")):
+        return match[0]
+    return _WORDS[short.lower()] + _sentence_end(text, match.end())
 
 
-def _weekend(found: re.Match[str]) -> str:
-    return _WEEKEND[found[1]] + _sentence_end(found.string, found.end())
+def _weekend(match: re.Match[str]) -> str:
+    return _WEEKEND[match[1]] + _sentence_end(match.string, match.end())
 
 
 def _street_or_saint(text: str) -> str:
-    def saint(found: re.Match[str]) -> str:
-        return found[0] if _STREET_BEFORE.search(text, 0, found.start()) else "Saint"
+    def saint(match: re.Match[str]) -> str:
+        return match[0] if _STREET_BEFORE.search(text, 0, match.start()) else "Saint"
 
-    def street(found: re.Match[str]) -> str:
-        return "Street" + (_sentence_end(text, found.end()) if found[1] else "")
+    def street(match: re.Match[str]) -> str:
+        return "Street" + (_sentence_end(text, match.end()) if match[1] else "")
 
     text = _SAINT.sub(saint, text)
     return _STREET.sub(street, text)
 
 
-def _drive(found: re.Match[str]) -> str:
-    return f"{found[1]} Drive" + (_sentence_end(found.string, found.end()) if found[2] else "")
+def _drive(match: re.Match[str]) -> str:
+    return f"{match[1]} Drive" + (_sentence_end(match.string, match.end()) if match[2] else "")
 
 
-def _king(found: re.Match[str]) -> str:
-    value = numbers.roman(found[2])
-    lone = found[2] in {"I", "V", "X"} and found["after"] not in {"", ".", ",", ";", ":", "'", ")", "?", "!"}
-    if value is None or lone or found[2] == "L":  # "and John I think", "Charles L. Brown"
-        return found[0]
-    return f"{found[1]} the {numbers.ordinal(str(value))}{found['after']}"
+def _king(match: re.Match[str]) -> str:
+    value = numbers.roman(match[2])
+    lone = match[2] in {"I", "V", "X"} and match["after"] not in {"", ".", ",", ";", ":", "'", ")", "?", "!"}
+    if value is None or lone or match[2] == "L":  # "and John I think", "Charles L. Brown"
+        return match[0]
+    return f"{match[1]} the {numbers.ordinal(str(value))}{match['after']}"
 
 
-def _part(found: re.Match[str]) -> str:
-    value, word = numbers.roman(found[3]), found[1].capitalize()
-    letter = found[3] in {"C", "L"} or (found[3] in {"V", "X"} and word in _LETTERED)
-    if value is None or letter or (found[3] == "I" and word != "War" and found[4] in _VERBS):  # "In Part I think"
-        return found[0]
-    return f"{found[1]} {numbers.cardinal(str(value))}"
+def _part(match: re.Match[str]) -> str:
+    value, word = numbers.roman(match[3]), match[1].capitalize()
+    letter = match[3] in {"C", "L"} or (match[3] in {"V", "X"} and word in _LETTERED)
+    if value is None or letter or (match[3] == "I" and word != "War" and match[4] in _VERBS):  # "In Part I think"
+        return match[0]
+    return f"{match[1]} {numbers.cardinal(str(value))}"
 
 
 def expand(text: str) -> str:
     """`text` with abbreviations written out."""
     for pattern, words in _LATIN:
         text = pattern.sub(words, text)
-    text = _HALF_DAY.sub(lambda found: f"{found[1].upper()}.M.", text)
+    text = _HALF_DAY.sub(lambda match: f"{match[1].upper()}.M.", text)
     text = _KING.sub(_king, text)
     text = _PART.sub(_part, text)
     text = _DRIVE.sub(_drive, text)
     text = _DOCTOR.sub("Doctor", text)
     text = _street_or_saint(text)
-    text = _TITLE.sub(lambda found: _TITLES[found[1]] if found[2] or found[1] in _PLAIN else found[0], text)
-    text = _TITLE_ANYWHERE.sub(lambda found: _TITLES[found[1]], text)
-    text = _NUMBERED.sub(lambda found: "numbers " if found[1].lower() == "nos" else "number ", text)
+    text = _TITLE.sub(lambda match: _TITLES[match[1]] if match[2] or match[1] in _PLAIN else match[0], text)
+    text = _TITLE_ANYWHERE.sub(lambda match: _TITLES[match[1]], text)
+    text = _NUMBERED.sub(lambda match: "numbers " if match[1].lower() == "nos" else "number ", text)
     text = _PAGE.sub("page ", text)
-    text = _DATED.sub(lambda found: (_WEEK | _WEEKEND)[found[1]], text)
+    text = _DATED.sub(lambda match: (_WEEK | _WEEKEND)[match[1]], text)
     text = _SUNDAY.sub(_weekend, _SATURDAY.sub(_weekend, text))
     return _WORD.sub(_word, text)

@@ -61,16 +61,16 @@ _SILENT = frozenset(" .‿|ʰ")
 _SYLLABIC = "\u0329"
 
 
-def phones_of_ipa(written: str) -> tuple[str, ...]:
+def phones_of_ipa(ipa: str) -> tuple[str, ...]:
     """The phones of ARPAbet for a pronunciation in the IPA: "təˈmeɪtoʊ" -> T AH0 M EY1 T OW0.
 
     A word of one vowel is stressed without a mark. Raises InputError for a sound that English does not have, and where
     there is none.
     """
-    decomposed = unicodedata.normalize("NFD", written)
+    decomposed = unicodedata.normalize("NFD", ipa)
     text = "".join(one for one in decomposed if one == _SYLLABIC or not unicodedata.combining(one))
     text = _LENGTH.sub("", text)
-    found: list[str] = []
+    arpabet: list[str] = []
     stress, at = "0", 0
     while at < len(text):
         if text[at] in _STRESS:
@@ -78,21 +78,21 @@ def phones_of_ipa(written: str) -> tuple[str, ...]:
         elif symbol := _SYMBOL.match(text, at):
             for phone in _ENGLISH[symbol[0]].split():
                 vowel = phone in VOWELS
-                found.append(phone + stress if vowel else phone)
+                arpabet.append(phone + stress if vowel else phone)
                 stress = "0" if vowel else stress
             at = symbol.end() - 1
         elif text[at] not in _SILENT:
             raise InputError(f"{text[at]!r} is no sound of American English in the IPA")
         at += 1
-    if not found:
-        raise InputError(f"{written!r} has no sound")
-    vowels = [n for n, phone in enumerate(found) if phone[-1].isdigit()]
+    if not arpabet:
+        raise InputError(f"{ipa!r} has no sound")
+    vowels = [n for n, phone in enumerate(arpabet) if phone[-1].isdigit()]
     if len(vowels) == 1:
-        found[vowels[0]] = f"{found[vowels[0]][:-1]}1"
-    return tuple(found)
+        arpabet[vowels[0]] = f"{arpabet[vowels[0]][:-1]}1"
+    return tuple(arpabet)
 
 
 def like(symbol: str) -> tuple[str, ...]:
     """The phones of ARPAbet among which a symbol of the IPA lies; none for marks and for sounds unlike any."""
-    wanted = _LIKE.get(symbol, "").split()
-    return tuple(phone for phone in PHONES if phone in wanted or phone.rstrip("012") in wanted)
+    alike = _LIKE.get(symbol, "").split()
+    return tuple(phone for phone in PHONES if phone in alike or phone.rstrip("012") in alike)

@@ -61,75 +61,75 @@ def _any_year(digits: str) -> str:
 
 
 def _numeric(month: str, day: str, digits: str) -> str | None:
-    said = _day(day)
-    if said is None or not 1 <= int(month) <= 12:
+    spoken_day = _day(day)
+    if spoken_day is None or not 1 <= int(month) <= 12:
         return None
-    return f"{MONTHS[int(month) - 1]} {said}, {_any_year(digits)}"
+    return f"{MONTHS[int(month) - 1]} {spoken_day}, {_any_year(digits)}"
 
 
-def _slashed(found: re.Match[str]) -> str:
+def _slashed(match: re.Match[str]) -> str:
     """The month first, as in America, unless it can be no month."""
-    first, second, digits = found.groups()
-    return _numeric(first, second, digits) or _numeric(second, first, digits) or found[0]
+    first, second, digits = match.groups()
+    return _numeric(first, second, digits) or _numeric(second, first, digits) or match[0]
 
 
-def _month_first(found: re.Match[str]) -> str:
-    days = _days(found[2], found[3])
+def _month_first(match: re.Match[str]) -> str:
+    days = _days(match[2], match[3])
     if days is None:
-        return found[0]
-    return f"{_month(found[1])} {days}" + (f", {_any_year(found[4])}" if found[4] else "")
+        return match[0]
+    return f"{_month(match[1])} {days}" + (f", {_any_year(match[4])}" if match[4] else "")
 
 
-def _day_first(found: re.Match[str]) -> str:
-    days = _days(found[2], found[3])
+def _day_first(match: re.Match[str]) -> str:
+    days = _days(match[2], match[3])
     if days is None:
-        return found[0]
-    return f"{found[1] or 'the '}{days} of {_month(found[4])}" + (f", {_any_year(found[5])}" if found[5] else "")
+        return match[0]
+    return f"{match[1] or 'the '}{days} of {_month(match[4])}" + (f", {_any_year(match[5])}" if match[5] else "")
 
 
-def _decade(found: re.Match[str]) -> str:
-    if not found[1]:
-        return plural(cardinal(found[2])) if found[2] != "00" else found[0]
-    return plural(year(found[1] + found[2]))
+def _decade(match: re.Match[str]) -> str:
+    if not match[1]:
+        return plural(cardinal(match[2])) if match[2] != "00" else match[0]
+    return plural(year(match[1] + match[2]))
 
 
 def _half_day(letter: str | None) -> str:
     return f" {letter.upper()}.M." if letter else ""
 
 
-def _clock(found: re.Match[str]) -> str:
-    hour, minute, second = cardinal(str(int(found[1]))), found[2], found[3]
-    half = _half_day(found[4])
-    said = f"{hour} {pair(minute)}" if minute != "00" else hour if half else f"{hour} o'clock"
-    if found[1] in {"00", "0"}:
-        said = f"zero {pair(minute)}" if minute != "00" else "zero hours"
+def _clock(match: re.Match[str]) -> str:
+    hour, minute, second = cardinal(str(int(match[1]))), match[2], match[3]
+    half = _half_day(match[4])
+    words = f"{hour} {pair(minute)}" if minute != "00" else hour if half else f"{hour} o'clock"
+    if match[1] in {"00", "0"}:
+        words = f"zero {pair(minute)}" if minute != "00" else "zero hours"
     if second and second != "00":
-        said += f" and {cardinal(str(int(second)))} second" + ("s" if int(second) != 1 else "")
-    return said + half
+        words += f" and {cardinal(str(int(second)))} second" + ("s" if int(second) != 1 else "")
+    return words + half
 
 
 def expand(text: str) -> str:
     """`text` with dates and times in words."""
-    text = _ISO.sub(lambda found: _numeric(found[2], found[3], found[1]) or found[0], text)
+    text = _ISO.sub(lambda match: _numeric(match[2], match[3], match[1]) or match[0], text)
     text = _DASHED.sub(_slashed, _SLASHED.sub(_slashed, text))
     text = _DAY_FIRST.sub(_day_first, text)
     text = _MONTH_FIRST.sub(_month_first, text)
-    text = _MONTH_YEAR.sub(lambda found: f"{_month(found[1])} {_any_year(found[2])}", text)
-    text = _YEARS.sub(lambda found: f"{year(found[1])} to {_last_year(found[2])}", text)
+    text = _MONTH_YEAR.sub(lambda match: f"{_month(match[1])} {_any_year(match[2])}", text)
+    text = _YEARS.sub(lambda match: f"{year(match[1])} to {_last_year(match[2])}", text)
     text = _HOURS.sub(r"\1 to ", text)
     text = _CLOCK.sub(_clock, text)
-    text = _HOUR.sub(lambda found: cardinal(str(int(found[1]))) + _half_day(found[2]), text)
+    text = _HOUR.sub(lambda match: cardinal(str(int(match[1]))) + _half_day(match[2]), text)
     text = _SHORT_DECADE.sub(
-        lambda found: plural(cardinal(found[1] + "0")) if found[1] != "0" else "two thousands", text
+        lambda match: plural(cardinal(match[1] + "0")) if match[1] != "0" else "two thousands", text
     )
     return _DECADE.sub(_decade, text)
 
 
 def expand_years(text: str) -> str:
     """`text` with remaining years in words; called last, because other patterns have four-digit numbers too."""
-    text = _YEAR.sub(lambda found: year(found[1]), _GLUED_YEAR.sub(" ", text))
-    text = _EARLY_YEAR.sub(lambda found: year(found[1]), text)
-    return _SHORT_YEAR.sub(lambda found: pair(found[1]), text)
+    text = _YEAR.sub(lambda match: year(match[1]), _GLUED_YEAR.sub(" ", text))
+    text = _EARLY_YEAR.sub(lambda match: year(match[1]), text)
+    return _SHORT_YEAR.sub(lambda match: pair(match[1]), text)
 
 
 def _last_year(last: str) -> str:

@@ -46,12 +46,12 @@ def entry(word: str, checked: bool = False) -> dict[str, tuple[str, ...]]:
     if word in names():
         return {"DEFAULT": names()[word]}
     by_hand, unchecked = _halves()
-    found = by_hand.get(word) or (None if checked else unchecked.get(word))
-    if found is None:
+    pronunciation = by_hand.get(word) or (None if checked else unchecked.get(word))
+    if pronunciation is None:
         return {}
-    if isinstance(found, str):
-        return {"DEFAULT": tuple(found.split())}
-    return {tag: tuple(phones.split()) for tag, phones in found.items()}
+    if isinstance(pronunciation, str):
+        return {"DEFAULT": tuple(pronunciation.split())}
+    return {tag: tuple(phones.split()) for tag, phones in pronunciation.items()}
 
 
 # ------------------------------- Homographs: words with several pronunciations, disambiguated by the neighbouring words

@@ -63,14 +63,14 @@ def plain(text: str) -> str:
 
     Characters without an English pronunciation are dropped, and logged the first time.
     """
-    for pattern, said in _IN_CONTEXT:
-        text = pattern.sub(said, text)
-    report_left_out((character for character in text if _known(character) is None), "without an English pronunciation")
-    return "".join(" " if (known := _known(character)) is None else known for character in text)
+    for pattern, words in _IN_CONTEXT:
+        text = pattern.sub(words, text)
+    report_left_out((character for character in text if _ascii(character) is None), "without an English pronunciation")
+    return "".join(" " if (replacement := _ascii(character)) is None else replacement for character in text)
 
 
 @functools.lru_cache(maxsize=4096)
-def _known(character: str) -> str | None:
+def _ascii(character: str) -> str | None:
     """The replacement of `character`; None if there is none."""
     if character in _BEFORE_NFKC:
         return _BEFORE_NFKC[character]
@@ -86,7 +86,7 @@ def _known(character: str) -> str | None:
     if unicodedata.category(character) == "No" and "⁄" in compatible:
         return " " + compatible.replace("⁄", "/")  # "3½" is three and a half
     if compatible != character:
-        pieces = [_known(piece) for piece in compatible]
+        pieces = [_ascii(piece) for piece in compatible]
         return None if any(piece is None for piece in pieces) else "".join(piece or "" for piece in pieces)
     return _GREEK.get(character)
 
@@ -104,22 +104,22 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _said(address: str) -> str:
+def _read_aloud(address: str) -> str:
     address = re.sub(r"(?i)^www\b", "w w w", address)
     pieces = re.findall(r"[A-Za-z]+|\d+|[^\w\s]|_|\s", address)
-    said = [" ".join(piece) if piece.isdigit() else _NAMES.get(piece, piece) for piece in pieces]
-    return re.sub(r"\s+", " ", " ".join(said)).strip()
+    words = [" ".join(piece) if piece.isdigit() else _NAMES.get(piece, piece) for piece in pieces]
+    return re.sub(r"\s+", " ", " ".join(words)).strip()
 
 
-def _web(found: re.Match[str]) -> str:
-    address = _BEGIN.sub("", found[0])
-    kept = address.rstrip(".,;:!?/")
-    return _said(kept) + address[len(kept) :].lstrip("/")
+def _web(match: re.Match[str]) -> str:
+    address = _BEGIN.sub("", match[0])
+    bare = address.rstrip(".,;:!?/")
+    return _read_aloud(bare) + address[len(bare) :].lstrip("/")
 
 
 def _expand_addresses(text: str) -> str:
     """ "ann@example.com" -> "ann at example dot com"; "https://example.org/x" -> "example dot org slash x"."""
-    return _WEB.sub(_web, _EMAIL.sub(lambda found: _said(found[0]), text))
+    return _WEB.sub(_web, _EMAIL.sub(lambda match: _read_aloud(match[0]), text))
 
 
 # --------------------------------------------------------------------------------------------- Written English -> words
@@ -237,7 +237,7 @@ def _pass(text: str) -> str:
     text = quantities.expand(text)
     text = abbreviations.expand(text)
     text = quantities.expand_plain(dates.expand_years(text))
-    text = _SYMBOL.sub(lambda found: f" {_SYMBOLS[found[0]]} ", text)
+    text = _SYMBOL.sub(lambda match: f" {_SYMBOLS[match[0]]} ", text)
     for pattern, tidy in _TIDY:
         text = pattern.sub(tidy, text)
     return text.strip()

@@ -109,8 +109,8 @@ def fraction(top: str, bottom: str) -> str:
 
 def roman(numeral: str) -> int | None:
     """The value of a Roman numeral below 400; None for anything else."""
-    found = _ROMAN.fullmatch(numeral)
-    if not found:
+    match = _ROMAN.fullmatch(numeral)
+    if not match:
         return None
     values = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
     total = 0

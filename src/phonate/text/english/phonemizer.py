@@ -72,16 +72,16 @@ class EnglishPhonemizer:
 def _tokens(text: str) -> list[_Token]:
     """The words of a normalised text."""
     shouted = not re.search(r"[a-z]", text) and len(re.findall(r"[A-Z]{2,}", text)) > 1
-    found = list(_TOKEN.finditer(text))
+    matches = list(_TOKEN.finditer(text))
     tokens: list[_Token] = []
-    for n, match in enumerate(found):
-        end = found[n + 1].start() if n + 1 < len(found) else len(text)
+    for n, match in enumerate(matches):
+        end = matches[n + 1].start() if n + 1 < len(matches) else len(text)
         between = text[match.end() : end]
         word = match[0]
         dotted = word.endswith(".") or bool(re.search(r"\.'?s$", word))
-        if dotted and n + 1 == len(found):
+        if dotted and n + 1 == len(matches):
             between = "." + between  # its full stop also ends the text
-        hyphen = between == "-" and n + 1 < len(found)
+        hyphen = between == "-" and n + 1 < len(matches)
         if hyphen:  # it is not a pause
             between = ""
         word = word if dotted else _unquoted(word)
@@ -123,8 +123,8 @@ def _entries(word: str) -> dict[str, Phones]:
     lower = word.lower()
     for checked in (True, False):
         for spelling in dict.fromkeys((word, lower, lower.capitalize())):
-            if found := lexicon.entry(spelling, checked):
-                return found
+            if entries := lexicon.entry(spelling, checked):
+                return entries
     return {}
 
 
@@ -147,26 +147,26 @@ def _spelt(word: str) -> Phones:
 
 def uses_letter_to_sound(word: str) -> bool:
     """Whether letter-to-sound rules pronounce `word`, which is not in the lexicon, derived from it, or spelt."""
-    return _known(word) is None
+    return _dictionary_form(word) is None
 
 
 def pronounce(word: str) -> Phones:
     """The phones of one word by itself, in its dictionary form."""
-    return _known(word) or derivation.pronounce_by_rules(word) or _spelt(word.lower())
+    return _dictionary_form(word) or derivation.pronounce_by_rules(word) or _spelt(word.lower())
 
 
-def _known(word: str) -> Phones | None:
+def _dictionary_form(word: str) -> Phones | None:
     lower = word.lower()
     capitals = re.fullmatch(r"([A-Z]{2,})('?s)?", word)
     if capitals:
         exact = lexicon.entry(capitals[1], checked=True) if capitals[1] not in _ACRONYMS else {}
-        known = exact or lexicon.entry(lower, checked=True) if capitals[1] not in _ACRONYMS else {}
-        if not known and (len(capitals[1]) < 6 or not re.search(r"[AEIOUY]", capitals[1])):
+        pronunciations = exact or lexicon.entry(lower, checked=True) if capitals[1] not in _ACRONYMS else {}
+        if not pronunciations and (len(capitals[1]) < 6 or not re.search(r"[AEIOUY]", capitals[1])):
             return _spelt(capitals[1].lower() + ("'s" if capitals[2] else ""))
     if len(lower) == 1:
         return _spelt(lower)
-    if found := _lookup(word):
-        return found
+    if phones := _lookup(word):
+        return phones
     if not re.search(r"[aeiouy]", lower) and len(lower) <= 6:
         return _spelt(lower)
     if derived := derivation.derive(lower, _lookup, _lookup_verb):
@@ -181,8 +181,8 @@ def _pieces(word: str) -> Phones | None:
         return ("M", "AH0", "K", *pronounce("".join(parts[1:])))
     if len(parts) > 1 and all(len(part.strip("'")) > 0 for part in parts):
         return tuple(phone for part in parts for phone in pronounce(part))
-    for kept in (r"\1", r"\1\1"):
-        shorter = re.sub(r"([a-z])\1{2,}", kept, word.lower())
-        if shorter != word.lower() and (found := _lookup(shorter)):
-            return found
+    for replacement in (r"\1", r"\1\1"):
+        shorter = re.sub(r"([a-z])\1{2,}", replacement, word.lower())
+        if shorter != word.lower() and (phones := _lookup(shorter)):
+            return phones
     return None

@@ -98,35 +98,35 @@ def _scale(word: str | None, letters: str | None) -> str | None:
     return word or (_SCALES[letters.lower()] if letters else None)
 
 
-def _phone(found: re.Match[str]) -> str:
-    plus = "plus " if found[0].startswith("+") else ""
-    groups = re.findall(r"\d+", found[0])
-    if not found[2] and found[1] and not plus:
-        return found[0]  # "12 345-6789" is not a telephone number
+def _phone(match: re.Match[str]) -> str:
+    plus = "plus " if match[0].startswith("+") else ""
+    groups = re.findall(r"\d+", match[0])
+    if not match[2] and match[1] and not plus:
+        return match[0]  # "12 345-6789" is not a telephone number
     return plus + ", ".join(by_digit(group) for group in groups)
 
 
-def _feet(found: re.Match[str]) -> str:
-    return f"{_count(found[1], 'foot')} {_count(found[2], 'inch')}"
+def _feet(match: re.Match[str]) -> str:
+    return f"{_count(match[1], 'foot')} {_count(match[2], 'inch')}"
 
 
-def _mixed(found: re.Match[str]) -> str:
-    part = fraction(found[2], found[3])
-    return f"{cardinal(found[1])} and {part}" if found[3].strip("0") else found[0]
+def _mixed(match: re.Match[str]) -> str:
+    part = fraction(match[2], match[3])
+    return f"{cardinal(match[1])} and {part}" if match[3].strip("0") else match[0]
 
 
-def _fraction(found: re.Match[str]) -> str:
-    return fraction(found[1], found[2]) if found[2].strip("0") else f"{cardinal(found[1])} over {cardinal(found[2])}"
+def _fraction(match: re.Match[str]) -> str:
+    return fraction(match[1], match[2]) if match[2].strip("0") else f"{cardinal(match[1])} over {cardinal(match[2])}"
 
 
-def _part_of(found: re.Match[str]) -> str:
+def _part_of(match: re.Match[str]) -> str:
     """1/2 tsp -> one half teaspoon; 3/4 mi -> three quarters of a mile; 1 1/2 h -> one and one half hours.
 
     5 1/2% -> five and a half percent.
     """
-    sign, whole, over, under, unit = found.groups()
+    sign, whole, over, under, unit = match.groups()
     if not under.strip("0") or not over.strip("0"):
-        return found[0]
+        return match[0]
     part, name = fraction(over, under), _UNITS[unit]
     if whole:
         part = "a half" if unit == "%" and part == "one half" else part
@@ -137,36 +137,36 @@ def _part_of(found: re.Match[str]) -> str:
 
 def expand(text: str) -> str:
     """`text` with quantities in words, but not plain numbers."""
-    text = _INTERNATIONAL.sub(lambda found: "plus " + ", ".join(map(by_digit, re.findall(r"\d+", found[0]))), text)
+    text = _INTERNATIONAL.sub(lambda match: "plus " + ", ".join(map(by_digit, re.findall(r"\d+", match[0]))), text)
     text = _PHONE.sub(_phone, text)
-    text = _DOMESTIC.sub(lambda found: ", ".join(map(by_digit, found[0].split())), text)
-    text = _GROUPS.sub(lambda found: ", ".join(map(by_digit, found[0].split("-"))), text)
+    text = _DOMESTIC.sub(lambda match: ", ".join(map(by_digit, match[0].split())), text)
+    text = _GROUPS.sub(lambda match: ", ".join(map(by_digit, match[0].split("-"))), text)
     text = _FEET_AND_INCHES.sub(_feet, _FEET.sub(_feet, text))
     text = _RANGE.sub(r"\1 to ", _RANGE_OF_MEASURES.sub(r"\1 to ", text))
-    text = _MONEY_BEFORE.sub(lambda found: _money(found[1], found[2], found[3], _scale(found[4], found[5])), text)
-    text = _MONEY_AFTER.sub(lambda found: _money(found[1], found[5], found[2], _scale(found[3], found[4])), text)
+    text = _MONEY_BEFORE.sub(lambda match: _money(match[1], match[2], match[3], _scale(match[4], match[5])), text)
+    text = _MONEY_AFTER.sub(lambda match: _money(match[1], match[5], match[2], _scale(match[3], match[4])), text)
     text = _PART_OF.sub(_part_of, text)
-    text = _PERCENT.sub(lambda found: f"{_sign(found[1])}{number(found[2])} percent", text)
+    text = _PERCENT.sub(lambda match: f"{_sign(match[1])}{number(match[2])} percent", text)
     text = _MIXED.sub(_mixed, text)
-    text = _MEASURE.sub(lambda found: _sign(found[1]) + _count(found[2], _UNITS[found[4]]), text)
+    text = _MEASURE.sub(lambda match: _sign(match[1]) + _count(match[2], _UNITS[match[4]]), text)
     text = _PER.sub(_per, text)
     text = _RATIO.sub(r"\1 to ", text)
     text = _FRACTION.sub(_fraction, text)
-    return _ORDINAL.sub(lambda found: ordinal(found[1]), text)
+    return _ORDINAL.sub(lambda match: ordinal(match[1]), text)
 
 
-def _per(found: re.Match[str]) -> str:
-    return f" per {_UNITS.get(found[1], found[1])}"
+def _per(match: re.Match[str]) -> str:
+    return f" per {_UNITS.get(match[1], match[1])}"
 
 
 def expand_plain(text: str) -> str:
     """`text` with the remaining numbers in words."""
-    text = _DOTTED.sub(lambda found: " point ".join(map(cardinal, found[0].split("."))), text)
+    text = _DOTTED.sub(lambda match: " point ".join(map(cardinal, match[0].split("."))), text)
     return _BIG.sub(_plain, text)
 
 
-def _plain(found: re.Match[str]) -> str:
-    text = found.string
-    before = " " if text[: found.start()][-1:].isalpha() else ""
-    after = " " if text[found.end() : found.end() + 1].isalpha() else ""
-    return f"{before}{_sign(found[1])}{number(found[2])}{after}"
+def _plain(match: re.Match[str]) -> str:
+    text = match.string
+    before = " " if text[: match.start()][-1:].isalpha() else ""
+    after = " " if text[match.end() : match.end() + 1].isalpha() else ""
+    return f"{before}{_sign(match[1])}{number(match[2])}{after}"

@@ -99,19 +99,19 @@ def pieces_of(waveform: FloatArray, rate: int) -> tuple[list[Piece], list[Piece]
 
 def windows_of(blocks: Iterator[FloatArray], rate: int) -> Iterator[Window]:
     """`pieces_of` a recording that is read in blocks (samples,). Windows end in pauses, where pieces do, too."""
-    start, held = 0.0, np.zeros(0, np.float32)
+    start, buffer = 0.0, np.zeros(0, np.float32)
     for block in blocks:
-        held = np.concatenate([held, block])
-        if len(held) < WINDOW * rate:
+        buffer = np.concatenate([buffer, block])
+        if len(buffer) < WINDOW * rate:
             continue
-        speech = speech_in(held, rate)
-        end = _last_pause(speech, len(held) / rate)
+        speech = speech_in(buffer, rate)
+        end = _last_pause(speech, len(buffer) / rate)
         before = [one for one in speech if one.end <= end]
         size = round(end * rate)
-        yield Window(start, held[:size], *_pieces(before, held[:size], rate))
-        start, held = start + size / rate, held[size:]
-    if len(held):
-        yield Window(start, held, *pieces_of(held, rate))
+        yield Window(start, buffer[:size], *_pieces(before, buffer[:size], rate))
+        start, buffer = start + size / rate, buffer[size:]
+    if len(buffer):
+        yield Window(start, buffer, *pieces_of(buffer, rate))
 
 
 def _last_pause(speech: Sequence[Piece], length: float) -> float:
@@ -124,8 +124,8 @@ def _last_pause(speech: Sequence[Piece], length: float) -> float:
 def _pieces(speech: Sequence[Piece], waveform: FloatArray, rate: int) -> tuple[list[Piece], list[Piece]]:
     speech = [part for one in speech for part in _divided(one, waveform, rate)]
     joined = [Piece(group[0].start, group[-1].end, group[-1].in_pause) for group in _grouped(speech)]
-    kept = [one for one in joined if one.seconds >= SHORTEST]
-    return _with_ends(kept, joined, len(waveform) / rate), [one for one in joined if one.seconds < SHORTEST]
+    long_enough = [one for one in joined if one.seconds >= SHORTEST]
+    return _with_ends(long_enough, joined, len(waveform) / rate), [one for one in joined if one.seconds < SHORTEST]
 
 
 def _divided(speech: Piece, waveform: FloatArray, rate: int) -> list[Piece]:
@@ -179,12 +179,12 @@ def _cost_of_cut(pause: float) -> float:
     return 4.0 * max(0.0, _GOOD_PAUSE - pause)
 
 
-def _with_ends(kept: Sequence[Piece], every: Sequence[Piece], length: float) -> list[Piece]:
+def _with_ends(pieces: Sequence[Piece], every: Sequence[Piece], length: float) -> list[Piece]:
     """The pieces with up to `MARGIN` of the pauses around them, and no more than half of each pause."""
     ends = [0.0, *(one.end for one in every)]
     starts = [*(one.start for one in every), length]
     padded = []
-    for one in kept:
+    for one in pieces:
         at = every.index(one)
         before = one.start - ends[at] if at == 0 else (one.start - ends[at]) / 2
         after = starts[at + 1] - one.end if at + 1 == len(every) else (starts[at + 1] - one.end) / 2
@@ -208,14 +208,14 @@ def load_transcriber(
     """
     name, code = model or model_for(language), primary(language)
     transcriber = Transcriber(name, code)
-    known = transcriber.languages
-    if code not in known:
+    languages = transcriber.languages
+    if code not in languages:
         raise InputError(
             f"Whisper {name} does not know {options[1]} {language!r}, only "
             + (
                 f"English; choose another model by {options[0]}, such as base or small"
-                if known == ("en",)
-                else f"{len(known)} others; give a code such as en or de"
+                if languages == ("en",)
+                else f"{len(languages)} others; give a code such as en or de"
             )
         )
     return transcriber
@@ -326,8 +326,10 @@ def _recordings(source: Path) -> list[Path]:
     if is_recording(source):
         return [source]
     if not source.is_dir():
-        found = "not a recording" if source.exists() else "no such file or folder"
-        raise DataError(f"{source}: {found}; give a recording ({', '.join(USUAL_SUFFIXES)}, ...), or a folder of them")
+        problem = "not a recording" if source.exists() else "no such file or folder"
+        raise DataError(
+            f"{source}: {problem}; give a recording ({', '.join(USUAL_SUFFIXES)}, ...), or a folder of them"
+        )
     files = list(audio_files(source))
     if not files:
         raise DataError(f"{source}: no recordings in this folder; give a recording, or a folder of recordings")
@@ -348,14 +350,14 @@ def _names(files: Sequence[Path], source: Path) -> dict[Path, str]:
     """The prefix of the ids of each recording's pieces: no two have the same, in capitals or not."""
     alike = Counter(file.with_suffix("") for file in files)
     names: dict[Path, str] = {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for file in files:
         inside = file.relative_to(source) if source.is_dir() else Path(file.name)
         whole = inside if alike[file.with_suffix("")] > 1 else inside.with_suffix("")
         plain = re.sub(r"[^\w.-]+", "_", printable(whole.as_posix()).replace("/", "-"))
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
-        names[file] = next(name for name in itertools.chain([plain], numbered) if name.lower() not in taken)
-        taken.add(names[file].lower())
+        names[file] = next(name for name in itertools.chain([plain], numbered) if name.lower() not in used_names)
+        used_names.add(names[file].lower())
     return names
 
 
@@ -438,7 +440,7 @@ def _transcribe(
 
 
 def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transcriber | None) -> dict[str, Any]:
-    kept = sum(piece.seconds for _, _, piece in result.pieces)
+    kept_seconds = sum(piece.seconds for _, _, piece in result.pieces)
     dropped = sum(one.get("seconds", 0.0) for one in result.dropped)
     counts: dict[str, int] = {}
     for one in result.dropped:
@@ -449,9 +451,9 @@ def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transc
         "pieces": len(result.pieces),
         "seconds": {
             "recorded": round(result.seconds, 2),
-            "kept": round(kept, 2),
+            "kept": round(kept_seconds, 2),
             "dropped": round(dropped, 2),
-            "pauses": round(max(0.0, result.seconds - kept - dropped), 2),
+            "pauses": round(max(0.0, result.seconds - kept_seconds - dropped), 2),
         },
         "why": counts,
         "cut_within_speech": sum(not piece.in_pause for _, _, piece in result.pieces),

@@ -33,12 +33,12 @@ def build_pairs(source: str | Path, target: str | Path, progress: Progress | Non
     if goal.exists():
         raise InputError(f"{goal}: already exists; name a new file")
     files = text_files(root)
-    found = read_dialogues(root, "file")
+    corpus = read_dialogues(root, "file")
     rows: list[dict[str, Any]] = []
-    for number, dialogue in enumerate(found.dialogues, start=1):
+    for number, dialogue in enumerate(corpus.dialogues, start=1):
         rows += _rows(dialogue)
         if progress is not None:
-            progress("reading texts", number, len(found.dialogues))
+            progress("reading texts", number, len(corpus.dialogues))
     beside = goal.with_name(f".{goal.name}.{os.getpid()}")
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def build_pairs(source: str | Path, target: str | Path, progress: Progress | Non
         "pairs": sum("prompt" in row for row in rows),
         "conversations": sum("messages" in row for row in rows),
         "texts": sum("text" in row for row in rows),
-        "refused": {row.place: row.reason for row in found.refused},
+        "refused": {row.place: row.reason for row in corpus.refused},
     }
 
 
@@ -86,9 +86,9 @@ def _sections(text: str) -> Iterator[dict[str, str]]:
                 fence = ""
         elif mark:
             fence = mark[1]
-        elif found := _HEADING.match(line):
+        elif heading := _HEADING.match(line):
             yield from _section(title, body)
-            title, body = _title(found[1]), []
+            title, body = _title(heading[1]), []
             continue
         body.append(line)
     yield from _section(title, body)

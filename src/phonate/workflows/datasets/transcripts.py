@@ -39,8 +39,8 @@ def transcribe(data: object) -> str:
     """
     if not isinstance(data, SpokenData) or (folder := data.transcripts) is None:
         return ""
-    listed, _ = list_corpus(data.model_copy(update={"transcribe": False, "drop": None}))
-    rows = [row for row in listed if isinstance(row, Row) and needs_transcript(row)]
+    all_rows, _ = list_corpus(data.model_copy(update={"transcribe": False, "drop": None}))
+    rows = [row for row in all_rows if isinstance(row, Row) and needs_transcript(row)]
     if not rows:
         return ""
     with lock(folder / "lock"):  # of all processes that train on the corpus one transcribes
@@ -186,9 +186,9 @@ def _lines(entries: Sequence[Entry]) -> bytes:
 
 
 def _append(file: Path, entries: Sequence[Entry]) -> None:
-    with file.open("ab+") as opened:
-        if opened.tell():
-            opened.seek(-1, os.SEEK_END)
-            if opened.read() != b"\n":  # an editor left it out
-                opened.write(b"\n")
-        opened.write(_lines(entries))
+    with file.open("ab+") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            if stream.read() != b"\n":  # an editor left it out
+                stream.write(b"\n")
+        stream.write(_lines(entries))

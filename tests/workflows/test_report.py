@@ -123,6 +123,11 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "this model 0.71 210" in text
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
+    assert "Evaluated: similarity to target 0.71 (natural 0.5; higher is better)." in text
+
+
+def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
+    assert f"phonate evaluate {run}" in page_of(run).text
 
 
 def test_shares_are_per_cent_and_a_task_names_its_own_columns(run: Path) -> None:

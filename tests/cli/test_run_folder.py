@@ -12,7 +12,6 @@ import pytest
 import phonate_process
 from phonate.cli import main
 from phonate.training.checkpoints import files
-from phonate.workflows.scaffold import scaffold
 
 RECIPE = """\
 task: my_task
@@ -26,12 +25,9 @@ training:
 
 
 @pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """`train` for a task that trains in no time, in an empty folder."""
-    plugin, _ = scaffold("task", "my_task", tmp_path)
-    (tmp_path / "mine.yaml").write_text(RECIPE)
-    monkeypatch.chdir(tmp_path)
-    return ["train", "mine.yaml", "--plugin", str(plugin), "--mode", "cpu", "--output", "run"]
+def arguments(train_my_task: list[str]) -> list[str]:
+    Path("mine.yaml").write_text(RECIPE)
+    return [*train_my_task, "--output", "run"]
 
 
 @pytest.mark.parametrize(

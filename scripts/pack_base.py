@@ -25,7 +25,7 @@ from torch import Tensor
 
 from phonate.config.resolve import resolve
 from phonate.training.checkpoints import best_or_latest, files
-from phonate.training.checkpoints.manifest import problems, write_manifest
+from phonate.training.checkpoints.files import problems, write_manifest
 
 CARD = "MODEL_CARD.md"
 VOICES = "acoustic.voices.weight"

@@ -25,7 +25,7 @@ from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.network import CloningNetwork
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.tasks.cloning.task import ACCURACY, CloningTask
-from phonate.training.speech_service import Reference
+from phonate.training.inference import Reference
 
 ROWS = 2
 """Of a batch."""

@@ -22,7 +22,7 @@ from score_small_voice import sentences
 import phonate
 from phonate.audio.processor import normalised_peak
 from phonate.config.resolve import Recipe
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder import Vocoder
 from phonate.pretrained import MosPredictor, SpeakerEncoder
 from phonate.rendering import TrainedVocoder
 from phonate.training.checkpoints.loading import open_trained

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from phonate.tasks.speech.settings import EnglishTrainingConfig, get_default_config, get_small_config
     from phonate.tasks.vocoder.inference import NeuralVocoder
     from phonate.training.inference import Inference
-    from phonate.training.loaders.config import TrainingConfig
-    from phonate.training.loaders.trainer import VoiceTrainer
+    from phonate.training.settings import TrainingConfig
     from phonate.training.trainer import Trainer
+    from phonate.training.voice_trainer import VoiceTrainer
     from phonate.workflows.load import load
     from phonate.workflows.session.session import TrainingSession
     from phonate.workflows.train import train
@@ -70,12 +70,12 @@ _HOMES = {
     "ResourceDetector": "phonate.compute.resources",
     "Synthesiser": "phonate.tasks.speech.inference",
     "Trainer": "phonate.training.trainer",
-    "TrainingConfig": "phonate.training.loaders.config",
+    "TrainingConfig": "phonate.training.settings",
     "TrainingSession": "phonate.workflows.session.session",
     "Transcriber": "phonate.tasks.recognition.inference",
     "VoiceCloner": "phonate.tasks.cloning.inference",
     "VoiceDataDetector": "phonate.data.voices",
-    "VoiceTrainer": "phonate.training.loaders.trainer",
+    "VoiceTrainer": "phonate.training.voice_trainer",
     "get_default_config": "phonate.tasks.speech.settings",
     "get_small_config": "phonate.tasks.speech.settings",
     "load": "phonate.workflows.load",

@@ -19,9 +19,9 @@ from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import Start
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder import Vocoder
+from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, is_checkpoint
 from phonate.training.checkpoints.loading import TrainedDescription, TrainedModel, describe_trained, open_trained
-from phonate.training.checkpoints.resolve import BASE_VOCODER, best_or_latest, is_checkpoint
 
 _PIECE_SECONDS = 20.0
 

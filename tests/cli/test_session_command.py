@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from phonate.training.checkpoints.resolve import has_checkpoint
+from phonate.training.checkpoints.listing import has_checkpoint
 from phonate_process import Process
 from sessions import make_recordings, messages, read_log, write_config
 

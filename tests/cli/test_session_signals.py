@@ -14,7 +14,7 @@ import pytest
 
 import phonate_process
 from phonate.cli import main
-from phonate.training.checkpoints.resolve import has_checkpoint
+from phonate.training.checkpoints.listing import has_checkpoint
 from phonate_process import Process
 from sessions import make_recordings, make_texts, messages, write_config
 
@@ -204,7 +204,7 @@ def test_quitting_is_logged_with_the_last_checkpoint(place):
         "Path('run/step-00000002').mkdir(parents=True); Path('run/step-00000004').mkdir()\n"
         "session = TrainingSession(); log = SessionLog(Path('training/output'), {'mode': 'cpu', 'device': None})\n"
         "from phonate.compute.distributed import Ranks\n"
-        "from phonate.training.tracking.console import log_file\n"
+        "from phonate.training.tracking import log_file\n"
         "with (on_quit(lambda message: session._quit(log, message)), log_file(Path('training.log'), Ranks()),\n"
         "      Signals(checkpoints=Path('run'))):\n"
         "    os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -15,7 +15,7 @@ import pytest
 import phonate
 from phonate.audio.live import RawSink, ahead
 from phonate.cli import main
-from phonate.training.checkpoints.resolve import BASE_VOICE
+from phonate.training.checkpoints.listing import BASE_VOICE
 
 TEXT = "Hello. How are you?"
 

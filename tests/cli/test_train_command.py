@@ -14,7 +14,7 @@ from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
-from phonate.training.tracking.console import log_file
+from phonate.training.tracking import log_file
 
 RECIPE = """\
 task: my_task

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
-from phonate.training.loaders.config import TrainingConfig
-from phonate.training.settings import SchedulerSettings, TrainingSettings, ValidationSettings
+from phonate.training.settings import SchedulerSettings, TrainingConfig, TrainingSettings, ValidationSettings
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from phonate.nn import checkpointing
-from phonate.nn.positions import SinusoidalPositions, sinusoids
-from phonate.nn.transformer.layer import Layer, LayerShape
-from phonate.nn.transformer.stack import Stack
+from phonate.nn import sequences
+from phonate.nn.sequences import SinusoidalPositions, sinusoids
+from phonate.nn.transformer import Layer, LayerShape, Stack
 
 SHAPE = LayerShape(d_model=32, n_heads=4, d_ff=48, norm="pre", activation="glu")
 
@@ -110,5 +109,5 @@ def test_segments_by_memory(monkeypatch: pytest.MonkeyPatch, gibibytes: float, s
         total_memory = gibibytes * 2**30
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert checkpointing.segments_for(torch.device("cuda", 0)) == segments
-    assert checkpointing.segments_for(torch.device("mps")) == 4
+    assert sequences.segments_for(torch.device("cuda", 0)) == segments
+    assert sequences.segments_for(torch.device("mps")) == 4

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from phonate.nn.vocoder import discriminators
-from phonate.nn.vocoder.discriminators import Discriminators, MelDiscriminator, MultiResolutionFourier
+from phonate.nn import vocoder
+from phonate.nn.vocoder import Discriminators, MelDiscriminator, MultiResolutionFourier
 
 RESOLUTIONS = ((512, 128), (256, 64))
 
@@ -41,8 +41,8 @@ def test_blur_is_found_out_in_a_few_steps() -> None:
 
 
 def test_it_would_not_be_if_mels_were_not_standardised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discriminators, "_MEAN_LEVEL", 0.0)
-    monkeypatch.setattr(discriminators, "_DEVIATION", 1.0)
+    monkeypatch.setattr(vocoder, "_MEAN_LEVEL", 0.0)
+    monkeypatch.setattr(vocoder, "_DEVIATION", 1.0)
     torch.manual_seed(0)
     assert judged(MelDiscriminator(40, 6, 8), *mels(), steps=100) > 0.45
 

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from phonate.nn.positions import RotaryPositions, rotate
-from phonate.nn.transformer import features as blocks
-from phonate.nn.transformer.attention import SelfAttention
-from phonate.nn.transformer.features import RandomFeatures, draw_projection
-from phonate.nn.transformer.linear import causal_attention, key_sums, read_sums
+from phonate.nn import linear_attention as blocks
+from phonate.nn.attention import SelfAttention
+from phonate.nn.linear_attention import RandomFeatures, causal_attention, draw_projection, key_sums, read_sums
+from phonate.nn.sequences import RotaryPositions, rotate
 
 EPSILON = 1e-4
 HEADS, DIM, FEATURES = 2, 8, 12
@@ -237,8 +236,8 @@ def test_features_are_not_kept() -> None:
 
 _PEAK = """
 import torch
-from phonate.nn.positions import RotaryPositions
-from phonate.nn.transformer.attention import SelfAttention
+from phonate.nn.sequences import RotaryPositions
+from phonate.nn.attention import SelfAttention
 torch.set_num_threads(1)
 def resident(field):
     return int(next(line for line in open("/proc/self/status") if line.startswith(field)).split()[1]) / 1024
@@ -336,7 +335,7 @@ def test_compiled_models_run_it_as_it_is() -> None:
 
 
 def test_the_default_number_of_features_is_that_of_the_paper() -> None:
-    from phonate.nn.transformer.settings import LayerSettings
+    from phonate.nn.settings import LayerSettings
 
     assert LayerSettings(attention_type="linear").features == int(64 * math.log(64)) == 266
     assert LayerSettings().features is None

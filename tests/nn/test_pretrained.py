@@ -14,9 +14,16 @@ import torch
 from torch import nn
 
 from phonate.config.errors import CheckpointError, InputError
-from phonate.nn.pretrained.adapters import add_adapters, base_fingerprint, copy_tensors, merge_adapters, saved_tensors
-from phonate.nn.pretrained.loading import from_config, load_pretrained
-from phonate.nn.pretrained.settings import LoRASettings
+from phonate.nn.pretrained import (
+    add_adapters,
+    base_fingerprint,
+    copy_tensors,
+    from_config,
+    load_pretrained,
+    merge_adapters,
+    saved_tensors,
+)
+from phonate.nn.settings import LoRASettings
 
 CONFIG = {
     "model_type": "llama",

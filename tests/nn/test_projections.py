@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.pretrained.layers import dropout_mask, gated_silu, project, rms_norm
+from phonate.nn.pretrained import dropout_mask, gated_silu, project, rms_norm
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
 

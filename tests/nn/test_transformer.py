@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from phonate.config.errors import InputError
-from phonate.nn.positions import RotaryPositions
-from phonate.nn.transformer.features import RandomFeatures
-from phonate.nn.transformer.layer import LayerShape
-from phonate.nn.transformer.settings import LayerSettings, TransformerSettings
-from phonate.nn.transformer.stack import (
+from phonate.nn.linear_attention import RandomFeatures
+from phonate.nn.sequences import RotaryPositions
+from phonate.nn.settings import LayerSettings, TransformerSettings
+from phonate.nn.transformer import (
     FrameTransformer,
+    LayerShape,
     Stack,
     StackState,
     build_decoder,

@@ -8,7 +8,7 @@ import torch
 
 from phonate.audio.processor import AudioProcessor
 from phonate.nn.stft import ShortTimeFourier
-from phonate.nn.vocoder.generator import Vocoder, _filled, phase_of, pulses
+from phonate.nn.vocoder import Vocoder, _filled, phase_of, pulses
 from phonate.rendering import TrainedVocoder
 
 RATE, HOP = 22050, 256

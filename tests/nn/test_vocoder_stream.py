@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.vocoder.generator import Vocoder
-from phonate.nn.vocoder.stream import VocoderStream
+from phonate.nn.vocoder import Vocoder, VocoderStream
 
 FRAMES = 60
 

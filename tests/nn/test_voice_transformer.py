@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from phonate.models import VoiceTransformer
-from phonate.nn.transformer import attention
+from phonate.nn import attention
 
 SMALL = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64}
 VARIANTS = {

@@ -15,7 +15,7 @@ import pytest
 
 import phonate
 from phonate.config.resolve import resolve
-from phonate.training.checkpoints.manifest import problems
+from phonate.training.checkpoints.files import problems
 from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]

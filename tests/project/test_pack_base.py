@@ -14,8 +14,8 @@ from torch import Tensor
 
 import phonate
 from phonate.training.checkpoints import files
-from phonate.training.checkpoints.manifest import problems, write_manifest
-from phonate.training.checkpoints.resolve import resolve_checkpoint
+from phonate.training.checkpoints.files import problems, write_manifest
+from phonate.training.checkpoints.listing import resolve_checkpoint
 from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, Interrupted
-from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 RATE = 24_000
 CHUNK = RATE // 10

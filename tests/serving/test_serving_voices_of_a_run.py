@@ -13,7 +13,7 @@ import torch
 from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.speaking import SynthesiserService, Utterance
-from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult
+from phonate.training.inference import Reference, SpeechRequest, SpeechResult
 
 LONG = "The rain ends. Nobody knows when!"
 

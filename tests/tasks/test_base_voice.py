@@ -26,9 +26,9 @@ from phonate.tasks.speech.inference import Pause, Shaping
 from phonate.text.captions import TimedWord
 from phonate.text.phonemes import Word, learnt_marks
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
+from phonate.training.checkpoints.files import problems
+from phonate.training.checkpoints.listing import BASE_VOCODER, BASE_VOICE
 from phonate.training.checkpoints.loading import load
-from phonate.training.checkpoints.manifest import problems
-from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE
 from phonate.training.plan import Plan, plan
 
 PACKAGE = Path(phonate.__file__).parent
@@ -88,7 +88,7 @@ def test_it_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.Mon
     def asked(*names: str) -> None:
         raise AssertionError(f"the hub was asked for {names}")
 
-    monkeypatch.setattr("phonate.nn.pretrained.loading.pretrained_file", asked)
+    monkeypatch.setattr("phonate.nn.pretrained.pretrained_file", asked)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match="the hub was asked"):
         phonate.load("somebody/model")

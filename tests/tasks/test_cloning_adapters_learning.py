@@ -23,7 +23,7 @@ from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.export import export
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.task import CloningTask
-from phonate.training.speech_service import Reference
+from phonate.training.inference import Reference
 from phonate.workflows.train import train
 
 pytestmark = pytest.mark.slow

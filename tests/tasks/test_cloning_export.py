@@ -29,7 +29,7 @@ from phonate.tasks.cloning.model import load_base
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.checkpoints.loading import open_trained
-from phonate.training.speech_service import Reference
+from phonate.training.inference import Reference
 from phonate.workflows.train import train
 
 TONE = np.sin(np.arange(24000) / 20).astype(np.float32)

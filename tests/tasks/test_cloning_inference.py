@@ -27,7 +27,7 @@ from phonate.models import HiggsAudioInference
 from phonate.tasks.cloning import inference
 from phonate.tasks.cloning.decoding import Sampling
 from phonate.tasks.cloning.inference import VoiceCloner, frame_limit, parts
-from phonate.training.speech_service import Reference, SpeechRequest
+from phonate.training.inference import Reference, SpeechRequest
 from sounds import SAMPLE_RATE, voiced_tone
 
 HOP = 960

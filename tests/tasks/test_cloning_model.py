@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from higgs import SPECIALS, small_model_folder, small_tokenizer
 from phonate.config.errors import InputError
-from phonate.nn.pretrained.adapters import copy_tensors, merge_adapters, saved_tensors
+from phonate.nn.pretrained import copy_tensors, merge_adapters, saved_tensors
 from phonate.tasks.cloning import model as loading
 from phonate.tasks.cloning.model import load_base, load_network
 from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector, resolved_targets, whisper_features

@@ -31,10 +31,10 @@ from phonate.tasks.cloning.export import export
 from phonate.tasks.cloning.sequences import EOS
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.checkpoints import best_or_latest
-from phonate.training.speech_service import Reference
+from phonate.training.inference import Reference
 from phonate.training.step import seed_torch
 from phonate.training.task import CountedTerms, counted
-from phonate.training.tracking.stream import tag
+from phonate.training.tracking import tag
 from phonate.workflows.train import train
 
 CPU = torch.device("cpu")

@@ -80,7 +80,7 @@ def voice() -> Synthesiser:
     """The voice that comes with phonate, its networks exchanged for tiny ones."""
     import torch
 
-    from phonate.nn.vocoder.generator import Vocoder
+    from phonate.nn.vocoder import Vocoder
     from phonate.tasks.speech.model import ParallelModel
     from phonate.tasks.speech.settings import SpeechModel
 

@@ -271,7 +271,8 @@ def test_a_gpu_gives_what_the_processor_gives(request: pytest.FixtureRequest, ta
 def test_weights_that_are_not_finite_are_refused(
     conversion: Path, tmp_path: Path, clips: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from phonate.training.checkpoints import files, manifest
+    from phonate.training.checkpoints import files
+    from phonate.training.checkpoints import files as manifest
 
     made = listing.export(best_or_latest(conversion), tmp_path / "model")
     weights = load_file(made / files.WEIGHTS)

@@ -24,8 +24,7 @@ from safetensors.torch import load_file, save_file
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
-from phonate.nn.pretrained.adapters import MergeRequest, merge_adapters
-from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained import MergeRequest, merge_adapters, require
 from phonate.tasks.language import export
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
@@ -273,7 +272,7 @@ def test_a_merge_that_changes_the_model_writes_nothing(adapted: Path, tmp_path: 
         next(found.parameters()).data.mul_(1.01)
         return found
 
-    monkeypatch.setattr("phonate.nn.pretrained.adapters.merge_adapters", wrong)
+    monkeypatch.setattr("phonate.nn.pretrained.merge_adapters", wrong)
     with pytest.raises(CheckpointError, match="logits differ"):
         export.merge(MergeRequest(best_or_latest(adapted), tmp_path / "merged"))
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ from phonate.cli import main
 from phonate.config.resolve import resolve
 from phonate.config.tasks import Start
 from phonate.tasks.speech.start import RECOGNISER
-from phonate.training.checkpoints.resolve import BASE_VOICE
+from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.plan import plan
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from small_tasks import RegressionTask
 
-from phonate.nn.transformer.settings import TransformerSettings
-from phonate.nn.transformer.stack import build_transformer
+from phonate.nn.settings import TransformerSettings
+from phonate.nn.transformer import build_transformer
 
 SMALL = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 2, "nb_features": 6}
 

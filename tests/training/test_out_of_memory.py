@@ -15,12 +15,12 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
 from phonate.data.loading import BatchSource, MicroBatch, halves_of
 from phonate.training.callbacks import Callback
-from phonate.training.loaders.config import TrainingConfig
-from phonate.training.loaders.trainer import VoiceTrainer
 from phonate.training.memory import MicroBatchState, Recovery
 from phonate.training.run import Run
+from phonate.training.settings import TrainingConfig
 from phonate.training.step import TrainStep
 from phonate.training.trainer import Trainer
+from phonate.training.voice_trainer import VoiceTrainer
 
 
 class Full(torch.autograd.Function):

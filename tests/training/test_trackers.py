@@ -13,8 +13,8 @@ import pytest
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.training.settings import LoggingSettings
 from phonate.training.task import Picture, Sound
-from phonate.training.tracking import MetricStream, build_stream
-from phonate.training.tracking.build import check_trackers
+from phonate.training.trackers import build_stream, check_trackers
+from phonate.training.tracking import MetricStream
 
 RECIPE = {"task": "speech", "training": {"optimizer": {"lr": 1e-3}, "max_steps": 20}, "notes": "x" * 7000}
 

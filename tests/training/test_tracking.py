@@ -26,11 +26,16 @@ from phonate.config.randomness import derived_seed
 from phonate.training.callbacks import Callback
 from phonate.training.settings import LoggingSettings
 from phonate.training.task import losses
-from phonate.training.tracking import MetricStream, Sink, build_stream, read_events, read_metrics
-from phonate.training.tracking.console import ConsoleSink
-from phonate.training.tracking.stream import JsonLines, SystemMonitor
-from phonate.training.tracking.tensorboard import TensorBoard
-from phonate.training.tracking.wandb import artifact_name
+from phonate.training.trackers import TensorBoard, artifact_name, build_stream
+from phonate.training.tracking import (
+    ConsoleSink,
+    JsonLines,
+    MetricStream,
+    Sink,
+    SystemMonitor,
+    read_events,
+    read_metrics,
+)
 
 PLAIN = LoggingSettings(tensorboard=False, system=False, verbosity="quiet")
 
@@ -264,8 +269,8 @@ from pathlib import Path
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
 from phonate.training.settings import LoggingSettings
-from phonate.training.tracking import build_stream
-from phonate.training.tracking.console import log_file
+from phonate.training.trackers import build_stream
+from phonate.training.tracking import log_file
 import logging
 logging.getLogger("phonate").addHandler(logging.StreamHandler(sys.stdout))
 settings = LoggingSettings(tensorboard=sys.argv[2] == "tensorboard", system=False, verbosity="quiet")
@@ -318,7 +323,7 @@ def test_rows_of_another_form_are_left_out(tmp_path, caplog):
 
 def test_tensorboard_is_imported_at_the_first_metric(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from phonate.training.tracking import build_stream; "
+        "import sys; from pathlib import Path; from phonate.training.trackers import build_stream; "
         "from phonate.training.settings import LoggingSettings; "
         f"stream = build_stream(LoggingSettings(verbosity='quiet'), Path({str(tmp_path)!r}), {{}}, 10); "
         "heavy = {'torch', 'tensorboard', 'accelerate', 'wandb'} & set(sys.modules); assert not heavy, heavy"
@@ -472,7 +477,7 @@ def test_wandb_works_offline(tmp_path):
     (tmp_path / "step-00000001").mkdir()
     (tmp_path / "step-00000001" / "weights").write_text("weights")
     code = (
-        "from pathlib import Path; from phonate.training.tracking import build_stream; "
+        "from pathlib import Path; from phonate.training.trackers import build_stream; "
         "from phonate.training.settings import LoggingSettings; import numpy as np; "
         "from phonate.training.task import Picture, Sound; "
         "settings = LoggingSettings(tensorboard=False, wandb=True, log_model=True, verbosity='quiet'); "

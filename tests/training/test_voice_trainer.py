@@ -22,8 +22,8 @@ from phonate.models import VoiceTransformer
 from phonate.training import TrainingConfig, VoiceTrainer, create_trainer, get_default_training_config
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints.listing import export
-from phonate.training.loaders.trainer import LoaderSource
 from phonate.training.run import system_info
+from phonate.training.voice_trainer import LoaderSource
 
 SNIPPET = """
 from phonate.training import VoiceTrainer, TrainingConfig

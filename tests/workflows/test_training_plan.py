@@ -23,9 +23,9 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import Recipe, Resolved, to_yaml
 from phonate.parse_args import unified_parser
 from phonate.rendering import check_vocoder
-from phonate.training.checkpoints import loading, manifest
+from phonate.training.checkpoints import files, loading
+from phonate.training.checkpoints.listing import BASE_VOCODER, BASE_VOICE, located
 from phonate.training.checkpoints.loading import describe_trained, open_trained, recipe_of
-from phonate.training.checkpoints.resolve import BASE_VOCODER, BASE_VOICE, located
 from phonate.training.plan import plan
 from phonate.workflows import train as workflow
 from phonate.workflows.session.config import read_config
@@ -193,7 +193,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
     """Once as written, once as decided; the base and its vocoder are described once, each file verified once."""
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(resolving.resolve("speech", [f"data.path={clips}"]).to_yaml(), encoding="utf-8")
-    manifest._sha256_of.cache_clear()
+    files._sha256_of.cache_clear()
     loading._planned.cache_clear()
     counts: Counter[str] = Counter()
 
@@ -210,7 +210,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
 
     counted(planning, "resolve_document", lambda document, *_: f"resolved {document.name}")
     counted(loading, "read_tensors", lambda *_: "weights")
-    counted(manifest, "sha256_of", str)
+    counted(files, "sha256_of", str)
     begun = begin(recipe, tmp_path / "run")
     assert isinstance(begun, dict)
     assert begun["training"]["init_from"] == BASE_VOICE

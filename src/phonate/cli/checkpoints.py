@@ -15,8 +15,8 @@ from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
 from phonate.config.tasks import TASKS, task_info
 from phonate.training.checkpoints import files, listing
-from phonate.training.checkpoints.manifest import Problem, problems
-from phonate.training.checkpoints.resolve import checkpoints_folder, find, is_checkpoint, located
+from phonate.training.checkpoints.files import Problem, problems
+from phonate.training.checkpoints.listing import checkpoints_folder, find, is_checkpoint, located
 
 SHOWN = 20
 """Lines of changed tensors that `compare` shows; --json has all."""

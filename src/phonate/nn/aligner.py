@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import zero_padding
-from phonate.nn.masks import frame_mask
+from phonate.nn.sequences import frame_mask
 
 _NEVER = -1e4
 """Log probability of the impossible; infinities would give NaN gradients."""

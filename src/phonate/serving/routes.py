@@ -27,7 +27,7 @@ from phonate.serving.uploads import Decoders
 from phonate.serving.voices import CONSENT, VoiceStore, new_voice
 from phonate.text.captions import TimedWord
 from phonate.text.ssml import Part, is_ssml, parse
-from phonate.training.speech_service import Reference, SpeechRequest, SpeechService
+from phonate.training.inference import Reference, SpeechRequest, SpeechService
 from phonate.workflows.pages.plots import render
 
 # ------------------------------------------------------- What they share, and how what a client sends becomes a request

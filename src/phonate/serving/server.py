@@ -24,7 +24,7 @@ from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Speaker
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import VoiceStore
-from phonate.training.speech_service import SpeechService
+from phonate.training.inference import SpeechService
 
 # -------------------------------------------------------------------------------- The ASGI application
 

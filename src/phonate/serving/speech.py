@@ -20,7 +20,7 @@ from phonate.audio.decoding import MADE, FloatArray
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError
 from phonate.serving.metrics import Metrics, RequestMetrics
-from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 # ------------------- Encodes sound while it is made. Every file says in a comment that a model made it
 

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from phonate.audio.decoding import FloatArray, read_audio, write_audio
 from phonate.compute.system import sync, sync_all
 from phonate.config.errors import InputError
-from phonate.training.speech_service import Reference
+from phonate.training.inference import Reference
 
 _log = logging.getLogger("phonate")
 

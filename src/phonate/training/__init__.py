@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from phonate.training.checkpoints import CheckpointMetadata as CheckpointMetadata
     from phonate.training.checkpoints import create_checkpoint_manager as create_checkpoint_manager
     from phonate.training.checkpoints import get_default_checkpoint_config as get_default_checkpoint_config
-    from phonate.training.loaders.config import TrainingConfig as TrainingConfig
-    from phonate.training.loaders.config import get_default_training_config as get_default_training_config
-    from phonate.training.loaders.trainer import VoiceTrainer as VoiceTrainer
-    from phonate.training.loaders.trainer import create_trainer as create_trainer
     from phonate.training.losses import LossManager as LossManager
     from phonate.training.losses import LossRegistry as LossRegistry
     from phonate.training.memory import AdaptiveMemoryManager as AdaptiveMemoryManager
     from phonate.training.precision import MPSGradScaler as MPSGradScaler
     from phonate.training.profiling import InterbatchProfiler as InterbatchProfiler
     from phonate.training.settings import CheckpointConfig as CheckpointConfig
+    from phonate.training.settings import TrainingConfig as TrainingConfig
+    from phonate.training.settings import get_default_training_config as get_default_training_config
     from phonate.training.task import Phase as Phase
     from phonate.training.task import Task as Task
     from phonate.training.trainer import Trainer as Trainer
+    from phonate.training.voice_trainer import VoiceTrainer as VoiceTrainer
+    from phonate.training.voice_trainer import create_trainer as create_trainer
 
 _HOMES = {
     "DeviceType": "phonate.compute.resources",
@@ -43,10 +43,10 @@ _HOMES = {
     "MPSGradScaler": "phonate.training.precision",
     "InterbatchProfiler": "phonate.training.profiling",
     "Trainer": "phonate.training.trainer",
-    "VoiceTrainer": "phonate.training.loaders.trainer",
-    "TrainingConfig": "phonate.training.loaders.config",
-    "create_trainer": "phonate.training.loaders.trainer",
-    "get_default_training_config": "phonate.training.loaders.config",
+    "VoiceTrainer": "phonate.training.voice_trainer",
+    "TrainingConfig": "phonate.training.settings",
+    "create_trainer": "phonate.training.voice_trainer",
+    "get_default_training_config": "phonate.training.settings",
     "Task": "phonate.training.task",
     "Phase": "phonate.training.task",
     "Callback": "phonate.training.callbacks",

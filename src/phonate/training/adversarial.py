@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.vocoder.discriminators import Judgement
+from phonate.nn.vocoder import Judgement
 from phonate.training.task import Batch, Phase, Task, Terms, parameters_of
 
 OutputT = TypeVar("OutputT")

@@ -30,7 +30,7 @@ from phonate.config.resolve import (
     resolve_document,
 )
 from phonate.config.tasks import Start, referred, task_class, task_info
-from phonate.training.checkpoints.resolve import checkpoints_folder, is_checkpoint, run_of, run_with
+from phonate.training.checkpoints.listing import checkpoints_folder, is_checkpoint, run_of, run_with
 
 if TYPE_CHECKING:
     import torch

@@ -99,7 +99,7 @@ class Run:
 
     def _never_trained(self) -> bool:
         """Whether the folder holds what a run writes before it trains, and nothing else."""
-        from phonate.training.checkpoints.resolve import has_checkpoint, save_dir
+        from phonate.training.checkpoints.listing import has_checkpoint, save_dir
 
         names = {_WRITING.sub(r"\1", entry.name) for entry in self.path.iterdir()}
         if not self.logs.is_dir() or not names <= {*_BEFORE_TRAINING, *Path(save_dir(self.path)).parts[:1]}:
@@ -119,7 +119,7 @@ class Run:
 
         Raises InputError as `create` does, CheckpointError when another process trains into it.
         """
-        from phonate.training.checkpoints.resolve import has_checkpoint
+        from phonate.training.checkpoints.listing import has_checkpoint
 
         self.create(resuming)
         try:

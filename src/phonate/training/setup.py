@@ -32,7 +32,7 @@ from phonate.training.profiling import InterbatchProfiler
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.task import Coupling, Dataset, Task
-from phonate.training.tracking import check_trackers
+from phonate.training.trackers import check_trackers
 
 logger = logging.getLogger(__name__)
 

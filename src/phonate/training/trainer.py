@@ -65,7 +65,7 @@ from phonate.training.step import (
     seed_torch,
 )
 from phonate.training.task import Dataset, Stateful, Task
-from phonate.training.tracking import build_stream
+from phonate.training.trackers import build_stream
 from phonate.training.validation import Validator
 
 logger = logging.getLogger(__name__)

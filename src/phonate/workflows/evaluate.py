@@ -10,15 +10,15 @@ from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
+from phonate.training.checkpoints.listing import is_checkpoint, located
 from phonate.training.checkpoints.loading import recipe_of
-from phonate.training.checkpoints.resolve import is_checkpoint, located
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
 from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
 
 if TYPE_CHECKING:
-    from phonate.nn.pretrained.adapters import MergeReport, Stored
-    from phonate.nn.pretrained.settings import Dtype
+    from phonate.nn.pretrained import MergeReport, Stored
+    from phonate.nn.settings import Dtype
 
 
 # ------------------------------ Evaluate a run: its task's own evaluation, written to the run's folder
@@ -128,7 +128,7 @@ def merge(
 
     Raises InputError for a task without adapters, and what its own merge raises.
     """
-    from phonate.nn.pretrained.adapters import MergeRequest
+    from phonate.nn.pretrained import MergeRequest
 
     task = recipe_of(source).task
     info = task_info(task)

@@ -12,8 +12,8 @@ from phonate.config.errors import InputError, optional_package
 from phonate.config.tasks import referred, task_info
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import files, listing
+from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, hub_name
 from phonate.training.checkpoints.loading import recipe_of
-from phonate.training.checkpoints.resolve import BASE_VOCODER, best_or_latest, hub_name
 from phonate.workflows.evaluate import FIGURES
 from phonate.workflows.pages.report import evaluation, read_json
 

@@ -136,8 +136,8 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
 
     Raises CheckpointError and InputError as `load`.
     """
+    from phonate.training.checkpoints.listing import located
     from phonate.training.checkpoints.loading import task_of_checkpoint
-    from phonate.training.checkpoints.resolve import located
 
     path = located(Path(run))
     file: Path | None = path / "config.json"
@@ -145,7 +145,7 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
         if expected is not None and task_info(expected).model_types:
             return expected
         if expected is None and _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
-            from phonate.nn.pretrained.loading import pretrained_file
+            from phonate.nn.pretrained import pretrained_file
 
             file = pretrained_file(str(run), "config.json")
     if file is not None and file.is_file():

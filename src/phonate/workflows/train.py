@@ -25,14 +25,14 @@ from phonate.config.errors import InputError
 from phonate.config.resolve import Overrides, Resolved
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
+from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import changed_settings, load, load_first_intact
-from phonate.training.checkpoints.resolve import save_dir
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.step import accumulation_groups
 from phonate.training.task import Task
-from phonate.training.tracking.console import log_file
+from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.tuning import Search, tune

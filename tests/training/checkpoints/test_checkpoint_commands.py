@@ -16,7 +16,8 @@ from small_checkpoints import flip_bit, save
 
 from phonate.cli import runs
 from phonate.config.errors import CheckpointError, InputError
-from phonate.training.checkpoints import CheckpointManager, files, listing, manifest
+from phonate.training.checkpoints import CheckpointManager, files, listing
+from phonate.training.checkpoints import files as manifest
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from small_checkpoints import assert_whole, flip_bit, save
 
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints import CheckpointManager, listing, resolve_checkpoint
-from phonate.training.checkpoints.manifest import problems
+from phonate.training.checkpoints.files import problems
 from phonate.training.settings import CheckpointConfig
 
 FILES = [

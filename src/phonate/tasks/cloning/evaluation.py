@@ -28,7 +28,7 @@ from phonate.pretrained import Embedding, SpeakerEncoder, Transcriber, judge_of
 from phonate.tasks.cloning.data import CloningCorpus, CloningSample
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.settings import METRICS, CloningData
-from phonate.training.speech_service import Reference
+from phonate.training.inference import Reference
 
 logger = logging.getLogger("phonate")
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.nn.pretrained import adapters
-from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest
+from phonate.nn import pretrained
+from phonate.nn.pretrained import Mergeable, MergeReport, MergeRequest
 from phonate.tasks.cloning.inference import DESCRIPTION, open_based, trained_network
 from phonate.tasks.cloning.model import load_base
 from phonate.tasks.cloning.network import CloningNetwork
@@ -33,7 +33,7 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     trained = open_based(source, base)
     _refuse_projector(trained, source)
     adapted, request = trained.recipe.model.strategy == "lora", MergeRequest(source, target, base=base)
-    return adapters.export(request, form, adapted, partial(_model, trained), merge, partial(_save, trained))
+    return pretrained.export(request, form, adapted, partial(_model, trained), merge, partial(_save, trained))
 
 
 def merge(request: MergeRequest) -> MergeReport:
@@ -45,7 +45,7 @@ def merge(request: MergeRequest) -> MergeReport:
     """
     trained = open_based(request.source, request.base)
     settings = trained.recipe.model
-    adapters.check_mergeable(request.source, settings.strategy == "lora", settings.quantization is not None)
+    pretrained.check_mergeable(request.source, settings.strategy == "lora", settings.quantization is not None)
     _refuse_projector(trained, request.source)
     mergeable = Mergeable(
         model=_model(trained),
@@ -55,7 +55,7 @@ def merge(request: MergeRequest) -> MergeReport:
         save=partial(_save, trained),
         read=lambda folder, kind: load_base(str(folder), "auto", kind, text_head=settings.text_head),
     )
-    return adapters.merge(request, mergeable)
+    return pretrained.merge(request, mergeable)
 
 
 def _model(trained: TrainedModel[CloningRecipe]) -> nn.Module:

@@ -30,9 +30,8 @@ from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError, PhonateError
 from phonate.config.registry import nearest
 from phonate.data.corpora.rows import one_line
-from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
-from phonate.nn.pretrained.loading import DTYPES, with_base
-from phonate.nn.pretrained.settings import Dtype
+from phonate.nn.pretrained import DTYPES, base_fingerprint, copy_tensors, saved_tensors, with_base
+from phonate.nn.settings import Dtype
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.decoding import (
     Decoder,
@@ -53,8 +52,15 @@ from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.text.arabic import ArabicText, normalise_arabic
 from phonate.text.sentences import sentences
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
-from phonate.training.inference import Demonstration, Device, Inference
-from phonate.training.speech_service import Reference, SpeechRequest, SpeechResult, SpeechService
+from phonate.training.inference import (
+    Demonstration,
+    Device,
+    Inference,
+    Reference,
+    SpeechRequest,
+    SpeechResult,
+    SpeechService,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import usage_of
 from phonate.config.errors import InputError, quiet_transformers
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained.loading import load_pretrained, pretrained_file, require
-from phonate.nn.pretrained.settings import Dtype, Quantization
+from phonate.nn.pretrained import load_pretrained, pretrained_file, require
+from phonate.nn.settings import Dtype, Quantization
 from phonate.tasks.cloning.network import (
     Attention,
     CloningNetwork,

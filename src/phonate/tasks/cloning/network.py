@@ -38,8 +38,7 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError
 from phonate.data.dialogues import Audio
-from phonate.nn.pretrained.adapters import add_adapters, check_targets
-from phonate.nn.pretrained.layers import gated_silu, project, rms_norm
+from phonate.nn.pretrained import add_adapters, check_targets, gated_silu, project, rms_norm
 from phonate.tasks.cloning.settings import CloningLoRA, Mode
 
 # ------------------------------------------------------- Which layers of Higgs Audio v2 get an adapter

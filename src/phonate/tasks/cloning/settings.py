@@ -11,7 +11,7 @@ from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
-from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
+from phonate.nn.settings import Dtype, LoRASettings, Quantization
 from phonate.text.arabic import ArabicText
 from phonate.training.settings import LossSettings, OpenFraction, TrainingSettings
 

@@ -29,8 +29,7 @@ from phonate.audio.mel_filters import mel_filters
 from phonate.config.errors import InputError
 from phonate.data.settings import cache_folder
 from phonate.nn.losses import IGNORED, ContrastiveLoss, SumCount
-from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
-from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained import base_fingerprint, copy_tensors, require, saved_tensors
 from phonate.pretrained import load_voice_encoder
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.data import CloningCorpus, CloningDataset, examples_of

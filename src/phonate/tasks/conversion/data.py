@@ -28,7 +28,7 @@ from phonate.data.batches import padded
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
-from phonate.nn.pretrained.adapters import base_fingerprint
+from phonate.nn.pretrained import base_fingerprint
 from phonate.tasks.conversion.features import (
     CorpusStatistics,
     FeatureExtractor,

@@ -24,9 +24,8 @@ from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import audio_files, one_line
-from phonate.nn.masks import frame_mask
-from phonate.nn.vocoder.generator import Vocoder
-from phonate.nn.vocoder.stream import VocoderStream
+from phonate.nn.sequences import frame_mask
+from phonate.nn.vocoder import Vocoder, VocoderStream
 from phonate.rendering import Renderer, TrainedVocoder, renderer, saved_beside
 from phonate.tasks.conversion.features import (
     CorpusStatistics,

@@ -18,11 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import Downsampling, PastFrames, PostNet, zero_padding
-from phonate.nn.masks import frame_mask
-from phonate.nn.positions import RotaryPositions, SinusoidalPositions
-from phonate.nn.transformer.layer import Activation, LayerShape
-from phonate.nn.transformer.stack import Stack, StackState
-from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.nn.sequences import RotaryPositions, SinusoidalPositions, frame_mask
+from phonate.nn.transformer import Activation, LayerShape, Stack, StackState
+from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.conversion.settings import ConversionModel
 
 ALIASES = {

@@ -24,8 +24,8 @@ from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
 from phonate.config.errors import InputError
 from phonate.config.tasks import Start
-from phonate.nn.masks import frame_mask
-from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.nn.sequences import frame_mask
+from phonate.nn.vocoder import MelDiscriminator
 from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.conversion.data import ConversionCorpus, ConversionDataset, Conversions, load_teacher
 from phonate.tasks.conversion.features import FeatureExtractor, Recording

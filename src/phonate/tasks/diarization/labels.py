@@ -28,7 +28,7 @@ from phonate.nn.diarization import (
     subsampled,
 )
 from phonate.nn.losses import IGNORED, BCEWithLogitsLoss, KLDivLoss
-from phonate.nn.masks import frame_mask
+from phonate.nn.sequences import frame_mask
 from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
 from phonate.training.losses import CompositeLoss, LossRegistry, build_loss, compute
 from phonate.training.settings import LossSettings

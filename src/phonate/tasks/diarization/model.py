@@ -24,8 +24,8 @@ from phonate.nn.diarization import (
     StreamState,
     StridedConvolutions,
 )
-from phonate.nn.masks import frame_mask
-from phonate.nn.transformer.stack import StackState, build_transformer
+from phonate.nn.sequences import frame_mask
+from phonate.nn.transformer import StackState, build_transformer
 from phonate.tasks.diarization.labels import (
     AttractorLabels,
     LabelType,

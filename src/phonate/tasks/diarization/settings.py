@@ -20,7 +20,7 @@ from phonate.data.settings import (
     RecordingData,
     SimulationSettings,
 )
-from phonate.nn.transformer.settings import SYNONYMS, TransformerSettings
+from phonate.nn.settings import SYNONYMS, TransformerSettings
 from phonate.training.settings import TrainingSettings
 
 # ------------------------------------ Settings of the corpus for diarization: the recipe's `data` part

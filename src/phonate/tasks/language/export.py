@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained import adapters
-from phonate.nn.pretrained.adapters import Mergeable, MergeReport, MergeRequest
-from phonate.nn.pretrained.loading import load_pretrained
+from phonate.nn import pretrained
+from phonate.nn.pretrained import Mergeable, MergeReport, MergeRequest, load_pretrained
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
 
@@ -26,7 +25,9 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     """
     generator = Generator.load(source, base=base)
     adapted, request = generator.recipe.model.adapted, MergeRequest(source, target, base=base)
-    return adapters.export(request, form, adapted, lambda: generator.model, merge, partial(_save, generator.tokenizer))
+    return pretrained.export(
+        request, form, adapted, lambda: generator.model, merge, partial(_save, generator.tokenizer)
+    )
 
 
 def merge(request: MergeRequest) -> MergeReport:
@@ -38,7 +39,7 @@ def merge(request: MergeRequest) -> MergeReport:
     """
     generator = Generator.load(request.source, base=request.base)
     settings = generator.recipe.model
-    adapters.check_mergeable(request.source, settings.adapted, settings.trains == "qlora")
+    pretrained.check_mergeable(request.source, settings.adapted, settings.trains == "qlora")
     assert settings.name is not None
     mergeable = Mergeable(
         model=generator.model,
@@ -48,7 +49,7 @@ def merge(request: MergeRequest) -> MergeReport:
         save=partial(_save, generator.tokenizer),
         read=lambda folder, kind: load_pretrained(str(folder), "auto", kind),
     )
-    return adapters.merge(request, mergeable)
+    return pretrained.merge(request, mergeable)
 
 
 def _probed(vocabulary: int, model: nn.Module) -> Tensor:

@@ -16,8 +16,7 @@ from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
-from phonate.nn.pretrained.loading import from_config, require, with_base
+from phonate.nn.pretrained import base_fingerprint, copy_tensors, from_config, require, saved_tensors, with_base
 from phonate.tasks.language import model as models
 from phonate.tasks.language.settings import LanguageRecipe
 from phonate.training.checkpoints.loading import TrainedModel, open_trained

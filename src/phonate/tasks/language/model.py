@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained.adapters import add_adapters
-from phonate.nn.pretrained.loading import from_config, load_pretrained
+from phonate.nn.pretrained import add_adapters, from_config, load_pretrained
 from phonate.tasks.language.settings import LanguageModel
 
 _MULTIPLE = 32

@@ -11,7 +11,7 @@ from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.evaluation.tables import SHARED
-from phonate.nn.pretrained.settings import Dtype, LoRASettings, Quantization
+from phonate.nn.settings import Dtype, LoRASettings, Quantization
 from phonate.training.settings import TrainingSettings
 
 Strategy = Literal["full", "lora", "qlora", "freeze"]

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained.adapters import base_fingerprint, copy_tensors, saved_tensors
-from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained import base_fingerprint, copy_tensors, require, saved_tensors
 from phonate.tasks.language import model as models
 from phonate.tasks.language.data import LanguageCorpus, LanguageDataset
 from phonate.tasks.language.settings import METRICS, LanguageRecipe

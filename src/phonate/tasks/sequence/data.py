@@ -30,7 +30,7 @@ from phonate.data.dialogues import (
     warn_refused,
 )
 from phonate.nn.losses import IGNORED
-from phonate.nn.masks import frame_mask
+from phonate.nn.sequences import frame_mask
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch
 

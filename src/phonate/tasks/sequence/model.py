@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.masks import frame_mask
-from phonate.nn.transformer.stack import StackState, build_decoder, build_encoder
+from phonate.nn.sequences import frame_mask
+from phonate.nn.transformer import StackState, build_decoder, build_encoder
 from phonate.tasks.sequence.settings import SequenceModelSettings
 
 

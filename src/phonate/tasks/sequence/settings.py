@@ -11,7 +11,7 @@ from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
 from phonate.evaluation.tables import SHARED
-from phonate.nn.transformer.settings import SYNONYMS, LayerSettings, TransformerSettings
+from phonate.nn.settings import SYNONYMS, LayerSettings, TransformerSettings
 from phonate.training.settings import TrainingSettings
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from phonate.config.errors import InputError
 from phonate.evaluation.words import AnswerScores
 from phonate.nn.losses import IGNORED
-from phonate.nn.pretrained.loading import require
+from phonate.nn.pretrained import require
 from phonate.tasks.sequence.data import SequenceCorpus, SequenceDataset, labels_within
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import SequenceModel, build_model

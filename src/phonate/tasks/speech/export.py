@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from phonate.config.errors import CheckpointError, InputError, MissingPackageError
 from phonate.config.language_codes import is_english
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
 from phonate.tasks.speech.graph import SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import Synthesiser, parallel

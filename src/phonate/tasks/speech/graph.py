@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder import Vocoder
 from phonate.tasks.speech.model import ParallelModel, hertz, noise_table
 
 # ---- What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express

@@ -34,8 +34,7 @@ from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, ScriptWord, is_ssml, plainly
 from phonate.training.checkpoints.loading import open_trained
-from phonate.training.inference import Demonstration, Device, Inference
-from phonate.training.speech_service import SpeechService
+from phonate.training.inference import Demonstration, Device, Inference, SpeechService
 
 # ---------------------------------------- What is done to the sound of a sentence while it is rendered
 

@@ -32,11 +32,9 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.nn.convolution import ConvNeXt, PostNet
-from phonate.nn.masks import frame_mask, rounded_durations, token_indices
-from phonate.nn.positions import SinusoidalPositions
-from phonate.nn.transformer.layer import LayerShape
-from phonate.nn.transformer.stack import Stack
-from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.nn.sequences import SinusoidalPositions, frame_mask, rounded_durations, token_indices
+from phonate.nn.transformer import LayerShape, Stack
+from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.speech.settings import SpeechModel
 from phonate.text.english.arpabet import like
 from phonate.text.phonemes import SPECIAL, Inventory

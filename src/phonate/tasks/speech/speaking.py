@@ -24,7 +24,7 @@ from phonate.tasks.speech.inference import LONGEST, Sentence, Synthesiser, check
 from phonate.tasks.speech.model import ParallelModel, Prosody
 from phonate.text.captions import TimedWord
 from phonate.text.ssml import Part, ScriptWord, parse, script
-from phonate.training.speech_service import SpeechRequest, SpeechResult, SpeechService
+from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 # ----- Speaking SSML: each word at its own speed, pitch and level, with silences as they are asked for
 

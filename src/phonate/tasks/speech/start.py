@@ -33,8 +33,8 @@ from phonate.pretrained import install_command, missing
 from phonate.rendering import start_of_vocoder
 from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
+from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.checkpoints.loading import describe_trained
-from phonate.training.checkpoints.resolve import BASE_VOICE
 
 BASE = "base"
 """`training.init_from` of a recipe that leaves the start to the recordings."""

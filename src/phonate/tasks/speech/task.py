@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
-from phonate.nn.vocoder.discriminators import MelDiscriminator
+from phonate.nn.vocoder import MelDiscriminator
 from phonate.rendering import check_vocoder
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset

@@ -11,7 +11,7 @@ from torch import nn
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform
 from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
 from phonate.tasks.vocoder.settings import VocoderRecipe
 from phonate.training.checkpoints.loading import open_trained

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.vocoder.discriminators import Discriminators, MultiResolutionFourier
-from phonate.nn.vocoder.generator import Vocoder
+from phonate.nn.vocoder import Discriminators, MultiResolutionFourier, Vocoder
 from phonate.tasks.vocoder.settings import VocoderModel
 
 RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128), (256, 64))

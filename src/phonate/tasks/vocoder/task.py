@@ -20,8 +20,7 @@ from torch.nn import functional as F
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import InputError
 from phonate.nn.losses import spectral_distance
-from phonate.nn.vocoder.discriminators import magnitudes
-from phonate.nn.vocoder.generator import phase_of
+from phonate.nn.vocoder import magnitudes, phase_of
 from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe

@@ -19,15 +19,16 @@ from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing, snapshot
-from phonate.training.checkpoints.files import RECIPE, FileProblemError
-from phonate.training.checkpoints.listing import TRAINING_ONLY
-from phonate.training.checkpoints.manifest import (
+from phonate.training.checkpoints.files import (
+    RECIPE,
     CheckpointMetadata,
     DamagedCheckpointError,
+    FileProblemError,
     Problem,
     problems,
     read_manifest,
 )
+from phonate.training.checkpoints.listing import TRAINING_ONLY
 from phonate.training.checkpoints.snapshot import first_nan, read_tensors
 from phonate.training.plan import plan
 

@@ -20,12 +20,12 @@ from phonate.config.errors import CheckpointError
 from phonate.config.metrics import Better
 from phonate.training.checkpoints import files, listing, snapshot
 from phonate.training.checkpoints import listing as copies
-from phonate.training.checkpoints.files import FileProblemError, Record, folder_lock
-from phonate.training.checkpoints.listing import CheckpointInfo, SortKey
-from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
-from phonate.training.checkpoints.manifest import (
+from phonate.training.checkpoints.files import (
     CheckpointMetadata,
+    FileProblemError,
     Problem,
+    Record,
+    folder_lock,
     git_fields,
     phonate_version,
     problems,
@@ -34,7 +34,8 @@ from phonate.training.checkpoints.manifest import (
     time_after,
     write_manifest,
 )
-from phonate.training.checkpoints.resolve import find, is_checkpoint
+from phonate.training.checkpoints.listing import CheckpointInfo, SortKey, find, is_checkpoint
+from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
 from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.run import run_id
 from phonate.training.settings import CheckpointConfig

@@ -34,7 +34,7 @@ from phonate.pretrained import SPEAKERS, SpeakerEncoder, install_command, missin
 from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData
-from phonate.training.checkpoints.resolve import BASE_VOICE
+from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded

@@ -21,7 +21,7 @@ from phonate.config.errors import PhonateError
 from phonate.training.checkpoints import listing
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
-from phonate.training.tracking.stream import read_metrics
+from phonate.training.tracking import read_metrics
 
 Say = Callable[[str], None]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from phonate.compute.system import write_whole
 from phonate.config.errors import InputError, plain_file
 from phonate.data.corpora.rows import printable
-from phonate.training.tracking.tensorboard import grey, png
+from phonate.training.trackers import grey, png
 
 # ----------------------------------- Pages that need nothing else, from the templates beside this file
 

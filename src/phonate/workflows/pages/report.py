@@ -22,10 +22,10 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, referred, task_info
 from phonate.evaluation.tables import described
 from phonate.training.checkpoints import files, listing
-from phonate.training.checkpoints.manifest import CheckpointMetadata
-from phonate.training.checkpoints.resolve import is_checkpoint, located
+from phonate.training.checkpoints.files import CheckpointMetadata
+from phonate.training.checkpoints.listing import is_checkpoint, located
 from phonate.training.run import Run
-from phonate.training.tracking.stream import read_events, read_metrics
+from phonate.training.tracking import read_events, read_metrics
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render
 

@@ -33,8 +33,9 @@ from phonate.data.voices import (
     write_profile,
 )
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside, vocoder_conflict
-from phonate.training.checkpoints import best_or_latest, files, listing, manifest
-from phonate.training.checkpoints.resolve import is_checkpoint
+from phonate.training.checkpoints import best_or_latest, files, listing
+from phonate.training.checkpoints import files as manifest
+from phonate.training.checkpoints.listing import is_checkpoint
 from phonate.training.plan import Plan
 from phonate.workflows.load import load
 from phonate.workflows.pages.recordings import write_voice_page

@@ -1,14 +1,50 @@
-"""Positional encodings: sinusoids or learnt vectors added to the input, or rotations of queries and keys.
+"""What layers over sequences of different lengths share: masks, length regulation, positions, gradient checkpointing.
 
-Shapes: B batch, H heads, T frames, E dimensions of a head, D = H x E.
+Shapes: B batch, L tokens, T frames, H heads, E dimensions of a head, D = H x E.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+# ---------------------------------- Masks over padded batches: True for real frames, False for padding
+
+
+def frame_mask(lengths_B: Tensor, frames: int) -> Tensor:
+    """(B, frames) boolean mask with True for the first `lengths_B[b]` frames of each row."""
+    positions_T = torch.arange(frames, device=lengths_B.device)
+    return positions_T[None, :] < lengths_B[:, None]
+
+
+# -------------- From tokens to frames: the length regulator (Ren et al. 2019, FastSpeech, section 3.2)
+
+
+def rounded_durations(frames_BL: Tensor) -> Tensor:
+    """Durations (B, L) as integers. Rounding errors carry over to the next token, so the total is kept."""
+    ends_BL = torch.round(torch.cumsum(frames_BL, dim=1))
+    return (ends_BL - F.pad(ends_BL, (1, 0))[:, :-1]).long()
+
+
+def token_indices(durations_BL: Tensor, frames: int, lengths_B: Tensor | None = None) -> Tensor:
+    """Index of the token that each frame belongs to: (B, L) -> (B, frames). Frames after the end get the last token,
+    which `lengths_B` says of items of different lengths."""
+    ends_BL = torch.cumsum(durations_BL, dim=1)
+    # the number of tokens that end before each frame; counted, because other runtimes have no searchsorted
+    ended_BT = torch.zeros_like(torch.arange(frames, device=ends_BL.device)).expand(ends_BL.shape[0], -1)
+    ended_BT = F.pad(ended_BT, (0, 1)).scatter_add(1, ends_BL.clamp_max(frames), torch.ones_like(ends_BL))
+    ended_BT = torch.cumsum(ended_BT, dim=1)[:, :-1].clamp_max(ends_BL.shape[1] - 1)
+    return ended_BT if lengths_B is None else torch.minimum(ended_BT, lengths_B[:, None] - 1)
+
+
+# --------- Positions: sinusoids or learnt vectors added to the input, or rotations of queries and keys
 
 
 def sinusoids(frames: int, d_model: int) -> Tensor:
@@ -94,3 +130,41 @@ def rotate(x_BHTE: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 
 
 Positions = SinusoidalPositions | LearntPositions | RotaryPositions
+
+
+# ---------- Gradient checkpointing: activations are recomputed in the backward pass (Chen et al. 2016)
+
+
+Segments = int | Literal["auto"] | None
+"""Number of segments; auto: by the device's memory; None: no checkpointing."""
+
+_BY_MEMORY = ((20, 2), (10, 3), (6, 4))
+_LITTLE_MEMORY = 6
+_ON_MPS = 4
+_ON_CPU = 2
+_GIB = 2**30
+
+
+def segments_for(device: torch.device) -> int:
+    """Segments for `device`: on CUDA 2 with over 20 GiB, 3 over 10, 4 over 6, else 6; 4 on MPS, 2 on a CPU."""
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory / _GIB
+        return next((segments for least, segments in _BY_MEMORY if memory > least), _LITTLE_MEMORY)
+    return _ON_MPS if device.type == "mps" else _ON_CPU
+
+
+def run_layers(layers: nn.ModuleList, x: Tensor, *others: Any, segments: Segments = None) -> Tensor:
+    """`x` after all layers, each called as `layer(x, *others)`; `segments` of them are checkpointed."""
+    if segments is None or not torch.is_grad_enabled():
+        return _run(list(layers), x, *others)
+    count = min(segments_for(x.device) if segments == "auto" else segments, len(layers))
+    edges = [round(part * len(layers) / count) for part in range(count + 1)]
+    for start, end in pairwise(edges):
+        x = checkpoint(_run, list(layers)[start:end], x, *others, use_reentrant=False)
+    return x
+
+
+def _run(layers: Sequence[nn.Module], x: Tensor, *others: Any) -> Tensor:
+    for layer in layers:
+        x = layer(x, *others)
+    return x

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.positions import rotate
-from phonate.nn.transformer.features import RandomFeatures, Rotation
+from phonate.nn.linear_attention import RandomFeatures, Rotation
+from phonate.nn.sequences import rotate
 
 if TYPE_CHECKING:
-    from phonate.nn.transformer.linear import LinearSums
+    from phonate.nn.linear_attention import LinearSums
 
 
 class KeyValueCache:
@@ -216,11 +216,11 @@ class SelfAttention(nn.Module):
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window)
         elif self.causal:
-            from phonate.nn.transformer.linear import causal_attention
+            from phonate.nn.linear_attention import causal_attention
 
             out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:
-            from phonate.nn.transformer.linear import key_sums, read_sums
+            from phonate.nn.linear_attention import key_sums, read_sums
 
             query_1BHTE, key_value_2BHTE = torch.split(packed_3BHTE, [1, 2])
             sums = key_sums(key_value_2BHTE, self.random.projection_ME, mask_BT, rotation)
@@ -236,7 +236,7 @@ class SelfAttention(nn.Module):
             return RecentKeys(self.window - 1)
         if self.random is None:
             return KeyValueCache()
-        from phonate.nn.transformer.linear import LinearSums
+        from phonate.nn.linear_attention import LinearSums
 
         return LinearSums.empty(batch, self.n_heads, self.random.projection_ME)
 
@@ -258,7 +258,7 @@ class SelfAttention(nn.Module):
             keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
             out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)
         else:
-            from phonate.nn.transformer.linear import LinearSums, causal_attention
+            from phonate.nn.linear_attention import LinearSums, causal_attention
 
             assert isinstance(state, LinearSums)
             assert self.random is not None
@@ -290,7 +290,7 @@ class CrossAttention(nn.Module):
         """Project a memory (B, S, D), once for any number of `forward` calls. `mask_BS`: True for real positions."""
         packed_2BHSE = _heads(self.key_value(memory_BSD), 2, self.n_heads)
         if self.random is not None:
-            from phonate.nn.transformer.linear import key_sums
+            from phonate.nn.linear_attention import key_sums
 
             sums: LinearSums = key_sums(packed_2BHSE, self.random.projection_ME, mask_BS, rotation)
             return sums
@@ -308,7 +308,7 @@ class CrossAttention(nn.Module):
                 query_BHTE = rotate(query_BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, memory.keys, memory.values, memory.mask_BS, dropout=dropout)
         else:
-            from phonate.nn.transformer.linear import read_sums
+            from phonate.nn.linear_attention import read_sums
 
             assert self.random is not None
             out_BHTE = read_sums(query_BHTE, memory, self.random.projection_ME, rotation)

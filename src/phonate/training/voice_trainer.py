@@ -26,14 +26,14 @@ from phonate.data.batches import Consumed
 from phonate.data.loading import MicroBatch, halves_of
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.listing import has_checkpoint
 from phonate.training.checkpoints.loading import load
-from phonate.training.checkpoints.resolve import has_checkpoint
-from phonate.training.loaders.config import TrainingConfig
 from phonate.training.losses import LossManager
 from phonate.training.run import Run
+from phonate.training.settings import TrainingConfig
 from phonate.training.step import Meter, global_generators, restore_global_generators, seed_global_generators
 from phonate.training.task import Batch, Dataset, Metric, Task, Terms, counted, losses, move
-from phonate.training.tracking.console import log_file
+from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
 
 # --------------------------------------- A caller's loader as a source of batches that resumes exactly

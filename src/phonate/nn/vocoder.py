@@ -1,6 +1,5 @@
-"""The vocoder: mel spectrograms to waveforms in one pass, from a pulse train and noise.
-
-Shapes: B batch, T frames, N = (T - 1) * hop samples.
+"""The vocoder: mel spectrograms to waveforms in one pass, from a pulse train and noise; for frames that come one after
+the other, too; and the discriminators of natural and generated speech.
 
 A source of pulses and noise (as in Wang et al. 2019, "Neural source-filter waveform models") is filtered in the Fourier
 domain by gains and phases that a ConvNeXt network predicts from the mel, and transformed back (as in Siuzdak 2023,
@@ -8,12 +7,13 @@ domain by gains and phases that a ConvNeXt network predicts from the mel, and tr
 remains is spectral detail, the share of noise in each bin and its envelope within a frame, and phase offsets. When it
 renders, the levels of the waveform's mel bands are corrected to those of the mel.
 
-Shapes: B batch, T frames, M mel bands, D width, K bins, N = (T - 1) * hop samples.
+Shapes: B batch, T frames, M mel bands, D width, K bins, C channels, N = (T - 1) * hop samples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.convolution import ConvNeXt, convolution
-from phonate.nn.stft import ShortTimeFourier
+from phonate.nn.convolution import ConvNeXt, convolution, limited
+from phonate.nn.stft import AnalysisStream, ShortTimeFourier, SynthesisStream
 
 # --------------- The excitation signal of a source-filter model: a pulse train at the pitch, and noise
 
@@ -181,7 +181,7 @@ class Vocoder(nn.Module):
         width: Width of the network.
         layers: Number of ConvNeXt blocks.
         lookahead: Frames of the mel after a frame that its filter depends on, 3 at most; None: as many as before it.
-            With it the vocoder can run incrementally (`phonate.nn.vocoder.stream`).
+            With it the vocoder can run incrementally (`phonate.nn.vocoder`).
         postfilter: Share by which each band's level is moved away from the mean level of the bands around it. For
             inference: training would learn to undo it.
     """
@@ -473,3 +473,168 @@ def _levels(filters: npt.NDArray[np.float32], n_fft: int, preemphasis: float) ->
     emphasis = _emphasis(filters.shape[1], preemphasis)
     source = math.log(_noise_magnitude(n_fft))
     return np.asarray(-area - source - np.log(emphasis) - 0.5 * math.log(2.0), dtype=np.float32)
+
+
+class VocoderStream:
+    """The samples of one recording. Joined, they are what `Vocoder.forward` makes of all frames at once.
+
+    Phases, overlapping windows and the past of each convolution are carried from block to block.
+    """
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        """Raises ValueError if the vocoder has no `lookahead`, and so sees frames that have not come yet."""
+        self.vocoder = vocoder
+        device = vocoder.level_K.device
+        self._embedding = limited(vocoder.embedding)
+        self._embedding_past = self._embedding.initial_state(1)
+        self._network_state = vocoder.network.initial_state(1)
+        self._pulses = PulseStream(vocoder.hop_length, vocoder.sample_rate)
+        self._source = AnalysisStream(vocoder.fourier, 2)
+        self._synthesis = SynthesisStream(vocoder.fourier, 1)
+        self._noise_start = torch.zeros(1, dtype=torch.long, device=device)
+        bins = 2 * vocoder.fourier.bins
+        # frames that wait for later ones
+        self._mel_1TM = torch.zeros(1, 0, vocoder.spread_MK.shape[0], device=device)
+        self._f0_1T = torch.zeros(1, 0, device=device)
+        self._embedded_1TD = torch.zeros(1, 0, self._embedding.out_channels, device=device)
+        self._source_2TC = torch.zeros(2, 0, bins, device=device)
+
+    @torch.inference_mode()
+    def push(self, mel_1TM: Tensor, f0_1T: Tensor) -> Tensor:
+        """The samples (1, N), N may be 0, that the next frames complete. One input may be ahead of the other.
+
+        Args:
+            mel_1TM: Mel features from 0 to 1.
+            f0_1T: F0 in Hz, 0 where unvoiced.
+        """
+        self._mel_1TM = torch.cat((self._mel_1TM, mel_1TM), dim=1)
+        self._f0_1T = torch.cat((self._f0_1T, f0_1T), dim=1)
+        source_2TC = self._source.push(self._source_samples(f0_1T)) if f0_1T.shape[1] else self._source_2TC[:, :0]
+        return self._filtered(2.0 * mel_1TM - 1.0, source_2TC)
+
+    @torch.inference_mode()
+    def finish(self) -> Tensor:
+        """The last samples (1, N). The stream must not be used again."""
+        behind_1TM = self._mel_1TM.new_zeros(1, self.vocoder.lookahead or 0, self._mel_1TM.shape[2])
+        rest_1N = self._filtered(behind_1TM, self._source.finish())
+        return torch.cat((rest_1N, self._synthesis.finish()), dim=1)
+
+    def _source_samples(self, f0_1T: Tensor) -> Tensor:
+        """Pulses and noise (2, N) up to the last of the next frames."""
+        pulses_1N = self._pulses.push(f0_1T)
+        noise_1N = noise(pulses_1N, self.vocoder.noise_table, self._noise_start)
+        self._noise_start = (self._noise_start + pulses_1N.shape[1]) % len(self.vocoder.noise_table)
+        return torch.cat((pulses_1N, noise_1N))
+
+    def _filtered(self, scaled_1TM: Tensor, source_2TC: Tensor) -> Tensor:
+        """The samples of the frames that the next ones complete, given the embedding's next input."""
+        embedded_1DT = self._embedding.step(scaled_1TM.transpose(1, 2), self._embedding_past)
+        self._embedded_1TD = torch.cat((self._embedded_1TD, embedded_1DT.transpose(1, 2)), dim=1)
+        self._source_2TC = torch.cat((self._source_2TC, source_2TC), dim=1)
+        ready = min(self._embedded_1TD.shape[1], self._source_2TC.shape[1])
+        mel_1TM, self._mel_1TM = _split(self._mel_1TM, ready)
+        f0_1T, self._f0_1T = _split(self._f0_1T, ready)
+        embedded_1TD, self._embedded_1TD = _split(self._embedded_1TD, ready)
+        source_2TC, self._source_2TC = _split(self._source_2TC, ready)
+        if ready == 0:
+            return self._synthesis.push(source_2TC[:1])
+        vocoder = self.vocoder
+        hidden_1TD = vocoder.network.step(embedded_1TD + vocoder.embedded_pitch(f0_1T), self._network_state)
+        return self._synthesis.push(vocoder.spectrum(hidden_1TD, mel_1TM, source_2TC[:1], source_2TC[1:]))
+
+
+def _split(values_BT: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    return values_BT[:, :count], values_BT[:, count:]
+
+
+_COMPRESSION = 0.3
+_SMALL = 1e-5
+_MEAN_LEVEL, _DEVIATION = 0.35, 0.2
+"""Of mel features from 0 to 1. Without standardisation, a discriminator stays at chance for a thousand steps."""
+
+
+Judgement = tuple[Tensor, list[Tensor]]
+"""Scores (B, T', K'), high for natural speech, and each layer's output (B, C, T', K')."""
+
+
+class _Convolutions(nn.Module):
+    """Convolutions with leaky ReLUs, and one that gives scores."""
+
+    layers: nn.ModuleList
+    last: nn.Module
+
+    def _build(self, channels: int, kernel: tuple[int, int], strides: Sequence[tuple[int, int]]) -> None:
+        """Three layers of these strides, from 2 channels to twice `channels`."""
+        normed, padding = nn.utils.parametrizations.weight_norm, (kernel[0] // 2, kernel[1] // 2)
+        sizes = zip((2, channels, 2 * channels), (channels, 2 * channels, 2 * channels), strides, strict=True)
+        self.layers = nn.ModuleList(
+            normed(nn.Conv2d(into, out, kernel, stride=stride, padding=padding)) for into, out, stride in sizes
+        )
+        self.last = normed(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
+
+    def judged(self, hidden: Tensor) -> Judgement:
+        """Of two channels (B, 2, T, K)."""
+        outputs = []
+        for layer in self.layers:
+            hidden = F.leaky_relu(layer(hidden), 0.1)
+            outputs.append(hidden)
+        return self.last(hidden)[:, 0], outputs
+
+
+class SpectrogramDiscriminator(_Convolutions):
+    """Convolutions over a complex spectrogram (Défossez et al. 2022, "High fidelity neural audio compression",
+    section 3.4), with magnitudes compressed to the power 0.3 so that quiet bins matter."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self._build(channels, (3, 9), ((1, 3), (1, 3), (1, 2)))
+
+    def forward(self, spectrum_BTC: Tensor) -> Judgement:
+        """Of a spectrum (B, T, 2K)."""
+        real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+        size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
+        return self.judged(torch.stack([real_BTK * size_BTK, imaginary_BTK * size_BTK], dim=1))
+
+
+class Discriminators(nn.Module):
+    """One spectrogram discriminator per resolution (n_fft, hop)."""
+
+    def __init__(self, resolutions: Sequence[tuple[int, int]], channels: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(SpectrogramDiscriminator(channels) for _ in resolutions)
+
+    def forward(self, spectra: Sequence[Tensor]) -> list[Judgement]:
+        """Each discriminator's; `spectra`: a (B, T, 2K) per resolution."""
+        return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
+
+
+class MelDiscriminator(_Convolutions):
+    """Convolutions over a mel spectrogram and its condition (Yang et al. 2021, "GANSpeech", section 2.2)."""
+
+    def __init__(self, n_mels: int, condition: int, channels: int) -> None:
+        super().__init__()
+        self.condition = nn.Linear(condition, n_mels)
+        self._build(channels, (5, 5), ((1, 2), (2, 2), (2, 2)))
+
+    def forward(self, mel_BTM: Tensor, cond_BTD: Tensor) -> list[Judgement]:
+        """Of a mel (B, T, M), from 0 to 1, and its condition (B, T, D); the only one."""
+        standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
+        return [self.judged(torch.stack([standard_BTM, self.condition(cond_BTD)], dim=1))]
+
+
+class MultiResolutionFourier(nn.Module):
+    """Spectra of a waveform at several resolutions (n_fft, hop)."""
+
+    def __init__(self, resolutions: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.transforms = nn.ModuleList(ShortTimeFourier(n_fft, hop) for n_fft, hop in resolutions)
+
+    def forward(self, samples_BN: Tensor) -> list[Tensor]:
+        """(B, N) -> one (B, T, 2K) per resolution."""
+        return [transform(samples_BN) for transform in self.transforms]
+
+
+def magnitudes(spectrum_BTC: Tensor) -> Tensor:
+    """Magnitudes of spectra: (B, T, 2K) -> (B, T, K)."""
+    real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+    return (real_BTK.square() + imaginary_BTK.square() + 1e-12).sqrt()

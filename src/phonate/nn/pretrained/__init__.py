@@ -1,1 +1,0 @@
-"""Pretrained models of Hugging Face: loading, adapters, and the weights a checkpoint holds."""

@@ -1,1 +1,0 @@
-"""Transformers: encoders and decoders with softmax or linear attention."""

@@ -1,1 +1,0 @@
-"""The vocoder network and its discriminators."""

@@ -1,1 +1,0 @@
-"""Training with a model and data loaders of one's own."""

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 
 import phonate_process
+from phonate import pretrained
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.data.corpora.manifest import list_corpus
@@ -25,9 +26,11 @@ from phonate.data.settings import SpokenData
 from phonate.evaluation.words import word_error_rate
 from phonate.tasks.speech.settings import SpeechData
 from phonate.workflows.datasets import transcripts
+from phonate.workflows.datasets.from_recordings import load_transcriber
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo.demo import RECORDINGS
 from phonate.workflows.demo.demo import _listed as demo_listing
+from phonate.workflows.train import train
 
 pytestmark = pytest.mark.usefixtures("whisper")
 CLIPS = ("LJ001-0002", "LJ001-0004", "LJ001-0008", "LJ001-0012")
@@ -161,6 +164,22 @@ def test_recordings_of_several_speakers_are_no_reason_to_wait_for_transcripts(tm
     (row,), _ = list_corpus(data)
     assert isinstance(row, Row)
     assert len(row.speakers) == 2
+
+
+def test_whisper_computes_on_the_device_of_the_training(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loaded(Exception):
+        """Nothing need be transcribed."""
+
+    def load(model: str, purpose: str, threads: int, device: str) -> None:
+        raise Loaded(device)
+
+    monkeypatch.setattr(pretrained, "load_whisper", load)
+    with pytest.raises(Loaded, match=r"^cpu$"):
+        train("speech", {"data.path": str(voice), "data.transcribe": True}, output=voice.parent / "run", device="cpu")
+    with pytest.raises(Loaded, match=r"^cuda:1$"):
+        transcribe(settings(voice), lambda: "cuda:1")
+    with pytest.raises(Loaded, match=r"^cuda:2$"):
+        load_transcriber(None, "en", device="cuda:2")
 
 
 def test_an_interruption_loses_only_the_recording_at_work(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:

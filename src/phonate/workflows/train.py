@@ -154,7 +154,7 @@ def train(
 
 def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callback] = ()) -> Trained:
     """Train what was planned; see `train`."""
-    transcribed = transcribe(plan.written.recipe.data)
+    transcribed = transcribe(plan.written.recipe.data, lambda: plan.device)
     settings = plan.settings
     if plan.is_search and not dry_run:
         result = search(plan)

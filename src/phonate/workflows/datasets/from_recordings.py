@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from phonate.data.corpora.rows import audio_files, printable
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import Progress
 from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
+
+if TYPE_CHECKING:
+    import torch
 
 SHORTEST, LONGEST = 2.0, 14.0
 """Length of a piece in seconds."""
@@ -199,15 +202,18 @@ WHISPER_SECONDS = 30.0
 
 
 def load_transcriber(
-    model: str | None, language: str, options: tuple[str, str] = ("--model", "--language")
+    model: str | None,
+    language: str,
+    options: tuple[str, str] = ("--model", "--language"),
+    device: str | torch.device = "cpu",
 ) -> Transcriber:
     """Whisper for a language: `model`, or by default tiny.en for English and base for other languages. `options`: what
-    chooses them, for messages.
+    chooses them, for messages. `device`: to compute on.
 
     Raises InputError for a language that the model does not know.
     """
     name, code = model or model_for(language), primary(language)
-    transcriber = Transcriber(name, code)
+    transcriber = Transcriber(name, code, device=device)
     languages = transcriber.languages
     if code not in languages:
         raise InputError(

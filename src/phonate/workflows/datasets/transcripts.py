@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
@@ -22,17 +22,21 @@ from phonate.data.parallel import report_progress
 from phonate.data.settings import SpokenData
 from phonate.workflows.datasets.from_recordings import Piece, load_transcriber, speech_in, transcribed, windows_of
 
+if TYPE_CHECKING:
+    import torch
+
 logger = logging.getLogger("phonate")
 
 WHOLE_SECONDS = 15.0
 """Longer recordings are cut at pauses."""
 
 
-def transcribe(data: object) -> str:
+def transcribe(data: object, device: Callable[[], str | torch.device] = lambda: "cpu") -> str:
     """Transcribe the recordings of a corpus that lack a text, where `data.transcribe` asks for it, and say in one line
     where the texts are; "" where it does not ask, or every recording has a text.
 
-    What was transcribed before stays as it is, corrected or not, unless the recording has changed.
+    What was transcribed before stays as it is, corrected or not, unless the recording has changed. `device` says where
+    to compute, once there is something to transcribe.
 
     Raises MissingPackageError without faster-whisper, InputError for a model that there is not or a language that it
     does not know, DataError for transcripts that can't be read.
@@ -46,7 +50,7 @@ def transcribe(data: object) -> str:
     with lock(folder / "lock"):  # of all processes that train on the corpus one transcribes
         done = {str(entry["source"]): entry for _, entry in read_entries(folder / HEARD)}
         if due := [row for row in rows if _is_due(row, done.get(row.id))]:
-            _Transcribing(folder, data).all(due)
+            _Transcribing(folder, data, device()).all(due)
     return _summary(folder, {row.id for row in rows})
 
 
@@ -72,11 +76,11 @@ def _summary(folder: Path, ids: set[str]) -> str:
 class _Transcribing:
     """The transcription of a corpus into its folder."""
 
-    def __init__(self, folder: Path, data: SpokenData) -> None:
+    def __init__(self, folder: Path, data: SpokenData, device: str | torch.device) -> None:
         """Loads the transcriber."""
         self._folder = folder
         options = "data.transcribe", "data.language"
-        self._transcriber = load_transcriber(data.whisper_model, data.spoken_language, options)
+        self._transcriber = load_transcriber(data.whisper_model, data.spoken_language, options, device)
 
     @cached_property
     def _fingerprint(self) -> str:

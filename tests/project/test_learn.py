@@ -60,10 +60,16 @@ def meetings(data: Path) -> None:
 
 
 def my_recordings(data: Path) -> None:
-    """A folder for each of four speakers."""
+    """A folder for each of four speakers, and one of what is kept back."""
     speakers = sorted((data / "spk_en_librispeech/test-other").iterdir())
     for name, speaker in zip(("anna", "ben", "carl", "dora"), speakers, strict=True):
         shutil.copytree(speaker, Path("my_recordings") / name)
+    for recording in sorted(Path("my_recordings/anna").iterdir())[:2]:
+        Path("kept_back/anna").mkdir(parents=True, exist_ok=True)
+        recording.rename(Path("kept_back/anna") / recording.name)
+    for recording in sorted((data / "spk_en_librispeech/train-clean-100").iterdir())[:2]:
+        Path("kept_back", recording.stem).mkdir()
+        shutil.copy(recording, Path("kept_back", recording.stem))
     soundfile.write("somebody.wav", *soundfile.read(sorted(Path("my_recordings/ben").iterdir())[0]))
 
 

@@ -319,3 +319,18 @@ def _not_audible(samples: FloatArray, sample_rate: int) -> str:
             f"{_LEAST_SECONDS} s or more"
         )
     return "is silent, so its naturalness can't be judged" if np.abs(samples).max() < _SILENCE else ""
+
+
+# ------------------------------------------------------------------------- What an evaluation was judged by
+
+
+def judge_notes(
+    recogniser: Transcriber | None, naturalness: MosPredictor | None, speakers: SpeakerEncoder | None
+) -> dict[str, str]:
+    """The judges of an evaluation for its notes; None: not installed."""
+    absent = "not installed"
+    return {
+        "recogniser": f"{recogniser.name}, {recogniser.language}" if recogniser else absent,
+        "naturalness": "distillmos" if naturalness else absent,
+        "speaker_judge": "resemblyzer" if speakers else absent,
+    }

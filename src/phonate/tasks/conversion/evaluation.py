@@ -34,7 +34,7 @@ from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, tra
 from phonate.evaluation.speakers import profiles, similarity
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import character_error_rate, plain, word_error_rate
-from phonate.pretrained import Embedding, MosPredictor, SpeakerEncoder, Transcriber, judge_of
+from phonate.pretrained import Embedding, MosPredictor, SpeakerEncoder, Transcriber, judge_notes, judge_of
 from phonate.tasks.conversion.inference import Converter, Target, long_term
 
 if TYPE_CHECKING:
@@ -245,7 +245,6 @@ GIVEN_SECONDS = 60.0
 SOUNDS = 4
 """Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
-_MISSING = "not installed"
 _COLUMNS = by_name(Metric("f0", "", "Hz", "median F0"))
 _LEGEND = (
     "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
@@ -307,9 +306,7 @@ def evaluate(
         "speakers": len({source.clip.speaker for source in sources}),
         "target_clips": sum(len(target.clips) for target in targets),
         "ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
-        "speaker_judge": "resemblyzer" if judges.speakers else _MISSING,
-        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}" if judges.recogniser else _MISSING,
-        "naturalness": "distillmos" if judges.naturalness else _MISSING,
+        **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
         "trained_on": overlap and overlap.recordings,
         "references_refused": refused,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",

@@ -42,6 +42,7 @@ from phonate.pretrained import (
     SpeakerEncoder,
     Transcriber,
     install_command,
+    judge_notes,
     judge_of,
     missing,
     require,
@@ -165,7 +166,6 @@ MOST = 200
 SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
 _SPOKEN = "synthesised"
-_MISSING = "not installed"
 _LEGEND = (
     "wer, cer: errors of the recogniser; skipped, repeated: words omitted or said again; mos: predicted mean opinion "
     "score, 1 to 5; speaker: cosine of voices with the natural recording; mcd: mel cepstral distortion in dB; f0: "
@@ -218,9 +218,7 @@ def evaluate(
         "texts": len(clips),
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(samples / synthesiser.sample_rate, 1),
-        "recogniser": f"{judges.recogniser.name}, {judges.recogniser.language}" if judges.recogniser else _MISSING,
-        "naturalness": "distillmos" if judges.naturalness else _MISSING,
-        "speaker_judge": "resemblyzer" if judges.speakers else _MISSING,
+        **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
     }
     return Evaluation("speech", results, _SPOKEN, _LEGEND, notes, items, sounds, synthesiser.sample_rate)
 

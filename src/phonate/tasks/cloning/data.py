@@ -388,14 +388,14 @@ def _log(problems: list[Problem], message: str) -> None:
     kinds: dict[str, list[Problem]] = {}
     for problem in problems:
         kinds.setdefault(problem.reason, []).append(problem)
-    logger.warning(message, len(problems), ", ".join(f"{len(of_kind)} {reason}" for reason, of_kind in kinds.items()))
-    for reason, of_kind in kinds.items():
+    logger.warning(message, len(problems), ", ".join(f"{len(rows)} {reason}" for reason, rows in kinds.items()))
+    for reason, rows in kinds.items():
         if reason == MALFORMED:
             continue
-        for problem in of_kind[:NAMED]:
+        for problem in rows[:NAMED]:
             logger.warning("%s: %s: %s", problem.place, reason, problem.detail)
-        if len(of_kind) > NAMED:
-            logger.warning("... and %d more: %s", len(of_kind) - NAMED, reason)
+        if len(rows) > NAMED:
+            logger.warning("... and %d more: %s", len(rows) - NAMED, reason)
 
 
 # ----------------------- Samples -> training sequences, several of them packed into one row of a batch

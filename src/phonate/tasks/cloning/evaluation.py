@@ -108,9 +108,9 @@ def evaluate(
         speech = [system(pair) for pair in track(f"{name}: making", pairs)]
         for own, waveform in zip(sounds.values(), speech, strict=False):
             own[name] = waveform
-        results[name], of_pairs = _judged(name, pairs, speech, voices, languages, cloner.sample_rate)
+        results[name], pair_items = _judged(name, pairs, speech, voices, languages, cloner.sample_rate)
         if name == _CLONED:
-            items = of_pairs
+            items = pair_items
     notes = {
         "pairs": len(pairs),
         "speakers": len({pair.sample.speaker for pair in pairs}),

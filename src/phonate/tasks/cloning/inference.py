@@ -663,8 +663,8 @@ class VoiceCloner(Inference):
         if cut_short:
             logger.warning("%s (%d of %d texts)", CUT_SHORT, len(cut_short), len(pieces))
         frames: list[list[NDArray[np.int16]]] = [[] for _ in pieces]
-        for (text, _), of_piece in codes.items():  # in the order of the pieces
-            frames[text] += of_piece
+        for (text, _), piece_codes in codes.items():  # in the order of the pieces
+            frames[text] += piece_codes
         return [np.array(one, dtype=np.int16).reshape(-1, self.codec.codebooks) for one in frames]
 
     def pieces(self, reference: Reference, text: str, max_seconds: float | None = None) -> list[Piece]:

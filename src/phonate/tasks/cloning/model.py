@@ -230,7 +230,7 @@ def load_base(
             with quiet_transformers():
                 vocabulary = TextTokenizer.load(name).tokenizer.get_vocab()
             config = HiggsAudioV2Config(**converted_config(values, vocabulary))
-            keys = {name_here for key in keys if (name_here := converted_key(key)) is not None}
+            keys = {own_key for key in keys if (own_key := converted_key(key)) is not None}
         else:
             config = _own_config(values)
         check_config(config)
@@ -411,10 +411,10 @@ class StepMemory:
 
         One layer's activations come on top: its gradients, or with checkpointing what is recomputed.
         """
-        of_layer = self.hidden_token if checkpointing else self.layer_token
+        layer_bytes = self.hidden_token if checkpointing else self.layer_token
         working = (2.0 if checkpointing else 1.0) * self.layer_token
         logits = load.audio_positions * self.audio_position + load.text_positions * self.text_position
-        return self.optimizer + load.tokens * (self.layers * of_layer + working) + logits
+        return self.optimizer + load.tokens * (self.layers * layer_bytes + working) + logits
 
 
 def measure(network: CloningNetwork, autocast: torch.dtype | None = None) -> StepMemory:

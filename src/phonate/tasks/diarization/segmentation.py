@@ -245,9 +245,9 @@ def joined(windows: Segmentation, assignment_WK: Assignment, exchanges: Sequence
     If several speakers of a window are the same speaker of the recording, the highest probability counts.
     """
     count = int(assignment_WK.max(initial=SILENT)) + 1
-    of_window: dict[int, list[Exchange]] = {}
+    by_window: dict[int, list[Exchange]] = {}
     for exchange in exchanges:
-        of_window.setdefault(exchange.window, []).append(exchange)
+        by_window.setdefault(exchange.window, []).append(exchange)
     sum_UG = np.zeros((windows.frames, count), dtype=np.float32)
     weight_U1 = np.zeros((windows.frames, 1), dtype=np.float32)
     for number, ((start, own_UK), persons_K) in enumerate(zip(windows, assignment_WK, strict=True)):
@@ -258,7 +258,7 @@ def joined(windows: Segmentation, assignment_WK: Assignment, exchanges: Sequence
         for column, person in enumerate(persons_K.tolist()):
             if person != SILENT:
                 own_UG[:, person] = np.maximum(own_UG[:, person], own_UK[:, column])
-        for one in of_window.get(number, ()):
+        for one in by_window.get(number, ()):
             frames_UG = own_UG[one.start : one.end]
             frames_UG[:, [one.speaker, one.other]] = frames_UG[:, [one.other, one.speaker]]
         sum_UG[there] += fade_U1 * own_UG
@@ -284,12 +284,12 @@ def speaker_turns(
 ) -> list[list[SpeakerTurn]]:
     """The turns of each of the G speakers, named by index; times in seconds from the start of frame 0."""
     active_UG = active(probabilities_UG, settings.threshold, settings.median)
-    of_speakers = []
+    turns_of_speakers = []
     for column in range(active_UG.shape[1]):
         turns = turns_from_activity(active_UG[:, column : column + 1], frames_per_second, [str(column)])
         turns = _without_gaps(turns, settings.min_silence - _ROUNDING)
-        of_speakers.append([turn for turn in turns if turn.duration >= settings.min_speech - _ROUNDING])
-    return of_speakers
+        turns_of_speakers.append([turn for turn in turns if turn.duration >= settings.min_speech - _ROUNDING])
+    return turns_of_speakers
 
 
 def _without_gaps(turns: list[SpeakerTurn], least: float) -> list[SpeakerTurn]:
@@ -493,20 +493,20 @@ def _completed(tracks: _Tracks, labels_M: Labels, most: int | None) -> Labels:
         for person in range(labels_M.max(initial=-1) + 1)
     ]
     windows = [tracks.there_MW[[track]].indices.tolist() for track in range(len(labels_M))]
-    of_window: dict[int, set[int]] = {}
+    persons_by_window: dict[int, set[int]] = {}
     for track in np.flatnonzero(labels_M >= 0):
         for window in windows[track]:
-            of_window.setdefault(window, set()).add(int(labels_M[track]))
+            persons_by_window.setdefault(window, set()).add(int(labels_M[track]))
     open_M = np.flatnonzero(labels_M < 0)
     for track in open_M[np.argsort(-tracks.seconds_M[open_M], kind="stable")]:
-        used = set().union(*(of_window.get(window, ()) for window in windows[track]))
+        used = set().union(*(persons_by_window.get(window, ()) for window in windows[track]))
         if len(used) == len(centres) and (most is None or len(centres) < most):
             centres.append(tracks.embeddings_MD[track])
         free = [person for person in range(len(centres)) if person not in used] or list(range(len(centres)))
         similarity = np.stack([centres[person] for person in free]) @ tracks.embeddings_MD[track]
         labels_M[track] = person = free[int(similarity.argmax())]
         for window in windows[track]:
-            of_window.setdefault(window, set()).add(person)
+            persons_by_window.setdefault(window, set()).add(person)
     return labels_M
 
 

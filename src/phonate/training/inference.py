@@ -115,6 +115,11 @@ class SpeechService(ABC):
 Device = str | torch.device
 
 
+def inference_device(device: Device | None) -> torch.device:
+    """The device so called; None: the CPU. Raises InputError where it is not available."""
+    return choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class Demonstration:
     """What a model makes of one example, for the end of a session."""
@@ -174,7 +179,7 @@ class Inference(ABC):
         Raises InputError where the device is not available.
         """
         if device is not None:
-            target = choose(device=device) if isinstance(device, str) else device
+            target = inference_device(device)
             for network in self.networks:
                 network.to(target)
         return self

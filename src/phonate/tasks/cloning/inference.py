@@ -26,7 +26,6 @@ from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.audio.whisper import WhisperEncoder
-from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError, PhonateError
 from phonate.config.registry import nearest
 from phonate.data.corpora.rows import one_line
@@ -60,6 +59,7 @@ from phonate.training.inference import (
     SpeechRequest,
     SpeechResult,
     SpeechService,
+    inference_device,
 )
 
 logger = logging.getLogger(__name__)
@@ -498,7 +498,7 @@ class VoiceCloner(Inference):
         """
         if dtype not in (None, "auto", "int8", *DTYPES):
             raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
-        where = choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
+        where = inference_device(device)
         known = read_voices(voices) if voices is not None else {}
         if is_model_folder(source) or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
             if base is not None:

@@ -12,7 +12,6 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor, nn
 
-from phonate.compute.device import choose
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogue_tokens import TextTokenizer
@@ -20,7 +19,7 @@ from phonate.nn.pretrained import base_fingerprint, copy_tensors, from_config, r
 from phonate.tasks.language import model as models
 from phonate.tasks.language.settings import LanguageRecipe
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
-from phonate.training.inference import Demonstration, Device, Inference
+from phonate.training.inference import Demonstration, Device, Inference, inference_device
 
 MAX_TOKENS = 200
 TEMPERATURE = 0.7
@@ -274,8 +273,7 @@ def _base_of(trained: TrainedModel[LanguageRecipe], device: Device | None) -> tu
     """The base that a checkpoint's adapters or layers belong to, on `device`, ready to take them."""
     settings = trained.recipe.model
     assert settings.name is not None
-    where = choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
-    model = models.prepare(models.load_base(settings, where), settings)
+    model = models.prepare(models.load_base(settings, inference_device(device)), settings)
     tokenizer = TextTokenizer.load(settings.name)
     if base_fingerprint(model) != trained.inference_metadata["base"]:
         raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")

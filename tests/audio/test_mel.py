@@ -147,7 +147,7 @@ def test_load_brings_the_peak_to_one(recordings):
     assert np.abs(loaded).max() == pytest.approx(1.0)
     raw, _ = read_audio(path, 16000, 0.5, 1.0)
     assert np.corrcoef(raw, loaded)[0, 1] > 0.9999
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"\.wav: no such file"):
         processor.load(path.with_suffix(".wav"))
 
 

@@ -174,7 +174,7 @@ def test_cpu_mode_never_looks_at_gpus():
 
 @pytest.mark.parametrize(("mode", "memory"), [("fast", 5.0), ("mixed", -1.0), ("mixed", float("nan"))])
 def test_what_can_not_be_asked_for(mode, memory):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=f"'{mode}'|{memory} GB"):
         ResourceDetector(two()).select_best_device(mode, memory)
 
 

@@ -62,5 +62,5 @@ def test_each_mistake_has_its_line() -> None:
 
 
 def test_validation_of_a_document_keeps_pydantics_error() -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="hop"):
         AudioConfig.model_validate({"hop": 256})

@@ -90,7 +90,7 @@ def test_names_that_rttm_cannot_hold_are_refused(tmp_path, recording, speaker):
 
 @pytest.mark.parametrize(("start", "end"), [(1.0, 1.0), (2.0, 1.0), (-0.1, 1.0), (float("nan"), 1.0)])
 def test_a_turn_has_a_length(start, end):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=f"ann, {start:g} to {end:g} s"):
         SpeakerTurn(start, end, "ann")
 
 

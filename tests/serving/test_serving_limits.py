@@ -270,7 +270,7 @@ def test_no_upload_is_left_behind(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     decoders.decoded(wav, 30.0, 10.0)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="not readable"):
         decoders.decoded(b"RIFF\xff\xff\xff\xffWAVEfmt ", 30.0, 10.0)
     assert list(tmp_path.iterdir()) == []
 

@@ -130,7 +130,7 @@ def test_standard_input_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
 def test_a_local_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base" / "voice").mkdir(parents=True)
-    with pytest.raises(phonate.PhonateError):
+    with pytest.raises(phonate.PhonateError, match=r"^base/voice: no checkpoints"):
         resolve_checkpoint(BASE_VOICE)
 
 

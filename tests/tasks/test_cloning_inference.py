@@ -285,7 +285,7 @@ def test_mistakes_are_one_line(
 
 
 def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}: no checkpoints"):
         phonate.load(tmp_path, "cloning")
     with pytest.raises(InputError, match="vocoder: the task cloning"):
         phonate.load(folder / "merged", vocoder="griffin_lim")
@@ -293,5 +293,5 @@ def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "merged", other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "model_type": "llama"}))
-    with pytest.raises(PhonateError):
+    with pytest.raises(CheckpointError, match=f"^{other}: no checkpoints"):
         phonate.load(other, "cloning")

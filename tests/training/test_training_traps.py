@@ -36,7 +36,7 @@ class FiniteLossNaNGradient(RegressionTask):
 
 
 def test_weights_that_are_nan_are_not_saved_over_good_ones(tmp_path):
-    with pytest.raises(TrainingError):
+    with pytest.raises(TrainingError, match="gradient norm is nan"):
         train(tmp_path / "run", FiniteLossNaNGradient(), checkpoint={"interval": 1, "save_total_limit": 1})
     saved = sorted(path.name for path in (tmp_path / "run/checkpoints").glob("step-*"))
     assert saved[-1] == "step-00000006"

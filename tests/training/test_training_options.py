@@ -583,7 +583,7 @@ def tuning_direction(tmp_path, monkeypatch):
 def tuning_pruning(tmp_path, monkeypatch):
     """Runs that learn nothing are stopped, or not."""
     states = [
-        {one.state for one in search(tmp_path / str(pruning), n_trials=14, pruning=pruning).trials}
+        {one.state for one in search(tmp_path / str(pruning), n_trials=8, pruning=pruning).trials}
         for pruning in (True, False)
     ]
     return states == [{"complete", "pruned"}, {"complete"}]

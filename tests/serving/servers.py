@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 import soundfile
 from fastapi.testclient import TestClient
 
-from phonate_process import Process
+from phonate_process import PythonProcess
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
@@ -39,10 +38,7 @@ class Server:
     def __init__(self, *command: str, **environment: str) -> None:
         self.lines: list[str] = []
         options: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **environment}}
-        if command[:2] == ("-m", "phonate"):
-            self.process: subprocess.Popen = Process(*command[2:], **options)
-        else:
-            self.process = subprocess.Popen([sys.executable, *command], **options)
+        self.process = PythonProcess(*command, **options)
         self._begun = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -20,8 +20,7 @@ import phonate
 from phonate.serving import routes
 from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
-from phonate.tasks.speech import speaking
-from phonate.tasks.speech.speaking import speak_ssml
+from phonate.tasks.speech import inference
 from phonate.text import ssml
 
 DOCUMENT = "<speak>The baker <break time='700ms'/> sold a <emphasis>yellow</emphasis> boat. Nobody knew why.</speak>"
@@ -47,7 +46,7 @@ def events(answer: httpx.Response) -> list[dict[str, Any]]:
 
 def test_it_says_what_the_command_says(client: TestClient) -> None:
     said = sound(client.post("/v1/audio/speech", json=SAID))
-    wanted, _ = speak_ssml(phonate.load("base/voice", "speech"), DOCUMENT)
+    wanted, _ = phonate.load("base/voice", "speech").timed(DOCUMENT)
     assert len(said) == len(wanted)
     silent = np.abs(said) < 1e-4
     assert silent.sum() / 22050 > 0.7  # the break
@@ -56,7 +55,7 @@ def test_it_says_what_the_command_says(client: TestClient) -> None:
 
 def test_a_document_is_parsed_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
-    for module in (routes, speaking):
+    for module in (routes, inference):
 
         def counting(markup: str, *rest: str) -> list[ssml.Part]:
             parsed.append(markup)
@@ -129,7 +128,7 @@ def test_sentences_are_sent_as_they_are_made_with_the_times_of_their_words(clien
     assert "speech.audio.delta" in kinds[1:second]
     assert kinds[-1] == "speech.audio.done"
     words = [word for event in found for word in event.get("words", [])]
-    _, wanted = speak_ssml(phonate.load("base/voice", "speech"), DOCUMENT)
+    _, wanted = phonate.load("base/voice", "speech").timed(DOCUMENT)
     assert [(word["word"], word["start"], word["end"]) for word in words] == [
         (one.text, pytest.approx(one.start, abs=0.002), pytest.approx(one.end, abs=0.002)) for one in wanted
     ]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from phonate.config.errors import InputError
-from phonate.tasks.speech.page import sentence_ends
+from phonate.tasks.speech.export import sentence_ends
 from phonate.text.browser import modules
 from phonate.text.english.normalisation import normalise
 from phonate.text.intonation import rises

@@ -391,6 +391,10 @@ class PreparedCorpus:
         """Names by number."""
         return self.index.speakers[:]
 
+    def positions(self, split: str) -> list[int]:
+        """Positions in the index of the recordings of a split, "train" or "validation"."""
+        return [int(position) for position in (self.train if split == "train" else self.validation)]
+
     def digests(self, positions: Iterable[int]) -> dict[str, int]:
         """A digest of each recording at `positions`, by its id: of the sound, the texts and the speakers.
 

@@ -61,11 +61,6 @@ class ConversionCorpus:
         if data.target is not None and data.target not in self.speakers:
             raise InputError(f"data.target: the corpus has no {data.target!r}; {nearest(data.target, self.speakers)}")
 
-    def positions(self, split: str) -> list[int]:
-        """Positions of a split's recordings in the index."""
-        split_positions = self.prepared.train if split == "train" else self.prepared.validation
-        return [int(position) for position in split_positions]
-
     def recording(self, position: int) -> Recording:
         """The clean features of a recording."""
         whisper_SW = self._whisper[position] if self.data.content == "whisper" else None
@@ -92,7 +87,7 @@ class ConversionCorpus:
         if self.extractor.reference_dim:
             return {}
         numbers = self.prepared.index.speaker
-        train = self.positions("train")
+        train = self.prepared.positions("train")
 
         def recordings(speaker: int) -> Iterator[Recording]:
             return (self.recording(position) for position in train if numbers[position] == speaker)
@@ -102,7 +97,7 @@ class ConversionCorpus:
     @cached_property
     def expected(self) -> CorpusStatistics:
         """What training recordings are like before normalisation, over at most 300 of them."""
-        train = self.positions("train")
+        train = self.prepared.positions("train")
         chosen = train[:: max(1, len(train) // _EXPECTED_OVER)]
         mels = (self.prepared.cache.features(position) for position in chosen)
         return CorpusStatistics.of((mel_TM, self.extractor.envelope.smoothed(mel_TM)) for mel_TM in mels)
@@ -317,7 +312,7 @@ class ConversionDataset(CroppedRecordings):
     def __init__(self, corpus: ConversionCorpus, split: str, conversions: Conversions | None = None) -> None:
         """`conversions`: what to learn from beside the recordings."""
         data = corpus.data
-        positions, training = corpus.positions(split), split == "train"
+        positions, training = corpus.prepared.positions(split), split == "train"
         self._other_speech = OtherSpeech(corpus) if corpus.extractor.reference_dim else None
         if self._other_speech is not None:
             positions = self._other_speech.usable(positions)

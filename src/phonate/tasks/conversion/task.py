@@ -177,7 +177,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         if not chosen:
             return {}
         batch, other = (
-            {name: value.to(_device(model)) for name, value in samples.collate(items).items()}
+            {name: value.to(self.device) for name, value in samples.collate(items).items()}
             for items in (
                 [samples.get(index, np.random.default_rng(0)) for index in chosen],
                 [samples.to_another(index) for index in chosen],
@@ -215,7 +215,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         """A few seconds of the first validation recording of a speaker who is not the target."""
         target = self.corpus.target
         speakers = self.corpus.prepared.index.speaker
-        others = [position for position in self.corpus.positions("validation") if speakers[position] != target]
+        others = [position for position in self.corpus.prepared.positions("validation") if speakers[position] != target]
         if not others:
             return None
         whole = self.corpus.recording(others[0])
@@ -226,7 +226,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
     def _preview_reference(self) -> Reference:
         """The voice of the target's first recordings, about a minute of them."""
         chosen, left = list[Recording](), _PREVIEW_REFERENCE_SECONDS * self.recipe.data.audio.frames_per_second
-        for position in self.corpus.positions("train") + self.corpus.positions("validation"):
+        for position in self.corpus.prepared.positions("train") + self.corpus.prepared.positions("validation"):
             if left > 0 and self.corpus.prepared.index.speaker[position] == self.corpus.target:
                 chosen.append(self.corpus.recording(position))
                 left -= len(chosen[-1].mel_TM)
@@ -287,7 +287,3 @@ def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:
         **({"reference": batch["reference"]} if "reference" in batch else {}),
     )
     return out.float()
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

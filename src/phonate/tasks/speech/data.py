@@ -49,8 +49,7 @@ class SpeechCorpus:
 
     def positions(self, split: str) -> list[int]:
         """Positions in the index of a split's recordings; those that can't be aligned are left out."""
-        split_positions = self.prepared.train if split == "train" else self.prepared.validation
-        aligned = [int(position) for position in split_positions if len(self.durations[int(position)])]
+        aligned = [position for position in self.prepared.positions(split) if len(self.durations[position])]
         if split == "train" and not aligned:
             raise DataError(f"{self.data.path}: no recording of it can be aligned with its text")
         return aligned

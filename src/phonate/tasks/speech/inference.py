@@ -32,7 +32,7 @@ from phonate.text.language import PARAGRAPH, language
 from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, known_mark, learnt_marks
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import sentences
-from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, ScriptWord, is_ssml, plainly
+from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference, SpeechService
 
@@ -344,14 +344,35 @@ class Synthesiser(Inference):
 
         Raises InputError for a model that does not keep to durations (of kind autoregressive).
         """
-        from phonate.tasks.speech.speaking import speak_ssml  # which reads this module
-
         if is_ssml(text):
-            return speak_ssml(self, text, speaker, speed, semitones)
+            return self._speak_ssml(text, speaker, speed, semitones)
         parallel(self, "tell when words are said")
         written = list(self.sentences(text))
         spoken = self.spoken(written, speaker, speed, semitones)
         return self.joined(spoken), self.times(written, spoken)
+
+    def _speak_ssml(
+        self, markup: str, speaker: str | None, speed: float, semitones: float
+    ) -> tuple[FloatArray, list[TimedWord]]:
+        """`timed` for a document, each word at its own speed, pitch and level, with the silences that it asks for.
+        `speed` multiplies its speeds, `semitones` are added to its pitches."""
+        before, sentences = self.sentences_of_ssml(markup)
+        spoken = self.spoken(sentences, speaker, speed, semitones)
+        sounds = [self.silence(before)]
+        for one in spoken:
+            plain = PEAK * normalised_peak(self.render(one.mel_TM, one.f0_T))
+            sounds += [*one.shaping([plain]), self.silence(one.after)]
+        whole = np.concatenate(sounds[:-1])
+        whole = PEAK * normalised_peak(whole) if np.abs(whole).max() > 1 else whole  # what is to be quiet stays quiet
+        return whole, self.times(sentences, spoken, before)
+
+    def sentences_of_ssml(self, document: str | Sequence[Part]) -> tuple[float, list[list[ScriptWord]]]:
+        """Seconds of silence before the first sentence of a document, parsed or not, and the words of each. Raises
+        InputError for one that is not understood (see `phonate.text.ssml`), and for a model that does not predict
+        durations and pitch."""
+        parallel(self, "follow SSML")
+        parts = parse(document, self.phonemizer.language) if isinstance(document, str) else document
+        return script(parts, self.phonemizer, LONGEST)
 
     def times(self, sentences: Sequence[Sentence], spoken: Sequence[Spoken], begins: float = 0.0) -> list[TimedWord]:
         """When the words of sentences are said, of which the first begins at `begins` seconds."""
@@ -403,9 +424,7 @@ class Synthesiser(Inference):
         self, text: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
         """As `speak` for one text, in pieces (N,) as they are ready, sentence by sentence, at a fixed level."""
-        from phonate.tasks.speech.speaking import sentences_of_ssml  # which reads this module
-
-        after, written = sentences_of_ssml(self, text) if is_ssml(text) else (0.0, self.sentences(text))
+        after, written = self.sentences_of_ssml(text) if is_ssml(text) else (0.0, self.sentences(text))
         for words in written:
             if len(silence := self.silence(after)):
                 yield silence

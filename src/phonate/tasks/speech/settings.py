@@ -311,9 +311,6 @@ class EnglishTrainingConfig(Settings):
 
     def overrides(self) -> dict[str, Any]:
         """What is to be laid over the shipped recipe, by dotted option."""
-        return {**self._data(), **self._model(), **self._training(), **self._surroundings()}
-
-    def _data(self) -> dict[str, Any]:
         return {
             "data.path": self.data_dir,
             "data.validation": self.validation_split,
@@ -325,10 +322,6 @@ class EnglishTrainingConfig(Settings):
             "data.audio.fmin": self.f_min,
             "data.audio.fmax": self.f_max,
             "data.audio.max_seconds": self.max_seq_length * self.hop_length / self.sample_rate,
-        }
-
-    def _model(self) -> dict[str, Any]:
-        return {
             "model.kind": "autoregressive",
             "model.width": self.hidden_dim,
             "model.encoder_layers": self.n_encoder_layers,
@@ -337,10 +330,6 @@ class EnglishTrainingConfig(Settings):
             "model.feed_forward": self.ff_dim,
             "model.dropout": self.dropout,
             "model.checkpoint_segments": self.checkpoint_segments if self.gradient_checkpointing else None,
-        }
-
-    def _training(self) -> dict[str, Any]:
-        return {
             "training.epochs": self.num_epochs,
             "training.batch_size": self.batch_size,
             "training.max_duration": self.max_batch_seconds,
@@ -361,10 +350,6 @@ class EnglishTrainingConfig(Settings):
             "training.amp_growth_factor": self.amp_growth_factor,
             "training.amp_backoff_factor": self.amp_backoff_factor,
             "training.amp_growth_interval": self.amp_growth_interval,
-        }
-
-    def _surroundings(self) -> dict[str, Any]:
-        return {
             "training.validation.interval": f"{self.validate_every} epochs",
             "training.checkpoint.interval": f"{self.save_every} epochs",
             "training.performance.num_workers": self.num_workers,

@@ -1,4 +1,4 @@
-"""A synthesiser for several callers at once, for SSML, and for the mels of its own corpus.
+"""A synthesiser for several callers at once, and for the mels of its own corpus.
 
 Shapes: N samples.
 """
@@ -16,46 +16,13 @@ import numpy as np
 import torch
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import InputError, PhonateError
 from phonate.data.derived import write_predicted
 from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
-from phonate.tasks.speech.inference import LONGEST, Sentence, Synthesiser, check_delivery, parallel
+from phonate.tasks.speech.inference import Sentence, Synthesiser, check_delivery, parallel
 from phonate.tasks.speech.model import ParallelModel, Prosody
 from phonate.text.captions import TimedWord
-from phonate.text.ssml import Part, ScriptWord, parse, script
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
-
-# ----- Speaking SSML: each word at its own speed, pitch and level, with silences as they are asked for
-
-
-def sentences_of_ssml(synthesiser: Synthesiser, document: str | Sequence[Part]) -> tuple[float, list[list[ScriptWord]]]:
-    """Seconds of silence before the first sentence of a document, parsed or not, and the words of each. Raises
-    InputError."""
-    parallel(synthesiser, "follow SSML")
-    parts = parse(document, synthesiser.phonemizer.language) if isinstance(document, str) else document
-    return script(parts, synthesiser.phonemizer, LONGEST)
-
-
-def speak_ssml(
-    synthesiser: Synthesiser, markup: str, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0
-) -> tuple[FloatArray, list[TimedWord]]:
-    """Speak an SSML document; returns the sound (N,) and when each word is said.
-
-    `speed` multiplies the document's speeds, `semitones` are added to its pitches. Raises InputError for a document
-    that is not understood (see `phonate.text.ssml`), and for a model that does not predict durations and pitch (of kind
-    autoregressive).
-    """
-    before, sentences = sentences_of_ssml(synthesiser, markup)
-    spoken = synthesiser.spoken(sentences, speaker, speed, semitones)
-    sounds = [synthesiser.silence(before)]
-    for one in spoken:
-        plain = PEAK * normalised_peak(synthesiser.render(one.mel_TM, one.f0_T))
-        sounds += [*one.shaping([plain]), synthesiser.silence(one.after)]
-    whole = np.concatenate(sounds[:-1])
-    whole = PEAK * normalised_peak(whole) if np.abs(whole).max() > 1 else whole  # what is to be quiet stays quiet
-    return whole, synthesiser.times(sentences, spoken, before)
-
 
 # -------------- The mels that a voice makes of its own corpus, frame by frame beside the recorded ones
 
@@ -218,7 +185,7 @@ class SynthesiserService(SpeechService):
         check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
         if request.script is not None:
-            before, scripts = sentences_of_ssml(self._synthesiser, request.script)
+            before, scripts = self._synthesiser.sentences_of_ssml(request.script)
             return iter(scripts), before
         sentences = self._synthesiser.sentences(request.text)
         return itertools.chain([next(sentences)], sentences), 0.0

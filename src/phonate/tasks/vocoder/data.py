@@ -58,11 +58,6 @@ class VocoderCorpus:
         index = self.prepared.index
         return self.predicted.get(index.id[position], int(index.frames[position]))
 
-    def positions(self, split: str) -> list[int]:
-        """Positions of a split's recordings in the index."""
-        split_positions = self.prepared.train if split == "train" else self.prepared.validation
-        return [int(position) for position in split_positions]
-
     @cached_property
     def pitch(self) -> DerivedFeatures:
         """F0 (T, 1) in Hz of each recording."""
@@ -100,7 +95,7 @@ class VocoderDataset(CroppedRecordings):
 
     def __init__(self, corpus: VocoderCorpus, split: str) -> None:
         data = corpus.data
-        positions, training = corpus.positions(split), split == "train"
+        positions, training = corpus.prepared.positions(split), split == "train"
         super().__init__(corpus.prepared, positions, data, data.crop_frames, data.crops_per_clip, training)
         self._corpus = corpus
 

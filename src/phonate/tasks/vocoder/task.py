@@ -122,7 +122,7 @@ class VocoderTask(AdversarialTask[Pair]):
         distances = []
         for position in (recordings[index] for index in positions if index < _EVALUATED):
             mel_TM = self.corpus.prepared.cache.features(position)
-            fake_N = vocoder(torch.from_numpy(np.array(mel_TM))[None].to(_device(model)))[0].float().cpu().numpy()
+            fake_N = vocoder(torch.from_numpy(np.array(mel_TM))[None].to(self.device))[0].float().cpu().numpy()
             again_TM = processor.mel(fake_N)
             distances.append(float(np.abs(again_TM[: len(mel_TM)] - mel_TM[: len(again_TM)]).mean()))
         return {"copy_mel": (-processor.config.min_level_db * float(np.sum(distances)), len(distances))}
@@ -130,14 +130,14 @@ class VocoderTask(AdversarialTask[Pair]):
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
         """A validation recording, and what the vocoder makes of its mel."""
-        positions = self.corpus.positions("validation")
+        positions = self.corpus.prepared.positions("validation")
         if not positions:
             return {}
         rate, processor = self.recipe.data.audio.sample_rate, self.corpus.processor
         natural_N = self.corpus.prepared.cache.waveform(positions[0])[: int(_PREVIEW_SECONDS * rate)]
         mel_TM = processor.mel(natural_N)
         vocoder = cast(VocoderGAN, model).vocoder
-        fake_N = vocoder(torch.from_numpy(mel_TM)[None].to(_device(model)))[0].float().cpu().numpy()
+        fake_N = vocoder(torch.from_numpy(mel_TM)[None].to(self.device))[0].float().cpu().numpy()
         return {
             "natural": Sound(natural_N, rate),
             "made": Sound(PEAK * normalised_peak(fake_N), rate),
@@ -173,7 +173,3 @@ def _pitch(gan: VocoderGAN, batch: Batch) -> Terms:
             "frames",
         ),
     }
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

@@ -463,3 +463,15 @@ def test_the_command_speaks_ssml(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "Hello there." in (tmp_path / "said.vtt").read_text()
     assert main(["speak", "<speak>Hello <loud>there</loud>.</speak>", *target]) == 2
     assert "<loud> is not understood" in capsys.readouterr().err
+
+
+def test_an_export_without_onnx_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("phonate.tasks.speech.export", "phonate.tasks.speech.graph")
+    for name in [one for one in sys.modules if one in own or one.split(".")[0] in ("onnx", "onnxscript")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("onnx", "onnxscript"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["checkpoints", "export", BASE_VOICE, "--format", "onnx", "-o", str(tmp_path / "out")]) != 0
+    assert "onnx and onnxscript, not installed; pip install 'phonate[onnx]'" in capsys.readouterr().err

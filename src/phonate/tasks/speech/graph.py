@@ -10,18 +10,19 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
 from phonate.nn.vocoder import Vocoder
 from phonate.tasks.speech.model import ParallelModel, hertz, noise_table
+
+if TYPE_CHECKING:
+    import onnx
 
 # ---- What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express
 
@@ -129,6 +130,8 @@ def store(model: onnx.ModelProto, dtype: Dtype) -> None:
     fp16: rounded. int8: the matrices (I, O) of linear layers are whole numbers from -127 to 127, with an fp32 scale for
     each output, by the largest weight of that output; the rest is fp16. Small tensors stay fp32.
     """
+    from onnx import numpy_helper
+
     if dtype == "fp32":
         return
     users: defaultdict[str, set[str]] = defaultdict(set)
@@ -151,16 +154,20 @@ def store(model: onnx.ModelProto, dtype: Dtype) -> None:
     model.graph.node.extend(nodes)
 
 
-Stored = tuple[list[onnx.TensorProto], list[onnx.NodeProto]]
+Stored: TypeAlias = "tuple[list[onnx.TensorProto], list[onnx.NodeProto]]"
 """Tensors, and the nodes that read an fp32 tensor from them."""
 
 
 def _rounded(name: str, values: NDArray[np.float32]) -> Stored:
+    from onnx import numpy_helper
+
     half = f"{name}.fp16"
     return [numpy_helper.from_array(values.astype(np.float16), half)], [_as_fp32(half, name)]
 
 
 def _scaled(name: str, values_IO: NDArray[np.float32]) -> Stored:
+    from onnx import helper, numpy_helper
+
     scale_O = np.maximum(np.abs(values_IO).max(axis=0), np.finfo(np.float32).tiny) / np.float32(127)
     whole, scale, wide = f"{name}.int8", f"{name}.scale", f"{name}.wide"
     tensors = [
@@ -172,4 +179,6 @@ def _scaled(name: str, values_IO: NDArray[np.float32]) -> Stored:
 
 
 def _as_fp32(name: str, result: str) -> onnx.NodeProto:
+    from onnx import TensorProto, helper
+
     return helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)

@@ -73,9 +73,9 @@ class RecentKeys:
             self._buffer, self._begin, self._end = buffer, 0, held
         end = self._end + frames
         self._buffer[:, :, :, self._end : end] = new_2BHTE
-        seen = self._buffer[:, :, :, self._begin : end]
+        window = self._buffer[:, :, :, self._begin : end]
         self._begin, self._end = max(self._begin, end - self._most), end
-        return seen
+        return window
 
     def select(self, rows_B: Tensor) -> Self:
         """A copy with these rows of the batch, which may repeat."""

@@ -61,11 +61,11 @@ def most_active(activity_BUS: Tensor, speakers: int) -> tuple[Tensor, Tensor]:
 
     If there are fewer, columns of zeros are appended, with index -1.
     """
-    batch, _, given = activity_BUS.shape
-    if given <= speakers:
+    batch, _, present = activity_BUS.shape
+    if present <= speakers:
         index_K = torch.arange(speakers, device=activity_BUS.device)
-        columns_BK = index_K.masked_fill(index_K >= given, -1).expand(batch, speakers)
-        return F.pad(activity_BUS, (0, speakers - given)), columns_BK
+        columns_BK = index_K.masked_fill(index_K >= present, -1).expand(batch, speakers)
+        return F.pad(activity_BUS, (0, speakers - present)), columns_BK
     order_BS = activity_BUS.sum(1).argsort(dim=-1, descending=True, stable=True)
     columns_BK = order_BS[:, :speakers].sort(-1).values
     kept_BUK = activity_BUS.gather(2, columns_BK[:, None, :].expand(-1, activity_BUS.shape[1], -1))

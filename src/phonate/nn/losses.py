@@ -75,10 +75,10 @@ class ElementwiseLoss(Loss):
         targets = targets.to(outputs.dtype)
         if mask is None:
             return self.cells(outputs, targets).sum(), float(outputs.numel())
-        kept = expanded(mask, outputs)
+        valid = expanded(mask, outputs)
         # masked elements are zeroed first: 0 * nan would be nan in the backward pass
-        values = self.cells(outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0))
-        return values.masked_fill(~kept, 0).sum(), kept.sum()
+        values = self.cells(outputs.masked_fill(~valid, 0), targets.masked_fill(~valid, 0))
+        return values.masked_fill(~valid, 0).sum(), valid.sum()
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of each element: two tensors (...) -> (...)."""
@@ -175,9 +175,9 @@ class KLDivLoss(Loss):
         targets = targets.to(outputs.dtype)
         if mask is None:
             return functional.kl_div(outputs, targets, reduction="sum"), float(outputs[..., 0].numel())
-        kept = expanded(mask, outputs)
-        values = functional.kl_div(outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0), reduction="none")
-        return values.masked_fill(~kept, 0).sum(), kept[..., 0].sum()
+        valid = expanded(mask, outputs)
+        values = functional.kl_div(outputs.masked_fill(~valid, 0), targets.masked_fill(~valid, 0), reduction="none")
+        return values.masked_fill(~valid, 0).sum(), valid[..., 0].sum()
 
 
 # --------------- The base of losses over classes. Scores are (..., C); targets are class indices (...)
@@ -210,14 +210,14 @@ def flat(name: str, scores: Tensor, targets: Tensor, mask: Tensor | None) -> tup
     if classes < 2:
         raise InputError(f"{name}: needs at least two classes; use bce_with_logits for binary targets")
     frames = targets[..., 0] if soft else targets
-    kept = frames != IGNORED
+    valid = frames != IGNORED
     if mask is not None:
-        kept = kept & expanded(mask, frames)
-    kept = kept.reshape(-1)
-    scores = scores.reshape(-1, classes).masked_fill(~kept[:, None], 0)
+        valid = valid & expanded(mask, frames)
+    valid = valid.reshape(-1)
+    scores = scores.reshape(-1, classes).masked_fill(~valid[:, None], 0)
     if soft:
-        return scores, targets.to(scores.dtype).reshape(-1, classes).masked_fill(~kept[:, None], 0), kept
-    return scores, targets.long().reshape(-1).masked_fill(~kept, 0), kept
+        return scores, targets.to(scores.dtype).reshape(-1, classes).masked_fill(~valid[:, None], 0), valid
+    return scores, targets.long().reshape(-1).masked_fill(~valid, 0), valid
 
 
 def smoothed_nll(log_probabilities: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -305,9 +305,9 @@ class CrossEntropyLoss(Loss):
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
-        scores, classes, kept = flat("cross_entropy", outputs, targets, mask)
+        scores, classes, valid = flat("cross_entropy", outputs, targets, mask)
         values = smoothed_nll(scores.log_softmax(-1), classes, self.label_smoothing)
-        return values.masked_fill(~kept, 0).sum(), kept.sum()
+        return values.masked_fill(~valid, 0).sum(), valid.sum()
 
 
 # ------------------------------------------------------------------ Negative log-likelihood of classes
@@ -329,9 +329,9 @@ class NLLLoss(Loss):
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
-        log_probabilities, classes, kept = flat("nll", outputs, targets, mask)
+        log_probabilities, classes, valid = flat("nll", outputs, targets, mask)
         values = smoothed_nll(log_probabilities, classes, self.label_smoothing)
-        return values.masked_fill(~kept, 0).sum(), kept.sum()
+        return values.masked_fill(~valid, 0).sum(), valid.sum()
 
 
 # ----------------------------------------------------------------- Cross entropy with smoothed targets
@@ -370,14 +370,14 @@ class FocalLoss(Loss):
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         """See `Loss.measure`."""
         if outputs.shape == targets.shape:
-            kept = targets != IGNORED
+            valid = targets != IGNORED
             if mask is not None:
-                kept = kept & expanded(mask, targets)
-            positive = targets.to(outputs.dtype).masked_fill(~kept, 0)
-            scores = outputs.masked_fill(~kept, 0)
+                valid = valid & expanded(mask, targets)
+            positive = targets.to(outputs.dtype).masked_fill(~valid, 0)
+            scores = outputs.masked_fill(~valid, 0)
             log_p = -functional.binary_cross_entropy_with_logits(scores, positive, reduction="none")
         else:
-            scores, classes, kept = flat("focal", outputs, targets, mask)
+            scores, classes, valid = flat("focal", outputs, targets, mask)
             log_p = scores.log_softmax(-1).gather(-1, classes[:, None])[:, 0]
             positive = (classes != 0).to(scores.dtype)
         values = -(1 - log_p.exp()).clamp_min(SMALLEST).pow(self.gamma) * log_p
@@ -385,7 +385,7 @@ class FocalLoss(Loss):
             values = values * torch.lerp(
                 torch.full_like(positive, 1 - self.alpha), torch.full_like(positive, self.alpha), positive
             )
-        return values.masked_fill(~kept, 0).sum(), kept.sum()
+        return values.masked_fill(~valid, 0).sum(), valid.sum()
 
 
 # --------- InfoNCE over a batch (van den Oord et al. 2018; Khosla et al. 2020, equation 2, for labels)
@@ -410,22 +410,22 @@ class ContrastiveLoss(Loss):
         """See `Loss.measure`."""
         if outputs.dim() != 2:
             raise InputError(f"contrastive: embeddings (items, features), not {tuple(outputs.shape)}")
-        kept = torch.ones(len(outputs), dtype=torch.bool, device=outputs.device)
+        valid = torch.ones(len(outputs), dtype=torch.bool, device=outputs.device)
         if mask is not None:
-            kept = expanded(mask, kept)
+            valid = expanded(mask, valid)
         if targets.dim() == 2:
             same_shape(outputs, targets)
             labels = torch.arange(len(outputs), device=outputs.device).repeat(2)
-            outputs, kept = torch.cat([outputs, targets.to(outputs.dtype)]), kept.repeat(2)
+            outputs, valid = torch.cat([outputs, targets.to(outputs.dtype)]), valid.repeat(2)
         else:
             labels = targets
-        return self._supervised(outputs.masked_fill(~kept[:, None], 0), labels, kept)
+        return self._supervised(outputs.masked_fill(~valid[:, None], 0), labels, valid)
 
-    def _supervised(self, embeddings: Tensor, labels: Tensor, kept: Tensor) -> SumCount:
+    def _supervised(self, embeddings: Tensor, labels: Tensor, valid: Tensor) -> SumCount:
         """The mean of -log softmax over each embedding's positives, summed over embeddings (N, D) with labels (N,)."""
         unit = torch.nn.functional.normalize(embeddings, dim=-1)
         itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
-        compared = kept[:, None] & kept[None, :] & ~itself
+        compared = valid[:, None] & valid[None, :] & ~itself
         positive = compared & (labels[:, None] == labels[None, :])
         # finite, so that rows without comparisons are not NaN
         similarity = (unit @ unit.T / self.temperature).masked_fill(~compared, -1 / math.ulp(1.0))
@@ -465,8 +465,8 @@ def waveforms(name: str, outputs: Tensor, targets: Tensor, mask: Tensor | None) 
         return outputs, targets, torch.full(outputs.shape[:1], outputs.shape[1], device=outputs.device)
     if mask.shape != outputs.shape:
         raise InputError(f"{name}: a mask of {tuple(mask.shape)} does not fit {tuple(outputs.shape)} samples")
-    kept = mask.bool()
-    return outputs.masked_fill(~kept, 0), targets.masked_fill(~kept, 0), kept.sum(-1)
+    valid = mask.bool()
+    return outputs.masked_fill(~valid, 0), targets.masked_fill(~valid, 0), valid.sum(-1)
 
 
 def magnitudes(samples: Tensor, lengths: Tensor, n_fft: int, hop_length: int) -> tuple[Tensor, Tensor]:
@@ -485,8 +485,8 @@ def magnitudes(samples: Tensor, lengths: Tensor, n_fft: int, hop_length: int) ->
         samples, n_fft, hop_length, window=window, center=True, pad_mode="constant", return_complex=True
     )
     centres = hop_length * torch.arange(spectra.shape[-1], device=samples.device)
-    kept = (centres <= lengths[:, None]) & (lengths[:, None] > 0)
-    return spectra.abs(), kept[:, None]
+    valid = (centres <= lengths[:, None]) & (lengths[:, None] > 0)
+    return spectra.abs(), valid[:, None]
 
 
 def convergence(
@@ -618,9 +618,9 @@ class PerceptualLoss(Loss):
         weights = torch.tensor(self.weights(outputs.shape[-1]), dtype=outputs.dtype, device=outputs.device)
         if mask is None:
             return ((outputs - targets).abs() * weights).sum(), float(outputs.numel())
-        kept = expanded(mask, outputs)
-        difference = outputs.masked_fill(~kept, 0) - targets.masked_fill(~kept, 0)
-        return (difference.abs() * weights).sum(), kept.sum()
+        valid = expanded(mask, outputs)
+        difference = outputs.masked_fill(~valid, 0) - targets.masked_fill(~valid, 0)
+        return (difference.abs() * weights).sum(), valid.sum()
 
     def weights(self, bands: int) -> list[float]:
         """The weight of each of `bands` mel bands; their mean is 1."""

@@ -63,8 +63,8 @@ def from_config(values: Mapping[str, Any]) -> nn.Module:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM  # untyped
-    kept = {name: value for name, value in values.items() if name not in ("model_type", "dtype", "torch_dtype")}
-    config = AutoConfig.for_model(values["model_type"], **kept)
+    options = {name: value for name, value in values.items() if name not in ("model_type", "dtype", "torch_dtype")}
+    config = AutoConfig.for_model(values["model_type"], **options)
     model: nn.Module = auto.from_config(config, trust_remote_code=False, dtype=torch.float32)
     return model
 
@@ -106,7 +106,7 @@ def load_pretrained(
         options["device_map"] = {"": device}
     with quiet_transformers():
         try:
-            model, found = loader.from_pretrained(
+            model, info = loader.from_pretrained(
                 None if "state_dict" in more else name,
                 use_safetensors=True,
                 trust_remote_code=False,
@@ -117,7 +117,7 @@ def load_pretrained(
         except Exception as error:  # damaged files: each reader raises its own errors
             why = " ".join(str(error).split())
             raise InputError(f"model.name: {name}: the model can't be loaded ({why})") from error
-    _require_all_weights(name, found)
+    _require_all_weights(name, info)
     loaded: nn.Module = model
     if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
         for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
@@ -126,14 +126,14 @@ def load_pretrained(
     return loaded
 
 
-def _require_all_weights(name: str, found: Mapping[str, Any]) -> None:
+def _require_all_weights(name: str, info: Mapping[str, Any]) -> None:
     """Raises InputError unless the file had every weight, in its shape; `found` is what transformers says of it."""
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(info["missing_keys"]):
         raise InputError(f"model.name: {name}: its file lacks {len(missing)} weights, such as {missing[0]}")
-    if mismatched := sorted(found["mismatched_keys"]):
-        weight, there, wanted = mismatched[0]
+    if mismatched := sorted(info["mismatched_keys"]):
+        weight, there, expected = mismatched[0]
         raise InputError(
-            f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(wanted)} by its config.json"
+            f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(expected)} by its config.json"
         )
 
 
@@ -147,7 +147,7 @@ def pretrained_file(name: str, file: str) -> Path | None:
     from transformers.utils.hub import cached_file
 
     try:
-        found = cached_file(
+        path = cached_file(
             name,
             file,
             _raise_exceptions_for_missing_entries=False,
@@ -156,7 +156,7 @@ def pretrained_file(name: str, file: str) -> Path | None:
         )
     except (OSError, ValueError) as error:  # no such name, or no valid one
         raise InputError(f"model.name: {name}: the model can't be loaded ({' '.join(str(error).split())})") from error
-    return None if found is None else Path(found)
+    return None if path is None else Path(path)
 
 
 def with_base(recipe: RecipeT, base: str | Path | None, checkpoint: Path) -> RecipeT:
@@ -219,10 +219,10 @@ def project(inputs_NI: Tensor, layers: Sequence[nn.Module]) -> list[Tensor]:
     adapters = [_plain_adapter(layer, inputs_NI) for layer in layers]
     plain = [one for one in adapters if one is not None]
     together = iter(_project_adapted(inputs_NI, plain) if plain else ())
-    found = []
+    outputs = []
     for layer, adapter in zip(layers, adapters, strict=True):
-        found.append(layer(inputs_NI) if adapter is None else next(together))
-    return found
+        outputs.append(layer(inputs_NI) if adapter is None else next(together))
+    return outputs
 
 
 def dropout_mask(like: Tensor, dropout: float) -> tuple[Tensor, float]:
@@ -285,8 +285,8 @@ def _project_adapted(inputs_NI: Tensor, adapters: Sequence[_Adapter]) -> tuple[T
         scalings = [scaling / (1 - probability) for scaling in scalings]
     trained = (weight.to(dtype) for one in adapters for weight in (one.down_RI, one.up_OR))
     frozen = [(one.weight_OI.to(dtype), None if one.bias_O is None else one.bias_O.to(dtype)) for one in adapters]
-    found: tuple[Tensor, ...] = _Adapted.apply(inputs_NI.to(dtype), mask_NI, frozen, scalings, *trained)  # type: ignore[no-untyped-call]
-    return found
+    outputs: tuple[Tensor, ...] = _Adapted.apply(inputs_NI.to(dtype), mask_NI, frozen, scalings, *trained)  # type: ignore[no-untyped-call]
+    return outputs
 
 
 class _Adapted(torch.autograd.Function):
@@ -347,8 +347,8 @@ def rms_norm(layer: Any, inputs: Tensor) -> Tensor:
     """
     needed = torch.is_grad_enabled() and inputs.requires_grad and not layer.weight.requires_grad
     if not needed or torch.compiler.is_compiling():
-        found: Tensor = layer(inputs)
-        return found
+        outputs: Tensor = layer(inputs)
+        return outputs
     normed: Tensor = _FrozenRMSNorm.apply(inputs, layer.weight, layer.variance_epsilon)  # type: ignore[no-untyped-call]
     return normed
 
@@ -378,8 +378,8 @@ class _FrozenRMSNorm(torch.autograd.Function):
 
 def gated_silu(gates: Tensor, values: Tensor) -> Tensor:
     """silu(gates) * values, all of one shape. The backward pass computes silu(gates) again instead of keeping it."""
-    found: Tensor = _GatedSilu.apply(gates, values)  # type: ignore[no-untyped-call]
-    return found
+    outputs: Tensor = _GatedSilu.apply(gates, values)  # type: ignore[no-untyped-call]
+    return outputs
 
 
 class _GatedSilu(torch.autograd.Function):
@@ -411,16 +411,16 @@ def saved_tensors(model: nn.Module, trained_only: bool) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def copy_tensors(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+def copy_tensors(target: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     """Copy `tensors` into those of a model, in place. Raises CheckpointError unless names and shapes agree."""
-    if different := sorted(wanted.keys() ^ tensors.keys()):
+    if different := sorted(target.keys() ^ tensors.keys()):
         where = "the model" if different[0] in tensors else "the checkpoint"
         raise CheckpointError(f"the checkpoint does not fit the model: {where} has no {different[0]}")
     for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape:
-            shapes = f"{tuple(tensor.shape)} in the checkpoint, {tuple(wanted[name].shape)} in the model"
+        if tensor.shape != target[name].shape:
+            shapes = f"{tuple(tensor.shape)} in the checkpoint, {tuple(target[name].shape)} in the model"
             raise CheckpointError(f"the checkpoint does not fit the model: {name} is {shapes}")
-        wanted[name].copy_(tensor)
+        target[name].copy_(tensor)
 
 
 def base_fingerprint(model: nn.Module) -> str:
@@ -512,19 +512,19 @@ def merge_adapters(model: nn.Module) -> nn.Module:
 def _whole_module(model: nn.Module, end: str) -> str:
     """The full name of the only module whose name ends in `end`. (peft would take lm_head for audio_lm_head too.)"""
     owned: list[str] = [name for name, module in model.named_modules() if any(True for _ in module.parameters())]
-    found = [name for name in owned if name and _ends_in(name, end)]
+    names = [name for name in owned if name and _ends_in(name, end)]
     where = "model.lora.modules_to_save"
-    if not found:
+    if not names:
         alike = [name for name in _ends(owned, end) if name.endswith(end)]
         hint = f"did you mean {' or '.join(alike)}?" if alike else nearest(end, _ends(owned, end))
         raise InputError(f"{where}: no module's name ends in {end}; {hint}")
-    if len(found) > 1:
-        raise InputError(f"{where}: {end} names {len(found)} modules, such as {found[0]} and {found[1]}; name one")
-    weights = {id(parameter) for parameter in model.get_submodule(found[0]).parameters()}
+    if len(names) > 1:
+        raise InputError(f"{where}: {end} names {len(names)} modules, such as {names[0]} and {names[1]}; name one")
+    weights = {id(parameter) for parameter in model.get_submodule(names[0]).parameters()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) in weights and not name.startswith(f"{found[0]}."):
+        if id(parameter) in weights and not name.startswith(f"{names[0]}."):
             raise InputError(f"{where}: {end} shares its weight with {name}, so it can't be trained apart from it")
-    return found[0]
+    return names[0]
 
 
 def _train_in_fp32(wrapper: nn.Module) -> None:
@@ -644,35 +644,35 @@ class Mergeable:
     """Reads such a folder; with a quantization, quantising its linear layers."""
 
 
-def merge(request: MergeRequest, made: Mergeable) -> MergeReport:
+def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
     """Merge adapters in fp32 and write the model, with `merge.json`, the report.
 
     Raises:
         InputError: The folder is not empty.
         CheckpointError: The merged model differs from the one with adapters. Nothing is written then.
     """
-    dtype = _dtype_of(made.model) if request.dtype == "auto" else DTYPES[request.dtype]
+    dtype = _dtype_of(mergeable.model) if request.dtype == "auto" else DTYPES[request.dtype]
     with new_folder(request.target) as folder:
-        adapted = made.model.float().eval()
+        adapted = mergeable.model.float().eval()
         with torch.no_grad():
-            expected = made.logits(adapted).float()
+            expected = mergeable.logits(adapted).float()
             merged = merge_adapters(adapted)
-            difference = float((made.logits(merged).float() - expected).abs().max())
+            difference = float((mergeable.logits(merged).float() - expected).abs().max())
         largest = float(expected.abs().max())
         if not difference <= TOLERANCE * max(1.0, largest):  # NaN is not
             raise CheckpointError(
                 f"{request.source}: merged in fp32, its logits differ by {difference:.2g} from those with adapters "
                 f"(largest logit {largest:.3g}); nothing was written"
             )
-        made.save(merged.to(dtype), folder)
+        mergeable.save(merged.to(dtype), folder)
         if request.quantization is not None:
-            _quantise(folder, request.quantization, made)
+            _quantise(folder, request.quantization, mergeable)
         with torch.no_grad():
-            stored = made.logits(made.read(folder, None).eval()).float()
+            stored = mergeable.logits(mergeable.read(folder, None).eval()).float()
         report = MergeReport(
             source=str(request.source),
-            base=made.base,
-            base_fingerprint=made.base_fingerprint,
+            base=mergeable.base,
+            base_fingerprint=mergeable.base_fingerprint,
             dtype=str(dtype).removeprefix("torch."),
             quantization=request.quantization,
             largest_logit=largest,
@@ -686,12 +686,12 @@ def merge(request: MergeRequest, made: Mergeable) -> MergeReport:
     return report
 
 
-def _quantise(folder: Path, kind: Stored, made: Mergeable) -> None:
+def _quantise(folder: Path, kind: Stored, mergeable: Mergeable) -> None:
     """Replace the model in `folder` by the same with quantised linear layers."""
-    model = made.read(folder, "nf4" if kind == "int4" else kind)
+    model = mergeable.read(folder, "nf4" if kind == "int4" else kind)
     for file in folder.glob("*.safetensors*"):  # shards and their index
         file.unlink()
-    made.save(model, folder)
+    mergeable.save(model, folder)
 
 
 def _dtype_of(model: nn.Module) -> torch.dtype:

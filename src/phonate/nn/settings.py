@@ -168,10 +168,10 @@ class TransformerSettings(Settings):
             return self
         if self.decoder.attention_type == "linear":
             raise ValueError("decoder.attention_type: a decoder must be causal; use causal_linear or softmax")
-        wanted = self.encoder is not None
-        if self.decoder.use_cross_attention not in (None, wanted):
+        cross = self.encoder is not None
+        if self.decoder.use_cross_attention not in (None, cross):
             raise ValueError(
-                f"decoder.use_cross_attention must be {str(wanted).lower()} for model_type {self.model_type}; remove it"
+                f"decoder.use_cross_attention must be {str(cross).lower()} for model_type {self.model_type}; remove it"
             )
         if self.encoder is not None and self.encoder.num_classes not in (None, self.decoder.num_classes):
             raise ValueError("encoder.num_classes: the decoder produces the outputs; set decoder.num_classes")

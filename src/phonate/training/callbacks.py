@@ -399,7 +399,7 @@ def redrawable(module: nn.Module) -> list[nn.Module]:
     """The outermost modules with `redraw_features()`: each redraws the features of its submodules."""
     if callable(getattr(module, "redraw_features", None)):
         return [module]
-    return [found for child in module.children() for found in redrawable(child)]
+    return [one for child in module.children() for one in redrawable(child)]
 
 
 def redrawn_by_default(module: nn.Module) -> bool:
@@ -428,13 +428,13 @@ class FeatureRedrawCallback(Callback):
 
     def on_train_begin(self, trainer: TrainerView) -> None:
         """Find the modules."""
-        found = redrawable(trainer.model)
+        modules = redrawable(trainer.model)
         if self.interval is None:
-            found = [module for module in found if redrawn_by_default(module)]
-        elif not found:
+            modules = [module for module in modules if redrawn_by_default(module)]
+        elif not modules:
             raise InputError(NOTHING_TO_REDRAW)
         usual = self.interval or DEFAULT_INTERVAL
-        self.modules = [(module, getattr(module, "redraw_interval", None) or usual) for module in found]
+        self.modules = [(module, getattr(module, "redraw_interval", None) or usual) for module in modules]
 
     def on_optimizer_step(self, trainer: TrainerView) -> None:
         """Redraw the modules that are due."""
@@ -516,11 +516,11 @@ class FreezeLayersCallback(Callback):
 
 def matching(pattern: str, names: list[str]) -> list[str]:
     """The parameter names that `pattern` matches, by their own name or a parent module's. Raises InputError if none."""
-    found = [name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")]
-    if not found:
+    matches = [name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")]
+    if not matches:
         modules = {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}
         raise InputError(f"freeze_layers: {pattern!r} matches no parameter; {nearest(pattern, sorted(modules))}")
-    return found
+    return matches
 
 
 # ------------------------------------------------------------------------ Clip gradients by their norm

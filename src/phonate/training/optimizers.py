@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar, cast, overload
 
 import torch
@@ -78,9 +79,10 @@ def adam(
     epsilon: float = 1e-8,
     amsgrad: bool = False,
     fused: bool = False,
+    kind: type[torch.optim.Adam] = torch.optim.Adam,
 ) -> torch.optim.Adam:
-    """Adam over named parameters."""
-    return eager(torch.optim.Adam)(
+    """Adam, or its `kind`, over named parameters."""
+    return eager(kind)(
         parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay, amsgrad=amsgrad, fused=fused
     )
 
@@ -103,20 +105,7 @@ def adamax(
 # --------------------- AdamW: Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2)
 
 
-def adamw(
-    parameters: Iterable[tuple[str, nn.Parameter]],
-    *,
-    lr: float,
-    weight_decay: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
-    amsgrad: bool = False,
-    fused: bool = False,
-) -> torch.optim.AdamW:
-    """AdamW over named parameters."""
-    return eager(torch.optim.AdamW)(
-        parameters, lr=lr, betas=betas, eps=epsilon, weight_decay=weight_decay, amsgrad=amsgrad, fused=fused
-    )
+adamw = partial(adam, kind=torch.optim.AdamW)
 
 
 # -------------------------- Lion: the sign of an interpolated momentum (Chen et al. 2023, Algorithm 2)

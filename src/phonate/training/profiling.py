@@ -162,39 +162,39 @@ class Profile:
             device: cpu, cuda or mps.
             memory_share: Share of the device's memory in use, 0 to 1.
         """
-        found = []
+        advice = []
         if (data := self.share("data")) > DATA_LIMIT:
-            found.append(
+            advice.append(
                 f"data: {data:.0%} of the time is spent waiting for batches. Set training.performance.num_workers to "
                 "2 to 4 (fewer if all CPU cores are busy), or prepare the corpus with `phonate data prepare`"
             )
         if (gap := self.share("gap")) > GAP_LIMIT:
-            found.append(
+            advice.append(
                 f"gap: {gap:.0%} of the time is spent between steps. Raise training.logging.interval, remove "
                 "callbacks that process every batch, and set training.logging.log_gradients to false"
             )
         if (pause := self.share("pause")) > PAUSE_LIMIT:
-            found.append(
+            advice.append(
                 f"pause: {pause:.0%} of the time is spent in validation and saving. Raise training.validation.interval "
                 "and training.checkpoint.interval"
             )
-        found += self._advice_on_computing(precision, device, memory_share)
-        return found or ["no bottleneck found: most of the time is forward and backward"]
+        advice += self._advice_on_computing(precision, device, memory_share)
+        return advice or ["no bottleneck found: most of the time is forward and backward"]
 
     def _advice_on_computing(self, precision: str, device: str, memory_share: float) -> list[str]:
-        found = []
+        advice = []
         forward, backward = self.seconds["forward"], self.seconds["backward"]
         if forward and backward > BACKWARD_LIMIT * forward:
-            found.append(
+            advice.append(
                 f"backward: {backward / forward:.1f} times as long as forward (2 is usual, 3 with gradient "
                 "checkpointing). If memory allows, turn checkpointing off (model.checkpoint_segments: null)"
             )
         if device != DeviceType.CPU:
             if precision == "fp32":
-                found.append("precision: the run is in fp32; training.mixed_precision: auto is faster on a GPU")
+                advice.append("precision: the run is in fp32; training.mixed_precision: auto is faster on a GPU")
             if memory_share < 0.5:
-                found.append(f"memory: {memory_share:.0%} is in use; a larger training.batch_size uses the GPU better")
-        return found
+                advice.append(f"memory: {memory_share:.0%} is in use; a larger training.batch_size uses the GPU better")
+        return advice
 
 
 class InterbatchProfiler:

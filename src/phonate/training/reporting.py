@@ -184,8 +184,8 @@ def report_profile(profile: Profile | None, train_step: TrainStep, run: Run, mem
         return
     advice = profile.advice(train_step.precision.name, train_step.device.type, memory_share)
     (run.path / "profile").mkdir(exist_ok=True)
-    found = {**dataclasses.asdict(profile), "advice": advice}
-    run.write_json(f"profile/interbatch-rank{train_step.ranks.rank}.json", found)
+    report = {**dataclasses.asdict(profile), "advice": advice}
+    run.write_json(f"profile/interbatch-rank{train_step.ranks.rank}.json", report)
     if train_step.ranks.is_main:
         logger.info("profile of %d steps\n%s\n%s", profile.steps, profile.table(), "\n".join(advice))
 

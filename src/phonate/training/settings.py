@@ -31,18 +31,18 @@ OpenFraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 def _interval(value: Any) -> Any:
     """Normalise `5 epochs`, `1 epoch` and `500 steps`; integers are unchanged."""
-    wanted = "an interval is a number of optimizer steps (500) or of epochs ('5 epochs'), at least 1"
+    expected = "an interval is a number of optimizer steps (500) or of epochs ('5 epochs'), at least 1"
     if isinstance(value, str):
         number, _, unit = value.strip().partition(" ")
         if not number.isdigit() or int(number) < 1:
-            raise ValueError(wanted)
+            raise ValueError(expected)
         if unit.strip() in {"epoch", "epochs"}:
             return f"{int(number)} epochs"
         if unit.strip() in {"", "step", "steps"}:
             return int(number)
-        raise ValueError(wanted)
+        raise ValueError(expected)
     if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-        raise ValueError(wanted)
+        raise ValueError(expected)
     return value
 
 
@@ -633,8 +633,8 @@ class TrainingConfig(Settings):
             validated: whether there is a validation loader; without one the default patience is left out.
         """
         early = None
-        asked = validated or "early_stopping_patience" in self.model_fields_set
-        if self.early_stopping_patience is not None and asked:
+        stopping = validated or "early_stopping_patience" in self.model_fields_set
+        if self.early_stopping_patience is not None and stopping:
             early = EarlyStoppingSettings(
                 patience=self.early_stopping_patience, min_delta=self.early_stopping_min_delta
             )

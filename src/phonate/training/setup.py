@@ -301,20 +301,20 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
     logger.info("started from %s: %d of %d tensors matched (init_from.txt)", path, len(matched), len(weights))
 
 
-def match(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
     """Tensors of `given` that fit `wanted` by name and shape, and a table of what became of every name."""
     rows, matched = [], {}
-    for name in sorted({*given, *wanted}):
-        if name not in given:
-            rows.append(("new", name, f"{tuple(wanted[name].shape)}, freshly initialised"))
-        elif name not in wanted:
+    for name in sorted({*source, *target}):
+        if name not in source:
+            rows.append(("new", name, f"{tuple(target[name].shape)}, freshly initialised"))
+        elif name not in target:
             rows.append(("unused", name, "not in this model"))
-        elif given[name].shape != wanted[name].shape:
-            shapes = f"{tuple(given[name].shape)} there, {tuple(wanted[name].shape)} here: freshly initialised"
+        elif source[name].shape != target[name].shape:
+            shapes = f"{tuple(source[name].shape)} there, {tuple(target[name].shape)} here: freshly initialised"
             rows.append(("mismatch", name, shapes))
         else:
-            matched[name] = given[name]
-            rows.append(("matched", name, str(tuple(given[name].shape))))
+            matched[name] = source[name]
+            rows.append(("matched", name, str(tuple(source[name].shape))))
     return "\n".join(f"{kind:<9} {name}  {note}" for kind, name, note in rows), matched
 
 

@@ -164,8 +164,8 @@ class Signals:
     def _quit(self, number: int) -> None:
         """End the process at once, as the main thread may be waiting for a save that takes minutes."""
         saved = [] if self._checkpoints is None else sorted(self._checkpoints.glob("step-*"))
-        kept = f"the last checkpoint is {saved[-1]}" if saved else "there is no checkpoint"
-        message = f"quit without saving; {kept}"
+        latest = f"the last checkpoint is {saved[-1]}" if saved else "there is no checkpoint"
+        message = f"quit without saving; {latest}"
         for listener in _quit_listeners:
             with contextlib.suppress(Exception):  # nothing may keep the process from ending
                 listener(message)

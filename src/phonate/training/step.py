@@ -466,9 +466,9 @@ def build_phases(
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Restore the state but keep the options: they are the recipe's and may have been changed for the resume."""
     options = {"initial_lr", *inspect.signature(type(optimizer)).parameters} - {"params", "lr"}
-    asked = [{name: group[name] for name in options & group.keys()} for group in optimizer.param_groups]
+    options_now = [{name: group[name] for name in options & group.keys()} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
-    for group, own in zip(optimizer.param_groups, asked, strict=True):
+    for group, own in zip(optimizer.param_groups, options_now, strict=True):
         group.update(own)
 
 

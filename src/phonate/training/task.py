@@ -44,6 +44,7 @@ __all__ = [
     "losses",
     "move",
     "parameters_of",
+    "side_by_side",
 ]
 
 Count = Tensor | float
@@ -264,6 +265,13 @@ def counted(terms: Terms, units: Mapping[str, float] | None) -> CountedTerms:
                 "unit_counts(batch), or let loss() return a number"
             )
     return numbers
+
+
+def side_by_side(losses: Iterable[str]) -> dict[str, str]:
+    """`Task.metric_names` by which trackers show means over an epoch and validations together: epoch/train_mse and
+    epoch/val_mse."""
+    shown = {"epoch": "epoch/train", "validation": "epoch/val"}
+    return {f"{split}/{name}": f"{prefix}_{name}" for split, prefix in shown.items() for name in ("loss", *losses)}
 
 
 def move(batch: Batch, device: torch.device) -> Batch:

@@ -383,13 +383,13 @@ class MLflow(Sink):
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A recipe as {path: value}, such as {"training.optimizer.lr": 1e-3}."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
+            flattened |= flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            flattened[f"{prefix}{name}"] = value
+    return flattened
 
 
 PROJECT = "phonate"

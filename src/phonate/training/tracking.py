@@ -96,7 +96,7 @@ class MetricStream:
         selected = values
         if self._only is not None:
             selected = {name: value for name, value in values.items() if self._keeps(name, split)}
-            here = split == "validation" or not all(wanted.startswith("val_") for wanted in self._only)
+            here = split == "validation" or not all(pattern.startswith("val_") for pattern in self._only)
             if values and not selected and here and split not in self._silent:
                 self._silent.add(split)
                 log.warning(
@@ -111,11 +111,11 @@ class MetricStream:
 
     def _keeps(self, name: str, split: str) -> bool:
         full = f"val_{name.removeprefix('val_')}" if split == "validation" else name
-        kept = self._wanted.get(full)
-        if kept is None:
-            kept = any(_means(wanted, full) for wanted in self._only or ())
-            self._wanted[full] = kept
-        return kept
+        shown = self._wanted.get(full)
+        if shown is None:
+            shown = any(_means(pattern, full) for pattern in self._only or ())
+            self._wanted[full] = shown
+        return shown
 
     def event(self, step: int, name: str, **facts: Any) -> None:
         """Send an event with its fields (JSON values), e.g. `event(20, "resumed", checkpoint="...")`."""
@@ -146,21 +146,21 @@ class MetricStream:
         """Close every sink. Warns about names in `log_metrics` that matched no metric."""
         for sink in self.sinks:
             sink.close()
-        for wanted in self._only or ():
+        for pattern in self._only or ():
             names = self._wanted
-            if names and not any(_means(wanted, name) for name in names):
+            if names and not any(_means(pattern, name) for name in names):
                 log.warning(
                     "training.logging.log_metrics: no metric matched %s; available: %s",
-                    wanted,
+                    pattern,
                     ", ".join(sorted(names)),
                 )
         self.sinks = []
         self._ticking = []
 
 
-def _means(wanted: str, name: str) -> bool:
+def _means(pattern: str, name: str) -> bool:
     """Whether a name or wildcard of `log_metrics` means a metric, which begins with `val_` if it is a validation's."""
-    return fnmatchcase(name, wanted) or fnmatchcase(name.removeprefix("val_"), wanted)
+    return fnmatchcase(name, pattern) or fnmatchcase(name.removeprefix("val_"), pattern)
 
 
 def tag(names: Mapping[str, str], split: str, name: str) -> str:
@@ -191,9 +191,9 @@ class JsonLines(Sink):
 
     def __init__(self, path: Path, resume_step: int | None = None, logged: int = 0) -> None:
         self.path = path
-        kept = [] if resume_step is None else [line for line in _lines(path) if line["step"] <= resume_step]
-        self._repeatable = {(line["step"], line["split"]) for line in kept if line["step"] == resume_step}
-        latest = max((line["step"] for line in kept if line["split"] == "train"), default=0)
+        rows = [] if resume_step is None else [line for line in _lines(path) if line["step"] <= resume_step]
+        self._repeatable = {(line["step"], line["split"]) for line in rows if line["step"] == resume_step}
+        latest = max((line["step"] for line in rows if line["split"] == "train"), default=0)
         if latest < logged:
             log.warning(
                 "%s: the training metrics of steps %d to %d are missing; the run goes on without them",
@@ -201,7 +201,7 @@ class JsonLines(Sink):
                 latest + 1,
                 logged,
             )
-        self._guard(lambda: self._replace(kept))
+        self._guard(lambda: self._replace(rows))
 
     def _guard(self, action: Callable[[], None]) -> None:
         try:

@@ -270,15 +270,16 @@ def batch_size_of(recipe_yaml: str) -> int | None:
 def check_fit(checkpoint: Checkpoint, tensors: Mapping[str, Tensor], weights: Weights, recipe_yaml: str) -> None:
     """Raise InputError for a checkpoint of another model, naming the settings of the model that were changed."""
     current = weights.task.saved(weights.model)
-    found = misfits(tensors, current)
+    errors = misfits(tensors, current)
     # Buffers may be left out (random features), and earlier versions had fewer; parameters are all there.
     parameters = (name for name, _ in weights.model.named_parameters())
-    found += [f"{name} is not in it" for name in parameters if name in current and name not in tensors]
-    if not found:
+    errors += [f"{name} is not in it" for name in parameters if name in current and name not in tensors]
+    if not errors:
         return
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
     raise InputError(
-        f"it does not fit this model: {found[0]}{more}{_causes(checkpoint, recipe_yaml)}; put the model's settings back"
+        f"it does not fit this model: {errors[0]}{more}{_causes(checkpoint, recipe_yaml)}; "
+        "put the model's settings back"
     )
 
 
@@ -762,17 +763,17 @@ class Trainer:
         for hook in self.callbacks.on_validation_begin:
             hook(self)
         try:
-            found = validator(progress.step, progress.best)
+            validation = validator(progress.step, progress.best)
         except UnknownMetricError as error:
             # Before anything has noted this validation: resumed with the name put right, the run repeats it.
             self.save()
             raise InputError(
                 f"{error}. Step {self.step} is saved to {self.checkpoints.folder}: go on with --resume auto"
             ) from None
-        progress.averaged_is_better = found.averaged
-        self.emit(found.metrics, split="validation")
-        progress.last_validation = {f"val_{name}": value for name, value in found.metrics.items()}
-        metrics = found.named()
+        progress.averaged_is_better = validation.averaged
+        self.emit(validation.metrics, split="validation")
+        progress.last_validation = {f"val_{name}": value for name, value in validation.metrics.items()}
+        metrics = validation.named()
         for schedule in self.schedules.values():
             if schedule.metric is not None:
                 schedule.observe(metrics[schedule.metric])

@@ -32,7 +32,7 @@ from phonate.training.losses import LossManager
 from phonate.training.run import Run
 from phonate.training.settings import TrainingConfig
 from phonate.training.step import Meter, global_generators, restore_global_generators, seed_global_generators
-from phonate.training.task import Batch, Dataset, Metric, Task, Terms, counted, losses, move
+from phonate.training.task import Batch, Dataset, Metric, Task, Terms, counted, losses, move, side_by_side
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
 
@@ -172,12 +172,12 @@ class LoaderTask(Task):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The configured loss between the model's output and the batch's target."""
         inputs = inputs_of(batch)
-        given: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         if "speaker_id" in batch:
-            given["speaker_id"] = batch["speaker_id"]
+            keywords["speaker_id"] = batch["speaker_id"]
         if "lengths" in batch:
-            given["lengths"] = batch["lengths"]
-        return self.losses.terms(model(inputs, **given), batch, model)
+            keywords["lengths"] = batch["lengths"]
+        return self.losses.terms(model(inputs, **keywords), batch, model)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -185,12 +185,8 @@ class LoaderTask(Task):
         return losses(self.losses.weights)
 
     def metric_names(self) -> Mapping[str, str]:
-        """Trackers show means over an epoch and validations side by side: epoch/train_mse and epoch/val_mse."""
-        names = ["loss", *self.losses.weights]
-        return {
-            **{f"epoch/{name}": f"epoch/train_{name}" for name in names},
-            **{f"validation/{name}": f"epoch/val_{name}" for name in names},
-        }
+        """Means over an epoch and validations stand together."""
+        return side_by_side(self.losses.weights)
 
 
 logger = logging.getLogger("phonate")
@@ -225,8 +221,8 @@ class VoiceTrainer:
         self.callbacks = callbacks
         self.config = config or TrainingConfig()
         self.run = Run(Path(self.config.output_dir) / experiment_name)
-        asked = None if gpu_manager is None else str(gpu_manager.device)
-        self.device = devices.choose("mixed", asked)
+        name = None if gpu_manager is None else str(gpu_manager.device)
+        self.device = devices.choose("mixed", name)
         self.task = LoaderTask(model, LossManager(self.config.loss_type, self.config.loss_weights))
         self.trainer: Trainer | None = None
 
@@ -252,8 +248,8 @@ class VoiceTrainer:
             TrainingError: the loss is not finite.
         """
         resume = self._checkpoint(checkpoint_path)
-        asked = checkpoint_path is not None
-        return self._fit(train_dataloader, val_dataloader, resume, self.callbacks, self.config, resuming=asked)
+        resuming = checkpoint_path is not None
+        return self._fit(train_dataloader, val_dataloader, resume, self.callbacks, self.config, resuming=resuming)
 
     def train_epoch(
         self, train_dataloader: Iterable[Batch], val_dataloader: Iterable[Batch] | None = None
@@ -294,17 +290,17 @@ class VoiceTrainer:
         means = meter.means(self.task.loss_weights(0), distributed.Ranks())
         return {f"val_{name}": value for name, value in means.items()}
 
-    def _checkpoint(self, asked: str | Path | None) -> Path | None:
+    def _checkpoint(self, name: str | Path | None) -> Path | None:
         """The checkpoint to resume from, None to start; the run's folder is made."""
         there = has_checkpoint(self.run.path)
-        if asked is None and there:
+        if name is None and there:
             raise InputError(
                 f'{self.run.path} holds a run; continue it with train(..., checkpoint_path="auto"), or choose another '
                 "experiment_name or TrainingConfig.output_dir"
             )
-        if asked is None or (str(asked) == "auto" and not there):
+        if name is None or (str(name) == "auto" and not there):
             return None
-        return resolve_checkpoint(str(asked), self.run.path)
+        return resolve_checkpoint(str(name), self.run.path)
 
     def _fit(
         self,

@@ -45,6 +45,7 @@ from phonate.training.task import (
     Sums,
     Terms,
     losses,
+    side_by_side,
 )
 
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
@@ -234,11 +235,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
 
     def metric_names(self) -> Mapping[str, str]:
         """Means over an epoch and validations stand together in the trackers, as epoch/train_l1 and epoch/val_l1."""
-        names = ["loss", *self.criterion.losses]
-        return {
-            **{f"epoch/{name}": f"epoch/train_{name}" for name in names},
-            **{f"validation/{name}": f"epoch/val_{name}" for name in names},
-        }
+        return side_by_side(self.criterion.losses)
 
     def adopted(self, weights: Mapping[str, Tensor], source: Path) -> Mapping[str, Tensor]:
         """Those of a run without discriminator fit one with it, and the other way round."""

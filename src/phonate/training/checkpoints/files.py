@@ -311,13 +311,13 @@ def problems(folder: Path, hashes: bool = True, leave_out: Container[str] = ()) 
         records = read_manifest(folder)
     except FileProblemError as error:
         return [Problem(error.path.name, error.reason)]
-    found = [] if METADATA in records else [Problem(METADATA, "not in the manifest")]
+    damage = [] if METADATA in records else [Problem(METADATA, "not in the manifest")]
     if not {WEIGHTS, WEIGHTS + COMPRESSED} & records.keys():
-        found.append(Problem(WEIGHTS, "not in the manifest"))
+        damage.append(Problem(WEIGHTS, "not in the manifest"))
     for name, record in records.items():
         if name not in leave_out and (reason := _reason(folder / name, record, hashes)):
-            found.append(Problem(name, reason))
-    return found
+            damage.append(Problem(name, reason))
+    return damage
 
 
 def _reason(path: Path, record: Record, hashes: bool) -> str | None:
@@ -436,10 +436,10 @@ def system_fields() -> dict[str, str]:
 
 def git_fields(folder: Path) -> dict[str, str | bool | None]:
     """The metadata fields that describe the git work tree of `folder`; none outside a repository."""
-    found = work_tree(folder)
-    if found is None:
+    tree = work_tree(folder)
+    if tree is None:
         return {}
-    return {"git_commit": found.commit, "git_branch": found.branch, "git_dirty": found.dirty}
+    return {"git_commit": tree.commit, "git_branch": tree.branch, "git_dirty": tree.dirty}
 
 
 @cache

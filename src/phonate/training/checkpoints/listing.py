@@ -128,13 +128,13 @@ def _validated(kind: type[DocumentT], path: Path) -> DocumentT:
 
 def scan(folder: Path) -> list[CheckpointInfo]:
     """The checkpoints in `folder` in the order of saving; those with unreadable metadata first, by step."""
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     # Hidden names first: a checkpoint whose replacement was killed midway counts only without a successor.
     for path in sorted(folder.glob(".step-*.replaced")) + sorted(folder.glob("step-*")):
         if (match := _NAME.fullmatch(path.name)) and path.is_dir():
-            found[int(match[1])] = path
+            paths[int(match[1])] = path
     oldest = datetime.min.replace(tzinfo=UTC)
-    infos = [item for path in found.values() if (item := info(path)).metadata or path.exists()]  # not pruned meanwhile
+    infos = [item for path in paths.values() if (item := info(path)).metadata or path.exists()]  # not pruned meanwhile
     return sorted(infos, key=lambda i: (i.metadata.timestamp if i.metadata else oldest, i.step))
 
 
@@ -209,22 +209,22 @@ def rank_by(
     Raises InputError where no checkpoint has the metric, nothing says its direction, or `higher_is_better` contradicts
     what does.
     """
-    found = [(item, _measured(item.metadata, metric) if item.metadata else None) for item in infos]
-    if all(value is None for _, value in found):
+    measured = [(item, _measured(item.metadata, metric) if item.metadata else None) for item in infos]
+    if all(value is None for _, value in measured):
         names = sorted({name for item in infos if item.metadata for name in item.metadata.metrics})
         raise InputError(f"no checkpoint has the metric {metric}; {nearest(metric, names)}")
     known = _direction(infos, metric, declared)
-    given: Better | None = None if higher_is_better is None else "higher" if higher_is_better else "lower"
-    if not (known or given):
+    stated: Better | None = None if higher_is_better is None else "higher" if higher_is_better else "lower"
+    if not (known or stated):
         raise InputError(
             f"nothing says whether {metric} is better when lower or higher; add --higher-is-better or "
             "--no-higher-is-better"
         )
-    if known and given not in (None, known):
+    if known and stated not in (None, known):
         flag = "--higher-is-better" if higher_is_better else "--no-higher-is-better"
         raise InputError(f"{flag}: {metric} is better when {known}; leave it out")
-    sign = -1.0 if (known or given) == "higher" else 1.0
-    return sorted(found, key=lambda pair: _last_if_missing(pair[1], sign))
+    sign = -1.0 if (known or stated) == "higher" else 1.0
+    return sorted(measured, key=lambda pair: _last_if_missing(pair[1], sign))
 
 
 def _direction(infos: Sequence[CheckpointInfo], metric: str, declared: Sequence[Metric] | None) -> Better | None:
@@ -557,9 +557,9 @@ def save_dir(run: Path) -> str:
 def run_of(folder: Path) -> Path:
     """The run whose folder of checkpoints `folder` is. Raises InputError where none around it says so."""
     whole = folder.resolve()
-    for given in (folder, *folder.parents, *whole.parents):  # the path as it was given, if that is long enough
-        if (given / save_dir(given)).resolve() == whole:
-            return given
+    for parent in (folder, *folder.parents, *whole.parents):  # the path as it was given, if that is long enough
+        if (parent / save_dir(parent)).resolve() == whole:
+            return parent
     raise InputError(f"{folder}: no folder around it is the run of these checkpoints; name the run with --output")
 
 

@@ -148,7 +148,7 @@ def load_first_intact(
     damaged: list[tuple[listing.CheckpointInfo, str]] = []
     for item in infos:
         try:
-            found = load(item.path, verify, weights_only)
+            checkpoint = load(item.path, verify, weights_only)
         except DamagedCheckpointError as error:
             damaged.append((item, f"is {error.description}"))
         except CheckpointError as error:  # an exported one, say
@@ -157,7 +157,7 @@ def load_first_intact(
             lines = [f"{bad.name} {why}; going back to {item.name}" for bad, why in damaged]
             for line in lines:
                 _log.warning("%s", line)
-            return replace(found, skipped=tuple(lines))
+            return replace(checkpoint, skipped=tuple(lines))
     if damaged:
         lines = [f"{bad.name} {why}" for bad, why in damaged]
         raise CheckpointError(f"{damaged[0][0].path.parent}: no intact checkpoint: {'; '.join(lines)}")
@@ -239,15 +239,15 @@ def difference(there: Any, here: Any) -> str:
     return ", ".join(parts) or "in another order"
 
 
-def misfits(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+def misfits(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
     """Why tensors can't be put into a model that has `wanted`: a line for each unknown name and other shape."""
-    found = []
-    for name, tensor in given.items():
-        if name not in wanted:
-            found.append(f"{name} is not in this model")
-        elif tensor.shape != wanted[name].shape:
-            found.append(f"{name} is {tuple(tensor.shape)} there and {tuple(wanted[name].shape)} here")
-    return found
+    differences = []
+    for name, tensor in tensors.items():
+        if name not in expected:
+            differences.append(f"{name} is not in this model")
+        elif tensor.shape != expected[name].shape:
+            differences.append(f"{name} is {tuple(tensor.shape)} there and {tuple(expected[name].shape)} here")
+    return differences
 
 
 def compare(first: Checkpoint, second: Checkpoint) -> Comparison:
@@ -332,10 +332,10 @@ class TrainedModel(TrainedDescription[RecipeT]):
         try:
             module.load_state_dict(weights)
         except RuntimeError as error:
-            found = misfits(weights, module.state_dict()) or [_missing(weights, module)]
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            differences = misfits(weights, module.state_dict()) or [_missing(weights, module)]
+            more = f" and {len(differences) - 1} more" if len(differences) > 1 else ""
             raise CheckpointError(
-                f"{self.path}: its weights do not fit the model of its recipe: {found[0]}{more}"
+                f"{self.path}: its weights do not fit the model of its recipe: {differences[0]}{more}"
             ) from error
 
 

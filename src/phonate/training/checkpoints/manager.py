@@ -129,14 +129,14 @@ class Writer:
     def _complete(self, job: Job, weights_name: str, weights: Written) -> CheckpointMetadata:
         """The metadata with the fields that depend on the folder, the written weights and the machine."""
         infos = listing.scan(self.folder)
-        found = {
+        fields = {
             "timestamp": time_after(max((item.metadata.timestamp for item in infos if item.metadata), default=None)),
             "version": self._next_version(infos) if self.config.versioning else None,
             "is_best": listing.improves(infos, job.metadata) if job.is_best is None else job.is_best,
             "model_hash": weights.content_sha256 if self.config.track_model_hash else None,
         }
         still_best = _still_best(job.final, weights_name, weights.record)
-        return job.metadata.model_copy(update={**found, **still_best, **self._environment})
+        return job.metadata.model_copy(update={**fields, **still_best, **self._environment})
 
     def _next_version(self, infos: list[listing.CheckpointInfo]) -> int:
         saved = [row.version for row in self.history.checkpoints]
@@ -173,8 +173,8 @@ def _still_best(final: Path, weights_name: str, weights: Record) -> dict[str, An
         same_weights = read_manifest(final).get(weights_name) == weights
     except FileProblemError:  # what is replaced is damaged: it can't be the best any longer
         return {}
-    kept = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
-    return replaced.model_dump(include=kept) if same_weights else {}
+    names = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
+    return replaced.model_dump(include=names) if same_weights else {}
 
 
 SPARE_BYTES = 1 << 20
@@ -407,21 +407,21 @@ class CheckpointManager:
         naming what is damaged, missing or does not fit.
         """
         if which in ("latest", "auto"):
-            found = self.load_latest_checkpoint()
-            if found is None:
+            checkpoint = self.load_latest_checkpoint()
+            if checkpoint is None:
                 raise CheckpointError(f"{self.folder}: no checkpoints here")
         elif which == "best":
-            found = self.load_best_checkpoint()
+            checkpoint = self.load_best_checkpoint()
         else:
-            found = load(self._path(which), self.config.verify_integrity)
+            checkpoint = load(self._path(which), self.config.verify_integrity)
         if model is not None:
             try:
-                model.load_state_dict(found.weights, strict=strict)
+                model.load_state_dict(checkpoint.weights, strict=strict)
             except RuntimeError as error:
                 raise CheckpointError(
-                    f"{found.path}: does not fit the model: {' '.join(str(error).split())}"
+                    f"{checkpoint.path}: does not fit the model: {' '.join(str(error).split())}"
                 ) from error
-        return found
+        return checkpoint
 
     def load_latest_checkpoint(self) -> Checkpoint | None:
         """The newest intact checkpoint, None without any; damaged newer ones are in `skipped` and the log."""
@@ -432,10 +432,10 @@ class CheckpointManager:
         """The best checkpoint that is intact; damaged better ones are in `skipped` and the log."""
         self.flush()
         ranked = listing.ranking(listing.scan(self.folder))
-        found = load_first_intact(ranked, self.config.verify_integrity)
-        if found is None:
+        checkpoint = load_first_intact(ranked, self.config.verify_integrity)
+        if checkpoint is None:
             raise CheckpointError(f"{self.folder}: no checkpoint was chosen as the best yet")
-        return found
+        return checkpoint
 
     def _path(self, which: str | int | Path) -> Path:
         self.flush()

@@ -67,17 +67,15 @@ class SpeechCorpus:
         problems = list(self._textgrid_files.problems)
         for position in self._textgrid_files.paths:
             try:
-                words[position] = self._aligned_words(position)
+                written = self._written[position]
+                mfa = self.data.durations == "mfa"
+                words[position] = self._textgrids.said(position, written) if mfa else written
             except DataError as error:
                 problems.append(str(error))
         if problems and not any(words):
             raise DataError(f"{self.data.path}: no recording can be aligned with its text; the first: {problems[0]}")
         warn_left_out("can't be aligned with their texts", problems)
         return words
-
-    def _aligned_words(self, position: int) -> list[Word]:
-        written = self._written[position]
-        return self._textgrids.said(position, written) if self.data.durations == "mfa" else written
 
     @cached_property
     def _written(self) -> list[list[Word]]:

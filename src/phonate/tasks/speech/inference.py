@@ -512,11 +512,8 @@ class Synthesiser(Inference):
     @property
     def raises_questions(self) -> bool:
         """Whether the rises of questions are added by rules: where they were not learnt, as training had hardly any."""
-        return self.prosody_rules and self._learnt is not None and "?" not in self._learnt and self._changes_pitch
-
-    @property
-    def _changes_pitch(self) -> bool:
-        return isinstance(self.model, ParallelModel)
+        changes_pitch = isinstance(self.model, ParallelModel)
+        return self.prosody_rules and self._learnt is not None and "?" not in self._learnt and changes_pitch
 
     def _shaped(self, script: Sequence[ScriptWord], one: SpokenSentence, speed: float) -> Spoken:
         """What the model gave, with what is done to its sound."""

@@ -214,3 +214,16 @@ print([name for name, value in functions().items() if before.get(name) != value]
     here = str(Path(__file__).parent)
     done = subprocess.run([sys.executable, "-c", script, here], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[] False", done.stdout + done.stderr
+
+
+def test_no_task_imports_the_compiler() -> None:
+    """It takes a second or two of every start. In a process of its own."""
+    script = """
+import sys
+from phonate.config.tasks import TASKS, task_class
+for name in TASKS.names():
+    task_class(name)
+    assert "torch._dynamo" not in sys.modules, name
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

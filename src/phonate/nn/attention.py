@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.linear_attention import RandomFeatures, Rotation
+from phonate.nn.random_features import RandomFeatures, Rotation
 from phonate.nn.sequences import rotate
 
 if TYPE_CHECKING:

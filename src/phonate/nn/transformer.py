@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from phonate.nn.attention import AttentionState, CrossAttention, Memory, SelfAttention
 from phonate.nn.convolution import zero_padding
-from phonate.nn.linear_attention import RandomFeatures, Rotation
+from phonate.nn.random_features import RandomFeatures, Rotation
 from phonate.nn.sequences import LearntPositions, Positions, RotaryPositions, Segments, SinusoidalPositions, run_layers
 from phonate.nn.settings import LayerSettings, TransformerSettings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -142,9 +143,18 @@ class _Gather:
     where: Tensor | None = None
     """(N,) indices into a flattened (B * L); None: all."""
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would compile the model for each number of positions
+    def __init__(self) -> None:
+        self._run = self._select
+        if "torch._dynamo" in sys.modules:  # the next line would import the compiler, which takes a second or two
+            # torch.compile would compile the model for each number of positions
+            self._run = torch.compiler.disable(self._select)  # type: ignore[no-untyped-call]
+
     def __call__(self, head: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-        return None if self.where is None else (inputs[0].flatten(0, 1)[self.where][None],)
+        selected: tuple[Tensor] | None = self._run(inputs[0])
+        return selected
+
+    def _select(self, hidden_BLD: Tensor) -> tuple[Tensor] | None:
+        return None if self.where is None else (hidden_BLD.flatten(0, 1)[self.where][None],)
 
 
 def _gather_of(head: nn.Module) -> _Gather:

@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,12 +30,6 @@ FORMANTS = (700.0, 1800.0, 2900.0)
 Found = tuple[dict, list[VoiceFile], list[VoiceFeatures], Report]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No features beside the recordings, which may be the user's, nor in the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def write(path: Path, samples: np.ndarray, rate: int = SAMPLE_RATE) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(os.fsencode(path), samples, rate, format="WAV", subtype="PCM_16")
@@ -56,10 +51,10 @@ def some_of(folder: Path, count: int, into: Path) -> Path:
     return into
 
 
-@pytest.fixture
-def tones(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve voices from 100 to 210 Hz, of which two are quiet, one is clipped, and one is too short."""
-    folder = tmp_path / "tones"
+    folder = tmp_path_factory.mktemp("tones")
     for number in range(12):
         tone = voiced_tone(2.5 + 0.3 * number, 100.0 + 10 * number, FORMANTS, seed=number)
         tone = {3: 0.02 * tone, 4: 0.02 * tone, 5: np.clip(4 * tone, -1, 1)}.get(number, tone)
@@ -287,8 +282,8 @@ def test_the_page_stays_small(tones: Path, tmp_path: Path) -> None:
 
 
 def test_a_recording_that_is_gone_says_so(tones: Path, tmp_path: Path) -> None:
-    found = look(tones)
-    (tones / "05.wav").unlink()
+    found = look(shutil.copytree(tones, tmp_path / "tones"))
+    (tmp_path / "tones/05.wav").unlink()
     page = Page(written(tmp_path / "page.html", found))
     assert re.search(r"05\.wav quality 0\.80, .*; can't be played: .*no such file", page.text)
     assert len(page.all("audio")) == 5

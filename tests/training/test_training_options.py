@@ -16,7 +16,7 @@ from test_trainer import lines, settings, train, weights
 
 from phonate.compute import distributed
 from phonate.config.errors import InputError
-from phonate.training import setup, trainer
+from phonate.training import setup, trackers, trainer
 from phonate.training.callbacks import Callback
 from phonate.training.losses import build_loss
 from phonate.training.plan import plan
@@ -222,6 +222,15 @@ def wandb(tmp_path, monkeypatch, **options):
     monkeypatch.setitem(sys.modules, "wandb", Module(init=init, Settings=lambda **k: k, __spec__=SimpleNamespace()))
     train(tmp_path / "run", logging={"wandb": True, **options})
     return calls
+
+
+def reported(tmp_path, monkeypatch, name, sink):
+    """Whether a run is reported to a tracker, in whose place a file stands; its own tests are in test_trackers.py."""
+    file = tmp_path / "reported.jsonl"
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(__spec__=SimpleNamespace()))
+    monkeypatch.setattr(trackers, sink, lambda *_: trackers.JsonLines(file, None))
+    train(tmp_path / "run", logging={name: True})
+    return bool(file.read_text())
 
 
 def logged(calls):
@@ -737,6 +746,8 @@ OBSERVED = {
         bool(train(t / "a", logging={"tensorboard": True})) and any((t / "a/events").iterdir())
     ),
     "logging.wandb": lambda t, m: bool(wandb(t, m)),
+    "logging.mlflow": lambda t, m: reported(t, m, "mlflow", "MLflow"),
+    "logging.trackio": lambda t, m: reported(t, m, "trackio", "Trackio"),
     "logging.wandb_interval": lambda t, m: (
         [call[1][0]["step"] for call in logged(wandb(t, m, wandb_interval=5, interval=9))] == [5, 9, 10]
     ),

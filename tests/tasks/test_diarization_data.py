@@ -391,6 +391,30 @@ def test_clips_of_the_corpus_itself_are_those_of_training_recordings(tmp_path: P
     assert len(corpus.speakers) == len(set(corpus.speakers)) == 6 + 8  # people of real recordings have one number
 
 
+def test_conversations_beside_recordings_have_no_more_speakers_than_there_are(
+    tmp_path: Path, data: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = meetings(tmp_path / "talk", {name: [(1.0, 4.0, "ann"), (5.0, 8.0, "ben")] for name in ("x", "y", "z")})
+    settings = {"path": str(talk), "validation": 0.34, "validation_by": "recording", "samples": 20}
+    corpus = DiarizationCorpus(data(**settings, simulation={"speakers": [1, 4]}))
+    assert corpus.simulators["train"].settings.speakers == (1, 2)
+    assert corpus.simulated_share == 0.5
+    assert "2 speaker(s)" in caplog.text
+    with pytest.raises(DataError, match=r"4 speakers .* data\.simulation\.speakers"):  # they were asked for
+        _ = DiarizationCorpus(data(**settings, simulation={"speakers": [1, 4], "share": 0.5})).simulators
+
+
+def test_recordings_without_a_clip_of_one_speaker_are_trained_on_alone(
+    tmp_path: Path, data: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = meetings(tmp_path / "talk", {name: [(1.0, 4.0, "ann"), (1.0, 4.0, "ben")] for name in ("x", "y", "z")})
+    settings = {"path": str(talk), "validation": 0.34, "validation_by": "recording", "samples": 20}
+    corpus = DiarizationCorpus(data(**settings, simulation={"speakers": [1, 4]}))
+    assert (corpus.simulators, corpus.simulated_share) == ({}, 0.0)
+    assert "no conversations are simulated" in caplog.text
+    assert len(DiarizationDataset(corpus, "train").ids) == 20
+
+
 def test_clips_of_one_of_several_data_sets(tmp_path: Path, data: Any) -> None:
     one, two = meetings(tmp_path / "one"), meetings(tmp_path / "two")
     datasets = [{"name": "first", "path": str(one)}, {"name": "second", "path": str(two)}]

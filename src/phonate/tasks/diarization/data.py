@@ -36,7 +36,7 @@ from phonate.data.conversations import (
 )
 from phonate.data.features import FEATURES, Features
 from phonate.data.prepared import PreparedCorpus, persons, prepare, split_index
-from phonate.data.settings import AcousticSettings, KaldiData
+from phonate.data.settings import AcousticSettings, KaldiData, SimulationSettings
 from phonate.tasks.diarization.settings import (
     DiarizationData,
     DiarizationRecipe,
@@ -75,13 +75,15 @@ _NONE, _TRAIN, _VALIDATION, _TEST = range(len(SPLITS))
 
 
 def build_simulators(
-    data: DiarizationData, sources: Sequence[Source], simulated_validation: bool
+    data: DiarizationData, sources: Sequence[Source], simulated_validation: bool, optional: bool = False
 ) -> dict[str, ConversationSimulator]:
     """Simulators for the split train and, with `simulated_validation`, for validation, with disjoint speakers.
 
     Args:
         data: The recipe's `data` section; `data.simulation` is set.
         sources: The corpora of clips.
+        optional: Whether nobody asked for conversations, which only add to recordings: they have fewer speakers where
+            the clips are of fewer, and where there are no clips, there is no simulator; either is a warning.
 
     Raises DataError if a split has fewer speakers than a conversation.
     """
@@ -90,7 +92,14 @@ def build_simulators(
     acoustics = acoustics_of(data, simulation.acoustics)
     bank = partial(ClipBank.of, sample_rate=data.audio.sample_rate, min_seconds=simulation.min_clip_seconds)
     if not simulated_validation:
-        banks = {"train": bank([_without(source, _VALIDATION, _TEST) for source in sources])}
+        try:
+            banks = {"train": bank([_without(source, _VALIDATION, _TEST) for source in sources])}
+        except DataError as error:
+            if not optional:
+                raise
+            logger.warning("no conversations are simulated beside the recordings: %s", error)
+            return {}
+        simulation = _with_speakers_of(banks["train"], simulation) if optional else simulation
     elif data.validation == 0.0:
         banks = {"train": bank([_without(source, _TEST) for source in sources])}
     elif any(_VALIDATION in _official(source) for source in sources):
@@ -113,6 +122,18 @@ def build_simulators(
         )
         banks = {"train": bank(whole, people=training_speakers), "validation": bank(whole, people=validation_speakers)}
     return {split: ConversationSimulator(simulation, one, acoustics) for split, one in banks.items()}
+
+
+def _with_speakers_of(bank: ClipBank, simulation: SimulationSettings) -> SimulationSettings:
+    """`simulation` with no more speakers in a conversation than there are."""
+    (least, most), there = simulation.speakers, len(bank.speakers)
+    if there >= most:
+        return simulation
+    logger.warning(
+        "the clips are of %d speaker(s): no simulated conversation has more; data.simulation.path adds other corpora",
+        there,
+    )
+    return simulation.model_copy(update={"speakers": (min(least, there), there)})
 
 
 def _require_speakers(count: int, needed: int, where: str) -> None:
@@ -259,6 +280,11 @@ class DiarizationCorpus:
     @cached_property
     def simulated_share(self) -> float:
         """Fraction of the training samples that are simulated, from 0 to 1."""
+        return self._share_of_recipe if self._share_of_recipe == 1.0 or self.simulators else 0.0
+
+    @cached_property
+    def _share_of_recipe(self) -> float:
+        """The same, if conversations can be simulated."""
         simulation = self.data.simulation
         if simulation is None or self.prepared is None:
             return float(simulation is not None)
@@ -270,14 +296,20 @@ class DiarizationCorpus:
     @property
     def validates_on_recordings(self) -> bool:
         """Whether validation uses real recordings instead of simulated conversations."""
-        return self.prepared is not None and (self.simulated_share < 1.0 or bool(clip_corpora(self.data)))
+        return self.prepared is not None and (self._share_of_recipe < 1.0 or bool(clip_corpora(self.data)))
 
     @cached_property
     def simulators(self) -> dict[str, ConversationSimulator]:
         """Simulator of each split that has simulated conversations; the splits have disjoint speakers."""
         if self.data.simulation is None:
             return {}
-        return build_simulators(self.data, self.clips, simulated_validation=not self.validates_on_recordings)
+        simulation = self.data.simulation
+        return build_simulators(
+            self.data,
+            self.clips,
+            simulated_validation=not self.validates_on_recordings,
+            optional=simulation.share is None and simulation.path is None and self._share_of_recipe < 1.0,
+        )
 
     @cached_property
     def clips(self) -> list[Source]:

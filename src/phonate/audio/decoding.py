@@ -200,11 +200,11 @@ def read_start(path: str | Path, seconds: float, sample_rate: int | None = None)
 
 def _remarking(path: str | Path, recording: Recording, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
     """The blocks, with a line in the log for each remark."""
-    said = 0
+    reported = 0
     for block in blocks:
-        for remark in recording.remarks[said:]:
+        for remark in recording.remarks[reported:]:
             logger.warning("%s: %s", path, remark)
-        said = len(recording.remarks)
+        reported = len(recording.remarks)
         yield block
 
 

@@ -65,8 +65,8 @@ class CodecStream:
             return np.zeros(0, np.float32)
         start, stop = self._context, self._context + count
         samples = self._decode(self._frames)[start * self._hop : stop * self._hop]
-        kept = max(0, stop - self._before)
-        self._frames, self._context = self._frames[kept:], stop - kept
+        dropped = max(0, stop - self._before)
+        self._frames, self._context = self._frames[dropped:], stop - dropped
         return samples
 
 
@@ -131,7 +131,7 @@ class HiggsCodec:
         optional_package("transformers", "the codec of Higgs Audio", "'phonate[cloning]'")
         with quiet_transformers():
             try:
-                model, found = codec_class().from_pretrained(
+                model, report = codec_class().from_pretrained(
                     str(source), use_safetensors=True, output_loading_info=True, dtype=torch.float32
                 )
             except Exception as error:  # damaged files: each reader raises its own errors
@@ -140,7 +140,7 @@ class HiggsCodec:
                     f"{source}: the codec can't be loaded ({why}); give a folder or a name on the hub with "
                     f"transformers' HiggsAudioV2TokenizerModel in safetensors, such as {CODEC}"
                 ) from error
-        if missing := sorted(found["missing_keys"]):
+        if missing := sorted(report["missing_keys"]):
             raise InputError(f"{source}: no codec of Higgs Audio: {len(missing)} weights are missing ({missing[0]})")
         return cls(model.to(device or torch.device("cpu")), str(source))
 

@@ -232,10 +232,10 @@ class FeatureStream:
     def _computed(self, frames: int) -> FloatArray:
         if not frames:
             return np.zeros((0, self._features.settings.width), dtype=np.float32)
-        needed = torch.from_numpy(self._held[: (frames - 1) * self._hop + self._length])
+        span = torch.from_numpy(self._held[: (frames - 1) * self._hop + self._length])
         self._held = self._held[frames * self._hop :]
         self._frames += frames
-        return self._features.of_frames(needed).numpy()
+        return self._features.of_frames(span).numpy()
 
 
 def _power(spectrum_TF: torch.Tensor) -> torch.Tensor:

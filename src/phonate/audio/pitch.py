@@ -52,8 +52,8 @@ class F0Stream:
             return np.zeros(0, dtype=np.float32)
         # One by one: rounding would depend on the size of the block, and phases add up what a pitch differs by.
         frames = (held[start : start + yin.span] for start in range(0, count * yin.hop_length, yin.hop_length))
-        found = [yin(np.pad(frame, (0, yin.size - yin.span)), 1) for frame in frames]
-        track, loudness = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        tracks = [yin(np.pad(frame, (0, yin.size - yin.span)), 1) for frame in frames]
+        track, loudness = (np.concatenate(parts) for parts in zip(*tracks, strict=True))
         self._held = held[count * yin.hop_length :]
         loudest = np.maximum(np.maximum.accumulate(loudness), self._loudest)
         self._loudest = float(loudest[-1])
@@ -62,9 +62,9 @@ class F0Stream:
     def finish(self, frames: int) -> FloatArray:
         """The pitch of the last frames of a recording of so many: behind it there is silence."""
         # Silence of the length of a span completes every frame; those past the end count as unvoiced.
-        given = self._given
+        before = self._given
         rest = self.push(np.zeros(self._yin.span + _AROUND * self._yin.hop_length, dtype=np.float32))
-        return rest[: frames - given]
+        return rest[: frames - before]
 
     def _medians(self, track: FloatArray) -> FloatArray:
         joined = np.concatenate([self._track, track])

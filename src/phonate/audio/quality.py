@@ -226,17 +226,17 @@ def voice_features(waveform: FloatArray, sample_rate: int) -> VoiceFeatures:
     rms_T = _rms(waveform)
     pitch = f0(waveform, sample_rate, round(_PITCH_HOP_SECONDS * sample_rate))
     voiced = pitch[pitch > 0.0]
-    heard = voiced.size > 0
+    has_voice = voiced.size > 0
     return VoiceFeatures(
         duration=len(waveform) / sample_rate,
         frames=len(magnitude_TF),
         mfcc_mean=tuple(mfcc_TC.mean(axis=0).tolist()),
         mfcc_std=tuple(mfcc_TC.std(axis=0).tolist()),
         voiced_frames=int(voiced.size),
-        pitch_mean=float(voiced.mean()) if heard else None,
-        pitch_std=float(voiced.std()) if heard else None,
-        pitch_min=float(voiced.min()) if heard else None,
-        pitch_max=float(voiced.max()) if heard else None,
+        pitch_mean=float(voiced.mean()) if has_voice else None,
+        pitch_std=float(voiced.std()) if has_voice else None,
+        pitch_min=float(voiced.min()) if has_voice else None,
+        pitch_max=float(voiced.max()) if has_voice else None,
         spectral_centroid=float(centroid_T.mean()),
         spectral_centroid_std=float(centroid_T.std()),
         spectral_rolloff=float(_rolloffs(magnitude_TF, sample_rate).mean()),
@@ -402,10 +402,10 @@ def _estimate(waveform: FloatArray, sample_rate: int, judged_rate: int) -> Voice
     frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[:: size // 2]
     magnitude_TF = np.abs(scipy.fft.rfft(frames_TN * hann(size), overwrite_x=True))
     power_F = np.einsum("tf,tf->f", magnitude_TF, magnitude_TF)
-    kept = 1 + min(size // 2, int(0.5 * judged_rate * size / sample_rate))
-    share = float(power_F[:kept].sum()) / max(float(power_F.sum()), _TINY)
-    moment_T = magnitude_TF[:, :kept] @ (np.arange(kept, dtype=np.float32) * np.float32(sample_rate / size))
-    centroid_T = moment_T / np.maximum(magnitude_TF[:, :kept].sum(axis=1), _TINY)
+    bins = 1 + min(size // 2, int(0.5 * judged_rate * size / sample_rate))
+    share = float(power_F[:bins].sum()) / max(float(power_F.sum()), _TINY)
+    moment_T = magnitude_TF[:, :bins] @ (np.arange(bins, dtype=np.float32) * np.float32(sample_rate / size))
+    centroid_T = moment_T / np.maximum(magnitude_TF[:, :bins].sum(axis=1), _TINY)
     return VoiceLevels(_frame_rms(waveform) * math.sqrt(share), _peak(waveform), float(centroid_T.mean()))
 
 

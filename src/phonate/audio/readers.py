@@ -102,9 +102,9 @@ class _Filter:
             os.close(self._console)
             self._console = -1
 
-    def _pass_on(self, written: bytes) -> None:
+    def _pass_on(self, output: bytes) -> None:
         others = b"".join(
-            line for line in written.splitlines(keepends=True) if line.strip() and not _NOTE.match(line.strip())
+            line for line in output.splitlines(keepends=True) if line.strip() and not _NOTE.match(line.strip())
         )
         if others:
             with contextlib.suppress(OSError):  # the console has gone
@@ -516,8 +516,8 @@ def _ebml_size(file: BinaryIO) -> int | None:
 
 
 def _mp3(file: BinaryIO, part: Part) -> Examined:
-    found = stream_at(file, part.start, part.end, surely=part.kind is OTHER)
-    return (part, None) if found is None else (replace(part, kind=MP3, counted=found.counted), found.follows)
+    stream = stream_at(file, part.start, part.end, surely=part.kind is OTHER)
+    return (part, None) if stream is None else (replace(part, kind=MP3, counted=stream.counted), stream.follows)
 
 
 def _aiff_end(file: BinaryIO, start: int) -> int | None:

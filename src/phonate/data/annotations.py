@@ -20,10 +20,10 @@ _LONGEST = 7 * 24 * 3600.0
 
 def seconds(value: str) -> float:
     """Parse a time in seconds. Raises ValueError if it is not a number from 0 to a week."""
-    found = float(value)
-    if not 0.0 <= found <= _LONGEST:
+    number = float(value)
+    if not 0.0 <= number <= _LONGEST:
         raise ValueError(f"{value!r} is not a time in seconds")
-    return found
+    return number
 
 
 def written_seconds(value: float) -> str:
@@ -121,7 +121,7 @@ def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:
 
     Raises DataError with file and line for invalid lines, and for a recording with several channels.
     """
-    found: dict[str, list[SpeakerTurn]] = {}
+    recordings: dict[str, list[SpeakerTurn]] = {}
     channels: dict[str, str] = {}
     for place, fields in fields_of(path):
         if fields[0] != "SPEAKER":
@@ -132,7 +132,7 @@ def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:
             line = speaker_line(fields)
         except ValueError as error:
             raise DataError(f"{place}: {error}; correct it") from None
-        turns = found.setdefault(fields[1], [])
+        turns = recordings.setdefault(fields[1], [])
         if line is None:
             continue
         channel, turn = line
@@ -142,7 +142,7 @@ def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:
                 "its own recording name"
             )
         turns.append(turn)
-    return {recording: sorted(turns) for recording, turns in found.items()}
+    return {recording: sorted(turns) for recording, turns in recordings.items()}
 
 
 def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[SpeakerTurn]]) -> None:
@@ -187,13 +187,13 @@ def read_uem(path: str | Path) -> dict[str, list[Region]]:
 
     Raises DataError with file and line for invalid lines.
     """
-    found: dict[str, list[Region]] = {}
+    recordings: dict[str, list[Region]] = {}
     for place, fields in fields_of(path):
         try:
-            found.setdefault(fields[0], []).append(uem_region(fields))
+            recordings.setdefault(fields[0], []).append(uem_region(fields))
         except ValueError as error:
             raise DataError(f"{place}: {error}; correct it") from None
-    return {recording: sorted(regions) for recording, regions in found.items()}
+    return {recording: sorted(regions) for recording, regions in recordings.items()}
 
 
 def write_uem(path: str | Path, recordings: Mapping[str, Iterable[Region]]) -> None:

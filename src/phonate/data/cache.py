@@ -393,12 +393,12 @@ class FeatureCache:
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
         self._map()
-        for name, found, wanted in (
+        for name, count, expected in (
             (AUDIO, len(self._audio), self._sample_start[-1]),
             (FEATURES, len(self._features), self._frame_start[-1]),
         ):
-            if found != wanted:
-                raise DataError(f"{name} is cut short: {found} of {wanted} are there")
+            if count != expected:
+                raise DataError(f"{name} is cut short: {count} of {expected} are there")
 
     def _map(self) -> None:
         self._audio: NDArray[np.int16] = map_array(self._folder / AUDIO, "<i2")

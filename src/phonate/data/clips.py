@@ -41,8 +41,8 @@ def arrival_activity(
     """
     first_K = np.clip(np.ceil(np.round(begin_K - centre, _ROUNDING)), 0, frames).astype(np.int64)
     last_K = np.clip(np.ceil(np.round(end_K - centre, _ROUNDING)), 0, frames).astype(np.int64)
-    heard = last_K > first_K
-    first_K, last_K, speaker_K = first_K[heard], last_K[heard], speaker_K[heard]
+    audible = last_K > first_K
+    first_K, last_K, speaker_K = first_K[audible], last_K[audible], speaker_K[audible]
     order = np.lexsort((speaker_K, first_K))
     columns = {int(speaker): column for column, speaker in enumerate(dict.fromkeys(speaker_K[order].tolist()))}
     activity_TS = np.zeros((frames, len(columns)), dtype=np.uint8)
@@ -176,7 +176,7 @@ class Source:
 
 
 def _speech_of(index: Index, cache: FeatureCache, sample_rate: int, position: int) -> NDArray[np.int64]:
-    found: list[tuple[int, ...]] = []
+    rows: list[tuple[int, ...]] = []
     parts = (part for one in alone(index.segments(position)) for part in _cut(*one))
     for clip, (speaker, start, end) in enumerate(parts):
         if end - start < _SHORTEST:
@@ -187,8 +187,8 @@ def _speech_of(index: Index, cache: FeatureCache, sample_rate: int, position: in
         if len(segments):
             energy = sum(float(np.dot(waveform_N[a:b], waveform_N[a:b])) for a, b in segments)
             level = round(1000.0 * np.log10(energy / int((segments[:, 1] - segments[:, 0]).sum())))
-            found += [(clip, speaker, first + int(a), first + int(b), level) for a, b in segments]
-    return np.array(found, dtype=np.int64).reshape(-1, 5)
+            rows += [(clip, speaker, first + int(a), first + int(b), level) for a, b in segments]
+    return np.array(rows, dtype=np.int64).reshape(-1, 5)
 
 
 def _cut(speaker: int, start: float, end: float) -> Iterator[tuple[int, float, float]]:
@@ -290,7 +290,7 @@ class ClipBank:
 
         Raises DataError if there are none.
         """
-        found: dict[str, list[tuple[int, int, NDArray[np.int64]]]] = {}
+        clips_of: dict[str, list[tuple[int, int, NDArray[np.int64]]]] = {}
         without: list[str] = []
         for number, source in enumerate(sources):
             for position in source.positions:
@@ -300,16 +300,16 @@ class ClipBank:
                 for clip in clips:
                     name = source.person(position, int(clip[0, SPEAKER]))
                     if people is None or name in people:
-                        found.setdefault(name, []).append((number, int(position), clip))
+                        clips_of.setdefault(name, []).append((number, int(position), clip))
         if people is None:  # otherwise they were reported before
             warn_left_out(f"have no clip of at least {min_seconds:g} s with clear speech of a single speaker", without)
-        if not found:
+        if not clips_of:
             raise DataError(
                 f"there is no clip of at least {min_seconds:g} s with clear speech of a single speaker; lower "
                 "data.simulation.min_clip_seconds, or set data.simulation.path to other corpora"
             )
         caches = [source.prepared.cache for source in sources]
-        return cls(sorted(found), caches, _table(found), sample_rate)
+        return cls(sorted(clips_of), caches, _table(clips_of), sample_rate)
 
 
 def _long_clips(source: Source, position: int, samples: float) -> list[NDArray[np.int64]]:
@@ -319,12 +319,12 @@ def _long_clips(source: Source, position: int, samples: float) -> list[NDArray[n
     return [clip for clip in clips if len(clip) and clip[-1, END] - clip[0, START] >= samples]
 
 
-def _table(found: dict[str, list[tuple[int, int, NDArray[np.int64]]]]) -> _Clips:
+def _table(clips_of: dict[str, list[tuple[int, int, NDArray[np.int64]]]]) -> _Clips:
     """Speaker -> (index of the source, position, clip), as arrays."""
-    names = sorted(found)
-    every = [clip for name in names for clip in found[name]]
+    names = sorted(clips_of)
+    every = [clip for name in names for clip in clips_of[name]]
     return _Clips(
-        first=np.cumsum([0, *(len(found[name]) for name in names)], dtype=np.int64),
+        first=np.cumsum([0, *(len(clips_of[name]) for name in names)], dtype=np.int64),
         source=np.array([number for number, _, _ in every], dtype=np.int64),
         position=np.array([position for _, position, _ in every], dtype=np.int64),
         segment_first=np.cumsum([0, *(len(one) for _, _, one in every)], dtype=np.int64),

@@ -64,36 +64,36 @@ def measure(
     """
     distinct = list(dict.fromkeys(audios))
     if remembered is None:
-        found = _measured_all(distinct, max_seconds, threads)
+        measurements = _measured_all(distinct, max_seconds, threads)
     else:
         try:
             with lock(remembered.with_suffix(".lock")):  # of several processes one measures
-                found = _remembered(distinct, max_seconds, remembered, threads)
+                measurements = _remembered(distinct, max_seconds, remembered, threads)
         except OSError as error:
             why = f"can't be written ({error.strerror}); name another folder by data.cache_dir"
             raise DataError(f"{remembered}: {why}") from error
-    return {audio: _limited(facts, max_seconds) for audio, facts in found.items()}
+    return {audio: _limited(facts, max_seconds) for audio, facts in measurements.items()}
 
 
 def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads: int) -> dict[Audio, Measurement]:
     """What was measured before, of any length since the limit may have been another, and the rest measured now."""
     known, stamps = _read(file), {audio: _stamp(audio) for audio in audios}
-    found: dict[Audio, Measurement] = {
+    measurements: dict[Audio, Measurement] = {
         audio: known[stamp] for audio, stamp in stamps.items() if stamp is not None and stamp in known
     }
-    if missing := [audio for audio in audios if audio not in found]:
-        found |= _measured_all(missing, max_seconds, threads)
-        _write(file, [(stamps[audio], facts) for audio, facts in found.items()])
-    return found
+    if missing := [audio for audio in audios if audio not in measurements]:
+        measurements |= _measured_all(missing, max_seconds, threads)
+        _write(file, [(stamps[audio], facts) for audio, facts in measurements.items()])
+    return measurements
 
 
 def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Measurement]:
-    found: dict[Audio, Measurement] = {}
+    measurements: dict[Audio, Measurement] = {}
     measured = in_threads(lambda one: _measured(one, max_seconds), audios, threads or cores())
     for audio, facts in zip(audios, measured, strict=True):
-        found[audio] = facts
-        report_progress(Stage.CHECKING, len(found), len(audios))
-    return found
+        measurements[audio] = facts
+        report_progress(Stage.CHECKING, len(measurements), len(audios))
+    return measurements
 
 
 def _limited(facts: Measurement, max_seconds: float) -> Measurement:
@@ -128,25 +128,25 @@ def _stamp(audio: Audio) -> str | None:
 
 def _read(file: Path) -> dict[str, Inspection]:
     """What was remembered. Lines that can't be read, of other versions for instance, are measured again."""
-    found = {}
+    inspections = {}
     with suppress(OSError, UnicodeDecodeError):
         for line in file.read_text(encoding="utf-8").splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 row: dict[str, Any] = json.loads(line)
                 if row["version"] == VERSION:
-                    found[str(row["stamp"])] = Inspection(
+                    inspections[str(row["stamp"])] = Inspection(
                         digest=str(row["digest"]),
                         quality=AudioQuality(**row["quality"]),
                         remarks=tuple(row.get("remarks", ())),
                     )
-    return found
+    return inspections
 
 
-def _write(file: Path, found: Sequence[tuple[str | None, Measurement]]) -> None:
+def _write(file: Path, measurements: Sequence[tuple[str | None, Measurement]]) -> None:
     """Remember what can be used; the file is replaced at once."""
     rows = [
         {"version": VERSION, "stamp": stamp, **asdict(facts)}
-        for stamp, facts in found
+        for stamp, facts in measurements
         if stamp is not None and isinstance(facts, Inspection)
     ]
     beside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -236,36 +236,36 @@ class CodeStore:
 
         Raises DataError where the folder can't be written.
         """
-        wanted = sorted(set(digests))
-        shares = max(1, -(-len(wanted) // _SHARE))
-        of_share = [[digest for digest in wanted if int(digest, 16) % shares == share] for share in range(shares)]
+        required = sorted(set(digests))
+        shares = max(1, -(-len(required) // _SHARE))
+        of_share = [[digest for digest in required if int(digest, 16) % shares == share] for share in range(shares)]
         left = [share for share in range(shares) if any(digest not in self for digest in of_share[share])]
         try:
             for wait in (False, True):  # first what nobody works on, then what others have not finished
                 for share in list(left):
                     with lock(self.folder / f"lock-{shares}-{share}", wait) as locked:
                         if locked:
-                            self._encode(of_share[share], wanted, encode, threads)
+                            self._encode(of_share[share], required, encode, threads)
                             left.remove(share)
         except OSError as error:
             raise DataError(_explained(error, self.folder)) from error
 
-    def _encode(self, digests: Sequence[str], wanted: Sequence[str], encode: Encode, threads: int) -> None:
+    def _encode(self, digests: Sequence[str], required: Sequence[str], encode: Encode, threads: int) -> None:
         self.refresh()
-        made: dict[str, Codes] = {}
+        codes_of: dict[str, Codes] = {}
         started = time.monotonic()
-        done = sum(digest in self for digest in wanted)
+        done = sum(digest in self for digest in required)
         missing = [digest for digest in digests if digest not in self]
         with ThreadPoolExecutor(threads) as pool:
             for digest, codes in zip(missing, pool.map(encode, missing), strict=True):
-                made[digest] = self._checked(codes)
+                codes_of[digest] = self._checked(codes)
                 done += 1
-                report_progress(WHAT, done, len(wanted))
+                report_progress(WHAT, done, len(required))
                 if time.monotonic() - started > _PART_SECONDS:
-                    self._write(made)
-                    made, started = {}, time.monotonic()
-        if made:
-            self._write(made)
+                    self._write(codes_of)
+                    codes_of, started = {}, time.monotonic()
+        if codes_of:
+            self._write(codes_of)
 
     def _checked(self, codes: Codes) -> Codes:
         fits = codes.ndim == 2 and codes.shape[1] == self.codebooks and bool(len(codes))
@@ -273,13 +273,13 @@ class CodeStore:
         assert 0 <= codes.min() <= codes.max() < self.codebook_size
         return codes.astype(np.int16, copy=False)
 
-    def _write(self, made: Mapping[str, Codes]) -> None:
-        name = hashlib.blake2b("".join(made).encode(), digest_size=12).hexdigest()
+    def _write(self, codes_of: Mapping[str, Codes]) -> None:
+        name = hashlib.blake2b("".join(codes_of).encode(), digest_size=12).hexdigest()
         with new_folder(self.folder / f"{_PART}{name}") as beside:
-            raw = b"".join(bytes.fromhex(digest) for digest in made)
-            np.save(beside / "digests.npy", np.frombuffer(raw, dtype=np.uint8).reshape(len(made), -1))
-            np.save(beside / "starts.npy", np.cumsum([0, *map(len, made.values())], dtype=np.int64))
-            np.save(beside / "codes.npy", np.concatenate(list(made.values())))
+            raw = b"".join(bytes.fromhex(digest) for digest in codes_of)
+            np.save(beside / "digests.npy", np.frombuffer(raw, dtype=np.uint8).reshape(len(codes_of), -1))
+            np.save(beside / "starts.npy", np.cumsum([0, *map(len, codes_of.values())], dtype=np.int64))
+            np.save(beside / "codes.npy", np.concatenate(list(codes_of.values())))
         self.refresh()
 
 

@@ -223,8 +223,8 @@ def arrange_as(part: list[PartTurn], samples: int, sample_rate: int, draw: Draw)
         start = max(round(one.start * sample_rate), free.get(one.speaker, -samples))
         if start >= samples:
             continue
-        wanted = round(max(one.end - one.start, SHORTEST_TURN) * sample_rate)
-        turn = Turn(one.speaker, start, draw(one.speaker, wanted))
+        length = round(max(one.end - one.start, SHORTEST_TURN) * sample_rate)
+        turn = Turn(one.speaker, start, draw(one.speaker, length))
         if turn.end <= 0:
             continue
         turns.append(turn)
@@ -336,10 +336,10 @@ class Acoustics:
             mixed_N = sources_PN.sum(axis=0, dtype=np.float32) if len(sources_PN) != 1 else sources_PN[0].copy()
         level = np.sqrt(float(np.dot(mixed_N, mixed_N)) / (speech_samples or len(mixed_N)))
         if settings.level_db is not None:
-            wanted = 10.0 ** (rng.uniform(*settings.level_db) / 20.0)
+            target = 10.0 ** (rng.uniform(*settings.level_db) / 20.0)
             if speech_samples and level > _QUIET:
-                mixed_N *= np.float32(wanted / level)
-                level = wanted
+                mixed_N *= np.float32(target / level)
+                level = target
         if rng.random() < settings.noise:
             snr = rng.uniform(*settings.snr_db)
             mixed_N += np.float32(level * 10.0 ** (-snr / 20.0)) * self.noise(len(mixed_N), rng)
@@ -439,20 +439,20 @@ class ConversationSimulator:
     def conversation(self, samples: int, rng: np.random.Generator) -> Conversation:
         """A conversation of `samples` samples. Equal generators give equal conversations."""
         settings, rate = self.settings, self.bank.sample_rate
-        given = None if self._recorded is None else self._recorded.part(samples / rate, rng)
+        part_turns = None if self._recorded is None else self._recorded.part(samples / rate, rng)
         least, most = settings.speakers
-        count = int(rng.integers(least, most + 1)) if given is None else max(one.speaker for one in given) + 1
+        count = int(rng.integers(least, most + 1)) if part_turns is None else max(one.speaker for one in part_turns) + 1
         speakers = rng.choice(len(self.bank.speakers), count, replace=False)
         gain = 10.0 ** (rng.normal(0.0, settings.gain_db, count) / 20.0)
         speed = np.ones(count) if settings.speed is None else rng.uniform(*settings.speed, count)
 
-        def draw(speaker: int, wanted: int) -> Utterance:
-            return self._turn(int(speakers[speaker]), wanted, float(speed[speaker]), rng)
+        def draw(speaker: int, length: int) -> Utterance:
+            return self._turn(int(speakers[speaker]), length, float(speed[speaker]), rng)
 
-        if given is None:
+        if part_turns is None:
             turns = arrange(settings, count, samples, rate, draw, rng)
         else:
-            turns = arrange_as(given, samples, rate, draw)
+            turns = arrange_as(part_turns, samples, rate, draw)
         sources_PN = np.zeros((count, samples), dtype=np.float32)
         for turn in turns:
             begin, end = max(0, turn.start), min(samples, turn.end)
@@ -464,12 +464,12 @@ class ConversationSimulator:
         mixed_N = self._acoustics(sources_PN, _covered(segments_K2, samples), rng)
         return Conversation(mixed_N, segments_K2, speaker_K.astype(np.int64), turns, speakers)
 
-    def _turn(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
+    def _turn(self, speaker: int, length: int, speed: float, rng: np.random.Generator) -> Utterance:
         """About `wanted` samples of a speaker: a clip or a part of one, or several clips with pauses in between."""
-        utterance = self._utterance(speaker, wanted, speed, rng)
-        while len(utterance.waveform_N) < _ENOUGH * wanted:
+        utterance = self._utterance(speaker, length, speed, rng)
+        while len(utterance.waveform_N) < _ENOUGH * length:
             gap = round(rng.exponential(_GAP_SECONDS) * self.bank.sample_rate)
-            missing = max(wanted - len(utterance.waveform_N), round(_SHORTEST_SECONDS * self.bank.sample_rate))
+            missing = max(length - len(utterance.waveform_N), round(_SHORTEST_SECONDS * self.bank.sample_rate))
             more = self._utterance(speaker, missing, speed, rng)
             silence = np.zeros(gap, dtype=np.float32)
             shift = len(utterance.waveform_N) + gap
@@ -480,8 +480,8 @@ class ConversationSimulator:
         pause = round(self.settings.label_pauses_from * self.bank.sample_rate)
         return Utterance(utterance.waveform_N, joined(utterance.segments, pause))
 
-    def _utterance(self, speaker: int, wanted: int, speed: float, rng: np.random.Generator) -> Utterance:
-        utterance = self.bank.utterance(speaker, round(wanted * speed), rng)
+    def _utterance(self, speaker: int, length: int, speed: float, rng: np.random.Generator) -> Utterance:
+        utterance = self.bank.utterance(speaker, round(length * speed), rng)
         if speed == 1.0:
             return utterance
         rate = self.bank.sample_rate

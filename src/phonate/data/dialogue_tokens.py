@@ -126,8 +126,8 @@ class TextTokenizer:
     @property
     def pad(self) -> int:
         """The id used for padding."""
-        found = self.tokenizer.pad_token_id
-        return int(found if found is not None else self.tokenizer.eos_token_id or 0)
+        id = self.tokenizer.pad_token_id
+        return int(id if id is not None else self.tokenizer.eos_token_id or 0)
 
     @property
     def end(self) -> int | None:
@@ -198,24 +198,24 @@ class TextTokenizer:
         depend on what follows them."""
         messages = _messages(dialogue)
         parts: list[Tokens] = []
-        written = ""
+        prefix = ""
         for index, turn in enumerate(dialogue.turns):
             if not turn.learnt:
                 continue
             before = self._written(dialogue, messages[:index], generate=True)
             after = self._written(dialogue, messages[: index + 1], generate=False)
-            if not before.startswith(written) or not after.startswith(before) or after == before:
+            if not before.startswith(prefix) or not after.startswith(before) or after == before:
                 raise DataError(
                     f"{dialogue.id}: the tokenizer's chat template changes a message when another one follows, so "
                     "targets can't be told from their context; use another template, or write the dialogue as one "
                     'text, {"text": ...}'
                 )
-            parts.append(_context(self._encode_template(before[len(written) :])))
+            parts.append(_context(self._encode_template(before[len(prefix) :])))
             target = self._encode_template(after[len(before) :])
             # characters are only ever summed over a document, so the first token may count them all
             characters = np.array([len(turn.text)] + [0] * (len(target) - 1), dtype=np.int32)
             parts.append(_target(target, characters, []))
-            written = after
+            prefix = after
         return _concatenated(parts)
 
     def _written(self, dialogue: Dialogue, messages: list[dict[str, str]], generate: bool) -> str:
@@ -240,11 +240,13 @@ class TextTokenizer:
 
     def _encode(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
         """Ids of `text`, in which special tokens are text like any other, and the characters each stands for."""
-        found = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
+        encoding = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+        )
         # Tokens that share a character (the bytes of an Arabic letter, say) share its offsets: the last one counts it.
-        ends = np.array([end for _, end in found["offset_mapping"]], dtype=np.int32)
+        ends = np.array([end for _, end in encoding["offset_mapping"]], dtype=np.int32)
         ends = np.maximum.accumulate(ends) if len(ends) else ends
-        return [int(one) for one in found["input_ids"]], np.diff(ends, prepend=np.int32(0)).astype(np.int32)
+        return [int(one) for one in encoding["input_ids"]], np.diff(ends, prepend=np.int32(0)).astype(np.int32)
 
     def _apply_template(self, messages: list[dict[str, str]], generate: bool) -> str:
         """Messages as the chat template writes them; with `generate`, followed by the header of an answer."""

@@ -156,11 +156,11 @@ def split_by_contents(
 
 def _contents(dialogue: Dialogue) -> list[str]:
     """What the dialogue says. Plain text counts as the response to an empty prompt."""
-    found = [""] if dialogue.is_plain else []
+    contents = [""] if dialogue.is_plain else []
     for turn in dialogue.turns:
         for part in turn.parts:
-            found.append(part.text if isinstance(part, Text) else f"{part.path}\x1e{part.start}\x1e{part.end}")
-    return found
+            contents.append(part.text if isinstance(part, Text) else f"{part.path}\x1e{part.start}\x1e{part.end}")
+    return contents
 
 
 # ------------------------------------------------------------------------------ JSON rows -> dialogues
@@ -303,12 +303,12 @@ def _message_of(turn: Turn) -> dict[str, Any]:
 def _part_of(part: Part) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
-    found: dict[str, Any] = {"type": "audio", "audio_url": part.path}
+    content: dict[str, Any] = {"type": "audio", "audio_url": part.path}
     if part.start:
-        found["start"] = part.start
+        content["start"] = part.start
     if part.end is not None:
-        found["end"] = part.end
-    return found
+        content["end"] = part.end
+    return content
 
 
 # --------------------------------------------------------------------- Rows with a source and a target
@@ -348,9 +348,9 @@ class Columns:
         """
         names = [cell.strip() for cell in header]
         lower = [name.lower() for name in names]
-        for asked in (self.source, self.target):
-            if asked is not None and asked not in names:
-                raise DataError(f"no column {asked!r}; {nearest(asked, names)}")
+        for column in (self.source, self.target):
+            if column is not None and column not in names:
+                raise DataError(f"no column {column!r}; {nearest(column, names)}")
         source = names.index(self.source) if self.source else _first(lower, SOURCES)
         target = names.index(self.target) if self.target else _first(lower, TARGETS)
         if source is None and target is None:
@@ -429,8 +429,8 @@ def _named(row: Mapping[str, Any], asked: str | None, usual: Sequence[str]) -> s
     return asked
 
 
-def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
-    return next((names.index(name) for name in wanted if name in names), None)
+def _first(names: Sequence[str], choices: Sequence[str]) -> int | None:
+    return next((names.index(name) for name in choices if name in names), None)
 
 
 # -------------------------------------------------------------------- Text and JSON files -> dialogues
@@ -586,9 +586,9 @@ def _plain(name: str, text: str, documents: str) -> Iterator[Dialogue]:
 def _split(text: str, separator: re.Pattern[str] | None) -> Iterator[tuple[int, str]]:
     """The pieces of `text` between matches of `separator`, with their offsets."""
     start = 0
-    for found in separator.finditer(text) if separator else ():
-        yield start, text[start : found.start()]
-        start = found.end()
+    for match in separator.finditer(text) if separator else ():
+        yield start, text[start : match.start()]
+        start = match.end()
     yield start, text[start:]
 
 

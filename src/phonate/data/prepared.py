@@ -80,12 +80,12 @@ def split_index(
         return others, validation, test
     pool = np.setdiff1d(np.arange(len(index)), test)
     ids = [index.id[int(position)] for position in pool]
-    heard = None if person is None else [_heard(index, person, int(position)) for position in pool]
-    train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool], heard)
+    people = None if person is None else [_people_in(index, person, int(position)) for position in pool]
+    train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool], people)
     return pool[train], pool[chosen], test
 
 
-def _heard(index: Index, person: NDArray[np.int64], position: int) -> set[int]:
+def _people_in(index: Index, person: NDArray[np.int64], position: int) -> set[int]:
     """Everybody who speaks in a row."""
     first, end = int(index.segment_first[position]), int(index.segment_first[position + 1])
     return set(person[first:end].tolist()) - {-1}
@@ -96,7 +96,7 @@ def split(
     speakers: NDArray[np.int64],
     share: float,
     recordings: NDArray[np.int64] | None = None,
-    heard: Sequence[set[int]] | None = None,
+    people: Sequence[set[int]] | None = None,
 ) -> tuple[Positions, Positions]:
     """Positions for training and for validation: the `share` of the rows whose ids hash lowest, so that nearly all
     stay on their side when others come or go. Each speaker keeps at least one row for training.
@@ -107,34 +107,34 @@ def split(
         share: from 0 to 1.
         recordings: (N,) equal for rows of one recording, which stay together unless each speaker has only one; by
             default each row has its own.
-        heard: the numbers of everybody who speaks in each row, where a row may have several; by default its speaker.
+        people: the numbers of everybody who speaks in each row, where a row may have several; by default its speaker.
     """
-    heard = heard or [{number} - {-1} for number in np.asarray(speakers).tolist()]
+    people = people or [{number} - {-1} for number in np.asarray(speakers).tolist()]
     groups: dict[int, list[int]] = {}
     for position in range(len(ids)):
         groups.setdefault(position if recordings is None else int(recordings[position]), []).append(position)
     order = sorted(groups.values(), key=lambda group: derived_seed("validation", min(ids[i] for i in group)))
-    left = Counter(chain.from_iterable(heard))
-    wanted = max(1, round(share * len(ids))) if share > 0 else 0
+    left = Counter(chain.from_iterable(people))
+    target = max(1, round(share * len(ids))) if share > 0 else 0
     chosen: list[int] = []
 
     def choose(group: list[int]) -> None:
-        taken = Counter(chain.from_iterable(heard[i] for i in group))
-        named = all(left[speaker] > count for speaker, count in taken.items())
+        leaving = Counter(chain.from_iterable(people[i] for i in group))
+        named = all(left[speaker] > count for speaker, count in leaving.items())
         if named and len(chosen) + len(group) < len(ids):
-            left.subtract(taken)
+            left.subtract(leaving)
             chosen.extend(group)
 
     for group in order:
-        if len(chosen) + len(group) <= wanted:
+        if len(chosen) + len(group) <= target:
             choose(group)
     for group in sorted(order, key=len):  # where each recording has more rows than are wanted
-        if wanted and not chosen:
+        if target and not chosen:
             choose(group)
-    if wanted and not chosen and recordings is not None and len(groups) < len(ids):
+    if target and not chosen and recordings is not None and len(groups) < len(ids):
         logger.warning("each speaker has only one recording, so its parts are split into training and validation")
-        return split(ids, speakers, share, heard=heard)
-    if wanted and not chosen:
+        return split(ids, speakers, share, people=people)
+    if target and not chosen:
         logger.warning("no validation split: each recording has a speaker who is in no other")
     validation = np.array(sorted(chosen), dtype=np.int64)
     return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
@@ -159,8 +159,8 @@ def split_speakers(
         chosen.pop()
     if share > 0 and not chosen:
         raise DataError("there is only one speaker, so none can be kept for validation (data.validation_by: speaker)")
-    kept = np.isin(numbers, chosen)
-    return np.flatnonzero(~kept), np.flatnonzero(kept)
+    validating = np.isin(numbers, chosen)
+    return np.flatnonzero(~validating), np.flatnonzero(validating)
 
 
 _LINKED = (
@@ -199,10 +199,10 @@ def split_strangers(
         logger.warning(_LINKED)
         return split_index(index, share)
     frames, chosen = np.asarray(index.frames), list[int]()
-    wanted = share * int(frames[allowed].sum())
+    target = share * int(frames[allowed].sum())
     order = sorted(groups, key=lambda group: derived_seed("validation", min(index.id[i] for i in group)))
     for group in order[:-1]:
-        if frames[chosen].sum() + frames[group].sum() <= wanted:
+        if frames[chosen].sum() + frames[group].sum() <= target:
             chosen.extend(group)
     chosen = chosen or min(order, key=lambda group: int(frames[group].sum()))
     validation = np.array(sorted(chosen), dtype=np.int64)
@@ -221,7 +221,7 @@ def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list
 
     for position in allowed.tolist():
         row = find(("recording", int(index.recording[position])))
-        for number in _heard(index, person, position):
+        for number in _people_in(index, person, position):
             leader[find(("person", number))] = row = find(row)
     groups: dict[tuple[str, int], list[int]] = {}
     for position in allowed.tolist():
@@ -499,13 +499,13 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
             continue
         try:
             status = row.path.stat()
-            found: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
+            stamp: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
         except (OSError, ValueError):  # ValueError: a name with a null byte
-            found = ()
+            stamp = ()
         part: tuple[object, ...] = (row.channel, row.start, row.end, row.split)
         if row.listed_seconds is not None:
             part = (*part, row.listed_seconds)
-        entry = (row.id, os.fsencode(row.path.absolute()), row.segments, part, found)
+        entry = (row.id, os.fsencode(row.path.absolute()), row.segments, part, stamp)
         digest.update(repr(entry).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:24]
 

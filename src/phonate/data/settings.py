@@ -100,10 +100,14 @@ class DatasetSettings(Settings):
             raise ValueError(f"{self.name}: no path, and its recipe needs Lhotse; pip install {LHOTSE}")
         if self.path is None and self.name not in recipe_names():
             raise ValueError(f"no path, and Lhotse has no recipe {self.name!r}; {nearest(self.name, recipe_names())}")
-        given = [key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None]
-        given += [key for key in ("download_params", "process_params") if getattr(self, key)]
-        if self.path is not None and given:
-            raise ValueError(f"{given[0]} is only for corpora prepared by a recipe; this one is read from {self.path}")
+        only_for_recipes = [
+            key for key in ("corpus_dir", "output_dir", "force_download") if getattr(self, key) is not None
+        ]
+        only_for_recipes += [key for key in ("download_params", "process_params") if getattr(self, key)]
+        if self.path is not None and only_for_recipes:
+            raise ValueError(
+                f"{only_for_recipes[0]} is only for corpora prepared by a recipe; this one is read from {self.path}"
+            )
         return self
 
 

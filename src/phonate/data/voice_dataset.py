@@ -143,12 +143,12 @@ class VoiceDataset(Dataset[VoiceItem]):
             self._kept.move_to_end(position)
             return self._kept[position]
         cache = self.prepared.cache
-        found = cache.waveform(position), np.array(cache.features(position))
+        clean = cache.waveform(position), np.array(cache.features(position))
         if self._capacity:
-            self._kept[position] = found
+            self._kept[position] = clean
             if len(self._kept) > self._capacity:
                 self._kept.popitem(last=False)
-        return found
+        return clean
 
     def _augmented(self, item: VoiceItem, augmentation: DataAugmentation) -> VoiceItem:
         rng = generator(self.seed, self.epoch, item["id"])

@@ -80,8 +80,8 @@ class VoiceDataDetector:
 
     def validate_formats(self, progress: Progress | None = None) -> list[Problem]:
         """Files that can't be opened, or whose headers contradict their suffix."""
-        found = map_files(_check_format, self.get_voice_files(), crashed, Stage.FORMATS, progress)
-        return [problem for problem in found if problem is not None]
+        problems = map_files(_check_format, self.get_voice_files(), crashed, Stage.FORMATS, progress)
+        return [problem for problem in problems if problem is not None]
 
     def text(self) -> str:
         """The result as printed by `phonate session --check-voice-data`."""
@@ -185,14 +185,14 @@ def validate_voice_files(
     report = Report(printable(str(detector.voice_data_dir)), "voice files", listed=len(files))
     report.refused.extend(detector.problems)
     usable: list[VoiceFile] = []
-    for found in map_files(partial(examine, rules=rules), files, crashed, Stage.CHECKING, progress, processes):
-        if isinstance(found, Problem):
-            report.refused.append(found)
+    for outcome in map_files(partial(examine, rules=rules), files, crashed, Stage.CHECKING, progress, processes):
+        if isinstance(outcome, Problem):
+            report.refused.append(outcome)
             continue
-        usable.append(found)
+        usable.append(outcome)
         report.usable += 1
-        report.seconds += found.seconds
-        report.warnings.extend(_warnings(found))
+        report.seconds += outcome.seconds
+        report.warnings.extend(_warnings(outcome))
     return usable, report
 
 
@@ -231,8 +231,8 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
     """A table of reasons, files and details, one line each under a header; nothing for no problems."""
     if not problems:
         return []
-    found = [(one.reason, one.place, one.detail) for one in problems]
-    rows = [("why", "where", "detail"), *(tuple(map(one_line, row)) for row in found)]
+    cells = [(one.reason, one.place, one.detail) for one in problems]
+    rows = [("why", "where", "detail"), *(tuple(map(one_line, row)) for row in cells)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return [f"{why:<{widths[0]}}  {where:<{widths[1]}}  {detail}" for why, where, detail in rows]
 
@@ -292,11 +292,11 @@ def extract_features(
     computed = map_files(
         partial(_compute, rules=rules), list(missing.values()), crashed, Stage.EXTRACTING, progress, processes
     )
-    for key, found in zip(missing, computed, strict=True):
-        if isinstance(found, Problem):
-            failed[key] = found
+    for key, outcome in zip(missing, computed, strict=True):
+        if isinstance(outcome, Problem):
+            failed[key] = outcome
         else:
-            cache.add(key, found)
+            cache.add(key, outcome)
     extracted = ExtractedFeatures(computed=len(missing) - len(failed))
     for file, key in zip(files, keys, strict=True):
         if isinstance(key, Problem):

@@ -63,16 +63,16 @@ class Recordings:
 
     def find(self, name: str, place: str) -> Path | Problem:
         """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
-        found = self._named(name)
-        if len(found) > 1:  # a video beside its sound
-            found = [file for file in found if file.suffix.lower() not in VIDEO_SUFFIXES] or found
-        if len(found) == 1:
-            return found[0]
+        files = self._named(name)
+        if len(files) > 1:  # a video beside its sound
+            files = [file for file in files if file.suffix.lower() not in VIDEO_SUFFIXES] or files
+        if len(files) == 1:
+            return files[0]
         root = printable(str(self.root))
-        if not found:
+        if not files:
             return Problem(name, place, "missing file", f"no recording {name!r} under {root}")
-        files = ", ".join(printable(str(file.relative_to(self.root))) for file in found[:3])
-        return Problem(name, place, "several files", f"recording {name!r} may be {files}; keep one of them")
+        names = ", ".join(printable(str(file.relative_to(self.root))) for file in files[:3])
+        return Problem(name, place, "several files", f"recording {name!r} may be {names}; keep one of them")
 
     def others(self, names: Collection[str]) -> Iterator[Problem]:
         """A problem for each recording that none of `names` stands for."""
@@ -91,8 +91,8 @@ def annotation_files(path: Path, suffix: str) -> list[Path]:
     """`path` itself, or the files with `suffix` in a folder and its folders."""
     if path.is_file():
         return [path] if path.suffix.lower() == suffix else []
-    found = (file for depth in ("*", "*/*") for file in path.glob(depth) if file.suffix.lower() == suffix)
-    return sorted(file for file in found if file.is_file() and not file.name.startswith("."))
+    files = (file for depth in ("*", "*/*") for file in path.glob(depth) if file.suffix.lower() == suffix)
+    return sorted(file for file in files if file.is_file() and not file.name.startswith("."))
 
 
 def root_of(path: Path) -> Path:
@@ -157,32 +157,32 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
     if not files:
         raise DataError(f"{path}: no .rttm file in it")
     root = root_of(path)
-    recordings, found = Recordings(root), dict[str, _Recording]()
+    recordings, annotated = Recordings(root), dict[str, _Recording]()
     yield from recordings.problems
     for file in files:
-        yield from _read_rttm(file, root, recordings, found)
+        yield from _read_rttm(file, root, recordings, annotated)
     lists = annotation_files(path if path.is_dir() else path.parent, ".uem")
     regions, silent, problems = _uem_regions(sorted(lists, key=lambda one: one.stem != path.stem))  # its own list first
     yield from problems
-    for name in silent.keys() - found.keys():
+    for name in silent.keys() - annotated.keys():
         # Recordings without speech. Those of a list of other recordings are none of one file's.
         if path.is_dir() or silent[name].stem == path.stem:
-            found[name] = _Recording(str(silent[name]), split_of(silent[name], root), silent[name])
-    for name, recording in sorted(found.items()):
+            annotated[name] = _Recording(str(silent[name]), split_of(silent[name], root), silent[name])
+    for name, recording in sorted(annotated.items()):
         yield from _recording_rows(name, recording, recordings, regions.get(name))
     if path.is_dir():
-        yield from recordings.others(found.keys())
+        yield from recordings.others(annotated.keys())
 
 
-def _read_rttm(file: Path, root: Path, recordings: Recordings, found: dict[str, _Recording]) -> Iterator[Problem]:
+def _read_rttm(file: Path, root: Path, recordings: Recordings, annotated: dict[str, _Recording]) -> Iterator[Problem]:
     """Add the lines of a file to the recordings; yields what belongs to none."""
     try:
-        written = _rttm_lines(file)
+        lines = _rttm_lines(file)
     except DataError as error:
         yield Problem("", str(file), "unreadable", f"{error}; correct or remove the file")
         return
     split = split_of(file, root)
-    for place, fields in written:
+    for place, fields in lines:
         if len(fields) < 2 or fields[0] != "SPEAKER":
             if not _TYPE.fullmatch(fields[0]):
                 yield malformed(place, f"not RTTM; expected {_LINE}; correct or remove the line")
@@ -196,7 +196,7 @@ def _read_rttm(file: Path, root: Path, recordings: Recordings, found: dict[str, 
             if len(fields) > FIELDS and isinstance(recordings.find(fields[1], place), Problem):  # a name with spaces
                 yield malformed(place, mistake)
                 continue
-        recording = found.setdefault(fields[1], _Recording(place, split, file))
+        recording = annotated.setdefault(fields[1], _Recording(place, split, file))
         if recording.file != file:
             raise DataError(
                 f"{place}: {fields[1]} is in {recording.file.name} too; give the file that is meant as data.path"
@@ -212,10 +212,10 @@ def _read_rttm(file: Path, root: Path, recordings: Recordings, found: dict[str, 
 def _rttm_lines(file: Path) -> list[tuple[str, list[str]]]:
     """Place and fields of each line but comments. Raises DataError for a file without a line of RTTM in it."""
     lines = [(f"{file}:{number}", line.split()) for number, line in enumerate(read_lines(file), start=1)]
-    written = [(place, fields) for place, fields in lines if fields and not fields[0].startswith((";", "#"))]
-    if written and not any(_TYPE.fullmatch(fields[0]) for _, fields in written):
+    content = [(place, fields) for place, fields in lines if fields and not fields[0].startswith((";", "#"))]
+    if content and not any(_TYPE.fullmatch(fields[0]) for _, fields in content):
         raise DataError(f"not RTTM: no line of text like {_LINE}")
-    return written
+    return content
 
 
 def _uem_regions(files: list[Path]) -> tuple[dict[str, list[Region]], dict[str, Path], list[Problem]]:
@@ -300,7 +300,7 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
     except DataError as error:
         yield Problem("", str(file), "unreadable", str(error))
         return
-    found: dict[tuple[str, str], list[Segment]] = {}
+    segments_of: dict[tuple[str, str], list[Segment]] = {}
     places: dict[str, str] = {}
     bad: dict[str, Problem] = {}
     marked = 0
@@ -315,13 +315,15 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
             detail = "expected recording, channel, speaker, start, end, labels and text; correct it"
             bad.setdefault(name, Problem(name, place, "malformed row", detail))
             continue
-        found.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])
+        segments_of.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])
         marked += segment is not None and (segment.text or "") not in line
     if marked:
         report_marks(file, marked)
     yield from bad.values()
-    several = {name for name, _ in found if any({(name, one), (name, two)} <= found.keys() for one, two in _SIDES)}
-    for (name, channel), segments in found.items():
+    several = {
+        name for name, _ in segments_of if any({(name, one), (name, two)} <= segments_of.keys() for one, two in _SIDES)
+    }
+    for (name, channel), segments in segments_of.items():
         if name in bad:
             continue
         audio = recordings.find(name, places[name])
@@ -363,7 +365,7 @@ def spoken(text: str) -> str:
     """The words of a transcript as sclite writes it: the first of alternatives (`{ wanna / want to / @ }`, where `@` is
     nothing), without optional words and marks (`(uh)`, `(%hesitation)`, `%hesitation`)."""
     plain = text
-    while (first := _ALTERNATIVES.sub(lambda found: f" {found[1].split(' / ')[0]} ", plain)) != plain:
+    while (first := _ALTERNATIVES.sub(lambda match: f" {match[1].split(' / ')[0]} ", plain)) != plain:
         plain = first  # alternatives may hold others
     plain = _MARKS.sub(" ", plain)
     return text if plain == text else " ".join(plain.split())
@@ -425,7 +427,7 @@ class _KaldiFolder:
         utterances, bad = self._utterances()
         yield from bad.values()
         refused = {problem.id for problem in bad.values()}
-        seen = set()
+        names = set()
         for number, line in enumerate(read_lines(self._folder / "wav.scp"), start=1):
             place, fields = f"{self._folder / 'wav.scp'}:{number}", line.split(maxsplit=1)
             if not fields:
@@ -434,11 +436,11 @@ class _KaldiFolder:
                 yield malformed(place, "expected a recording and its file")
                 continue
             name, source = fields[0], fields[1].strip()
-            seen.add(name)
+            names.add(name)
             if name not in refused:
                 segments = utterances.get(name, []) if utterances is not None else [self._utterance(name)]
                 yield self._row(name, source, ordered(segments), place)
-        for name in (utterances or {}).keys() - seen:
+        for name in (utterances or {}).keys() - names:
             place = str(self._folder / "segments")
             yield Problem(name, place, "missing file", f"recording {name!r} is not in wav.scp")
 
@@ -461,7 +463,7 @@ class _KaldiFolder:
         """Recording -> utterances, None without a file `segments`; and for recordings with a bad line, the line."""
         if not (self._folder / "segments").is_file():
             return None, {}
-        found: dict[str, list[Segment]] = {}
+        utterances: dict[str, list[Segment]] = {}
         bad: dict[str, Problem] = {}
         for number, line in enumerate(read_lines(self._folder / "segments"), start=1):
             fields, place = line.split(), f"{self._folder / 'segments'}:{number}"
@@ -476,8 +478,8 @@ class _KaldiFolder:
                 name = fields[1] if len(fields) > 1 else place
                 bad[name] = Problem(name, place, "malformed row", "expected utterance, recording, start and end")
                 continue
-            found.setdefault(recording, []).append(replace(self._utterance(id), start=start, end=end))
-        return found, bad
+            utterances.setdefault(recording, []).append(replace(self._utterance(id), start=start, end=end))
+        return utterances, bad
 
     def _utterance(self, id: str) -> Segment:
         return Segment(speaker=self._speakers.get(id) or None, text=self._texts.get(id) or None, id=id)

@@ -62,7 +62,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         if text is not None:
             spoken.add(file.parent)
         try:
-            said = _read(text) if text is not None else None
+            words = _read(text) if text is not None else None
         except OSError as error:
             yield Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
             continue
@@ -73,7 +73,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
             id=id,
             path=file,
             speaker=printable((path.resolve() if inside.parent in {Path(), *splits} else inside.parent).name),
-            text=said,
+            text=words,
             place=printable(str(file)),
             split=_split(inside, splits),
         )
@@ -103,7 +103,7 @@ def text_of(file: Path) -> Path | None:
             return beside
     if file.stem.isascii():
         return None
-    return next((found for end in TEXTS if (found := in_any_form(file.parent, f"{file.stem}{end}"))), None)
+    return next(filter(None, (in_any_form(file.parent, f"{file.stem}{end}") for end in TEXTS)), None)
 
 
 def text_beside(recording: Path) -> str | None:

@@ -47,11 +47,11 @@ def huggingface_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     if not files:
         raise DataError(f"{path}: no .parquet and no .arrow file in it; give what save_to_disk wrote, or the shards")
     root = path if path.is_dir() else path.parent
-    seen: set[str] = set()
+    ids: set[str] = set()
     for shard in files:
         try:
             with _opened(shard) as (schema, batches):
-                yield from _Shard(shard, root, cache, schema, seen).rows(batches)
+                yield from _Shard(shard, root, cache, schema, ids).rows(batches)
         except DataError as error:
             if len(files) == 1:
                 raise
@@ -64,8 +64,8 @@ def shards(path: Path) -> list[Path]:
         return [path]
     if any((path / name).is_file() for name in _MARKS):
         # datasets keeps results of map() and filter() beside the data, as cache-*.arrow
-        found = (file for depth in ("*.arrow", "*/*.arrow") for file in path.glob(depth))
-        return sorted(file for file in found if not file.name.startswith(("cache-", "indices-")))
+        arrow_files = (file for depth in ("*.arrow", "*/*.arrow") for file in path.glob(depth))
+        return sorted(file for file in arrow_files if not file.name.startswith(("cache-", "indices-")))
     return sorted(file for depth in ("*", "*/*", "*/*/*") for file in path.glob(f"{depth}.parquet"))
 
 
@@ -129,8 +129,8 @@ def _pyarrow(name: str) -> Any:
 class _Shard:
     """One file of a data set."""
 
-    def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, seen: set[str]) -> None:
-        self._shard, self._root, self._seen = shard, root, seen
+    def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, ids: set[str]) -> None:
+        self._shard, self._root, self._ids = shard, root, ids
         self._columns = spelled(schema.names)
         twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
         if twice:
@@ -160,9 +160,9 @@ class _Shard:
         """A row, or what is wrong with it, for each row of the shard."""
         number = 0
         for batch in batches:
-            kept = batch.select(list(dict.fromkeys(self._columns.values())))
-            for start in range(0, kept.num_rows, _BATCH):  # batches of Arrow hold a thousand recordings
-                for sample in kept.slice(start, _BATCH).to_pylist():
+            columns = batch.select(list(dict.fromkeys(self._columns.values())))
+            for start in range(0, columns.num_rows, _BATCH):  # batches of Arrow hold a thousand recordings
+                for sample in columns.slice(start, _BATCH).to_pylist():
                     yield self._row(sample, number)
                     number += 1
 
@@ -189,12 +189,12 @@ class _Shard:
         split = as_text(value.get("split")) or self._split
         return clip_of({**value, "id": id, "split": split}, id, file, as_text(speaker), place)
 
-    def _id(self, given: object, path: object, number: int) -> str:
+    def _id(self, listed: object, path: object, number: int) -> str:
         """The id or else the name of the recording; with shard and row where another has the same."""
-        id = str(given) if given not in (None, "") else Path(str(path)).stem if path else ""
-        if not id or id in self._seen:
+        id = str(listed) if listed not in (None, "") else Path(str(path)).stem if path else ""
+        if not id or id in self._ids:
             id = f"{id or 'row'}-{self._shard.relative_to(self._root).with_suffix('').as_posix()}-{number:06d}"
-        self._seen.add(id)
+        self._ids.add(id)
         return id
 
     def _extracted(self, content: bytes, name: str, number: int) -> Path:

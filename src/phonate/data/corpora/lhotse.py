@@ -101,10 +101,10 @@ def row_of_cut(cut: Any, path: Path, place: str) -> Row | Problem:
         return malformed(place, "not a cut of one recording; save mixed and padded cuts as files first")
     if recording.transforms:
         return malformed(place, "its recording is transformed when it is read; save the cut as a file of its own first")
-    found = _source(cut, recording)
-    if found is None:
+    origin = _source(cut, recording)
+    if origin is None:
         return malformed(place, "its channels are some of several, or in several files; make a cut of each channel")
-    source, channel = found
+    source, channel = origin
     if source.type != "file":
         return Problem(
             str(cut.id), place, "not a file", f"its audio is a {source.type}, not a file; save the recording to a file"
@@ -190,7 +190,7 @@ def _rows_of_pair(recordings: Path, supervisions: Path) -> Iterator[Row | Proble
             yield segment
         else:
             listed.setdefault(segment.recording_id, []).append((place, segment))
-    named = any(segment.speaker for found in listed.values() for _, segment in found)
+    named = any(segment.speaker for entries in listed.values() for _, segment in entries)
     alone = None if named else speaker_of(recordings)
     split = next((part for part in recordings.name.split(".")[0].split("_") if official_split(part)), None)
     for place, recording in _manifest_entries(recordings, Recording):
@@ -202,8 +202,8 @@ def _rows_of_pair(recordings: Path, supervisions: Path) -> Iterator[Row | Proble
             if isinstance(row, Row):
                 row = replace(row.with_speaker(alone) if alone is not None else row, split=split)
             yield row
-    for name, found in listed.items():
-        for place, segment in found:
+    for name, entries in listed.items():
+        for place, segment in entries:
             yield Problem(str(segment.id), place, "missing file", f"its recording {name!r} is not in {recordings.name}")
 
 
@@ -277,18 +277,18 @@ def manifests_of(dataset: DatasetSettings, num_jobs: int = 1) -> Path:
 def _prepare_once(dataset: DatasetSettings, corpus: Path, output: Path, num_jobs: int) -> None:
     arguments = _arguments(dataset)
     made_from = {"name": dataset.name, "corpus": str(corpus), "arguments": json.loads(json.dumps(arguments))}
-    written = _record(output)
+    record = _record(output)
     force = bool(dataset.force_download) and corpus not in _downloaded_here
     if output.is_dir() and manifest_pairs(output):
-        if not force and (written is None or written["made_from"] == made_from):
+        if not force and (record is None or record["made_from"] == made_from):
             return
-        if written is None:
+        if record is None:
             raise DataError(f"{output}: contains manifests not written by phonate; set another output_dir")
     prepare = _function("prepare", dataset.name)
     _check_arguments(dataset, prepare, arguments)
     candidates = _corpus(dataset, corpus, arguments, force)
     output.mkdir(parents=True, exist_ok=True)
-    before = written["before"] if written else sorted(entry.name for entry in output.iterdir())
+    before = record["before"] if record else sorted(entry.name for entry in output.iterdir())
     # If this process is killed, the next one removes all files that are not listed here.
     _write_record(output, {"made_from": None, "before": before})
     _prepare(dataset, prepare, candidates, output, arguments, num_jobs)
@@ -301,10 +301,10 @@ def _arguments(dataset: DatasetSettings) -> dict[str, Any]:
 
 
 def _function(kind: str, name: str) -> Callable[..., Any]:
-    found = _optional_function(kind, name)
-    if found is None:
+    function = _optional_function(kind, name)
+    if function is None:
         raise InputError(f"datasets: {name}: Lhotse has no function {kind}_{name}")
-    return found
+    return function
 
 
 def _optional_function(kind: str, name: str) -> Callable[..., Any] | None:
@@ -362,25 +362,25 @@ def _downloaded(
     if unknown is not None:
         takes = ", ".join(known)
         raise InputError(f"datasets: {dataset.name}: download_params: unknown {unknown!r}; the recipe accepts {takes}")
-    given = {name: value for name, value in arguments.items() if name in known} | dataset.download_params
+    accepted = {name: value for name, value in arguments.items() if name in known} | dataset.download_params
     if "force_download" in known:
-        given.setdefault("force_download", bool(dataset.force_download))
+        accepted.setdefault("force_download", bool(dataset.force_download))
     logger.info("downloading %s to %s", dataset.name, corpus)
     try:
         corpus.mkdir(parents=True, exist_ok=True)
         _write_record(corpus, {"corpus": None})  # marks the download as incomplete
         with redirect_stdout(sys.stderr):
-            returned = download(**{_folder_of(download, given): corpus}, **given)
+            returned = download(**{_folder_of(download, accepted): corpus}, **accepted)
     except Interrupted:
         raise
     except _FAILURES as error:
         raise DataError(
             f"{dataset.name}: the download failed ({_said(error)}); without a network, put the corpus into {corpus}"
         ) from error
-    found = Path(returned) if isinstance(returned, str | Path) else corpus
-    _write_record(corpus, {"corpus": str(found.resolve())})
+    folder = Path(returned) if isinstance(returned, str | Path) else corpus
+    _write_record(corpus, {"corpus": str(folder.resolve())})
     _downloaded_here.add(corpus)
-    return found
+    return folder
 
 
 def _prepare(
@@ -418,9 +418,9 @@ def _prepare(
 
 def _remove_others(output: Path) -> None:
     """Remove the files that recipes wrote into a folder: all that did not exist before."""
-    kept = {PREPARED, *(_record(output) or {"before": []})["before"]}
+    earlier = {PREPARED, *(_record(output) or {"before": []})["before"]}
     for entry in list(output.iterdir()):
-        if entry.name not in kept:
+        if entry.name not in earlier:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
@@ -450,8 +450,8 @@ def _length(manifest: Path) -> int:
 def _record(folder: Path) -> dict[str, Any] | None:
     """The contents of PREPARED; None if it is missing or invalid."""
     try:
-        found = json.loads((folder / PREPARED).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
+        document = json.loads((folder / PREPARED).read_text(encoding="utf-8"))
+        return document if isinstance(document, dict) else None
     except (OSError, ValueError):
         return None
 

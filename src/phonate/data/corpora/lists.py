@@ -72,16 +72,16 @@ _KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "meta
 
 def spelled(names: Sequence[str]) -> dict[str, str]:
     """What a column stands for -> how it is called among `names`, for those that are there."""
-    found = (
+    pairs = (
         (meaning, next((one for one in spellings if one in names), None)) for meaning, spellings in COLUMNS.items()
     )
-    return {meaning: name for meaning, name in found if name is not None}
+    return {meaning: name for meaning, name in pairs if name is not None}
 
 
 def listed_in(path: Path, suffixes: Sequence[str]) -> Path | None:
     """The list with one of `suffixes` that `path` is, or that a folder's recordings are listed in."""
-    found = list_in(path) if path.is_dir() else path
-    return found if found is not None and found.name.lower().endswith(tuple(suffixes)) else None
+    file = list_in(path) if path.is_dir() else path
+    return file if file is not None and file.name.lower().endswith(tuple(suffixes)) else None
 
 
 @cache
@@ -102,8 +102,8 @@ def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None
 
 def first_object(path: Path) -> dict[str, Any]:
     """The first object of a file of JSON lines; an empty one where the first line is none."""
-    found = next((entry for _, entry in json_lines(path)), None)
-    return found if isinstance(found, dict) else {}
+    first = next((entry for _, entry in json_lines(path)), None)
+    return first if isinstance(first, dict) else {}
 
 
 def speaker_of(path: Path) -> str:
@@ -167,13 +167,13 @@ def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path
         files = sorted(file for file in folder.iterdir() if file.suffix.lower() in suffixes)
     except OSError as error:
         raise DataError(f"{folder}: {error.strerror}") from error
-    found = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]
-    if len(found) > 1:
-        names = ", ".join(printable(file.name) for file in found[:5])
+    lists = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]
+    if len(lists) > 1:
+        names = ", ".join(printable(file.name) for file in lists[:5])
         raise DataError(
             f"{printable(str(folder))}: several lists of recordings ({names}); give the one that is meant as data.path"
         )
-    return found[0] if found else None
+    return lists[0] if lists else None
 
 
 def _names_recordings(file: Path) -> bool:
@@ -231,8 +231,8 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     try:
         start, end = _part(listed)
     except (TypeError, ValueError):
-        given = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
-        return malformed(place, f"{given}: must be seconds, with the end after the start; correct them")
+        times = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
+        return malformed(place, f"{times}: must be seconds, with the end after the start; correct them")
     part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
     id = as_text(listed.get("id")) or id_of(name) + part
     segment = Segment(start, end, speaker, as_text(listed.get("text")))
@@ -266,8 +266,8 @@ def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
 
 def audio_name(sample: Mapping[str, object]) -> str | None:
     """What an object calls its recording; `{"path": ...}` in the place of a name is one, too."""
-    found = spelled(list(sample)).get("audio_path")
-    name = sample[found] if found else None
+    key = spelled(list(sample)).get("audio_path")
+    name = sample[key] if key else None
     if isinstance(name, dict):
         name = name.get("path")
     return str(name) if name else None
@@ -277,9 +277,9 @@ def is_recording(root: Path, name: str) -> bool:
     """Whether a list in `root` names a recording that is there."""
     if not name.strip():
         return False
-    found = listed_file(root, name.strip())
+    file = listed_file(root, name.strip())
     try:
-        return found.suffix.lower() in AUDIO_SUFFIXES and found.is_file()
+        return file.suffix.lower() in AUDIO_SUFFIXES and file.is_file()
     except (OSError, ValueError):
         return False
 

@@ -94,16 +94,16 @@ def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | 
         )
     clips = _by_source(folder / TEXTS)
     left_out = _by_source(folder / LEFT_OUT)
-    found: list[Row | Problem] = []
+    filled: list[Row | Problem] = []
     for row in rows:
         if isinstance(row, Problem) or not needs_transcript(row):
-            found.append(row)
+            filled.append(row)
             continue
-        made = [_clip(row, entry, place) for place, entry in clips.get(row.id, ())]
-        ids = {one.id for one in made}
+        parts = [_clip(row, entry, place) for place, entry in clips.get(row.id, ())]
+        ids = {one.id for one in parts}
         refused = [_problem(row, entry) for _, entry in left_out.get(row.id, ()) if entry.get("id") not in ids]
-        found += [*made, *refused] or [row]
-    return found
+        filled += [*parts, *refused] or [row]
+    return filled
 
 
 def _by_source(file: Path) -> dict[str, list[tuple[str, Entry]]]:

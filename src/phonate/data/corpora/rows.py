@@ -271,16 +271,16 @@ def audio_files(
     Folders that can't be read are handed to `unreadable` and left out; without it they raise DataError. Links that
     lead nowhere are listed as files, so that opening them reports the error.
     """
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
 
     def entries(current: Path) -> Iterator[os.DirEntry[str]]:
         try:
             status = current.stat()
-            if (status.st_dev, status.st_ino) in seen:
+            if (status.st_dev, status.st_ino) in visited:
                 return iter(())
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(current) as found:
-                return iter(sorted(found, key=lambda entry: entry.name))
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(current) as scan:
+                return iter(sorted(scan, key=lambda entry: entry.name))
         except OSError as error:
             if unreadable is None:
                 raise DataError(f"{printable(str(current))}: {error.strerror}") from error
@@ -315,7 +315,7 @@ def printable(name: str) -> str:
 
 def one_line(text: str) -> str:
     """`text`, with line feeds and other characters that steer a terminal, which names may hold, as escapes, too."""
-    escaped = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: found[0].encode("unicode_escape").decode(), text)
+    escaped = re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
     return printable(escaped)
 
 
@@ -330,17 +330,17 @@ def listed_file(root: Path, name: str) -> Path:
     """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out; also where the list
     was made on Windows (`wavs\\a.wav`), spells accents in the other way that Unicode has (NFC and NFD), or has the
     absolute paths of a corpus that was moved since, whose last parts name a file here."""
-    found = _listed_file(root, name)
-    if found is None and "\\" in name:
+    file = _listed_file(root, name)
+    if file is None and "\\" in name:
         name = name.replace("\\", "/")
-        found = _listed_file(root, name)
-    if found is None and not name.isascii():
-        found = next(filter(None, (in_any_form(folder, name) for folder in _folders(root))), None)
-    if found is None and _ABSOLUTE.match(name):
+        file = _listed_file(root, name)
+    if file is None and not name.isascii():
+        file = next(filter(None, (in_any_form(folder, name) for folder in _folders(root))), None)
+    if file is None and _ABSOLUTE.match(name):
         parts = Path(name).parts
         tails = ("/".join(parts[start:]) for start in range(1, len(parts)))
-        found = next(filter(None, (_listed_file(root, tail) for tail in tails)), None)
-    return found or root / name
+        file = next(filter(None, (_listed_file(root, tail) for tail in tails)), None)
+    return file or root / name
 
 
 def _folders(root: Path) -> list[Path]:

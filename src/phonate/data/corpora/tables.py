@@ -349,8 +349,8 @@ def _named_columns(roles: Roles, separator: str) -> str:
 
 
 def _noted(roles: Roles, other: Roles, separator: str) -> Roles:
-    read, meant = _named_columns(roles, separator), _named_columns(other, separator)
-    note = f"read as {read}; if it is {meant}, add that as the first line"
+    read, alternative = _named_columns(roles, separator), _named_columns(other, separator)
+    note = f"read as {read}; if it is {alternative}, add that as the first line"
     return Roles(roles.path, roles.speaker, roles.text, note)
 
 
@@ -421,10 +421,10 @@ def _without_header(table: Table) -> Iterator[Row | Problem]:
             yield cells
             continue
         if len(cells) != width:
-            wanted = "expected a header with audio_path, speaker_id and text, or lines of id|speaker|text"
+            expected = "expected a header with audio_path, speaker_id and text, or lines of id|speaker|text"
             if width != 3 or table.separator != "|":
-                wanted = f"most lines have {width}"
-            yield malformed(place, f"{len(cells)} columns; {wanted}")
+                expected = f"most lines have {width}"
+            yield malformed(place, f"{len(cells)} columns; {expected}")
             continue
         name = cells[roles.path]
         speaker = alone if roles.speaker is None else cells[roles.speaker] or None
@@ -515,9 +515,9 @@ def metadata_files(root: Path) -> list[Path]:
     """The metadata files with `file_name` in `root` or, if there is none, in its folders."""
     for depth in range(_DEPTH + 1):
         folders = [folder for folder in sorted(root.glob("*/" * depth)) if folder.is_dir()] if depth else [root]
-        found = [file for folder in folders for name in _NAMES if _has_file_name(file := folder / name)]
-        if found:
-            return found
+        files = [file for folder in folders for name in _NAMES if _has_file_name(file := folder / name)]
+        if files:
+            return files
     return []
 
 

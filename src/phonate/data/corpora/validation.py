@@ -54,13 +54,13 @@ def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -
     if not path.is_file():
         raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
     unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
-    kept = [row for row in rows if row.id not in unwanted]
-    report.dropped += len(rows) - len(kept)
+    remaining = [row for row in rows if row.id not in unwanted]
+    report.dropped += len(rows) - len(remaining)
     listed = {row.id for row in rows}
     for id, number in unwanted.items():
         if id not in listed:
             report.warnings.append(Problem(id, f"{path}:{number}", "unknown id", f"no recording has the id {id!r}"))
-    return kept
+    return remaining
 
 
 def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
@@ -169,13 +169,13 @@ class CheckedRow(Inspection):
     @property
     def segments(self) -> list[Segment]:
         """The row's segments with times in seconds from its beginning, cut off at its ends."""
-        start, found = self.row.start, []
+        start, segments = self.row.start, []
         for one in self.row.segments:
             begin, end = max(one.start - start, 0.0), self.seconds
             if one.end is not None:
                 end = min(one.end - start, self.seconds)
-            found.append(replace(one, start=begin, end=end))
-        return found
+            segments.append(replace(one, start=begin, end=end))
+        return segments
 
 
 @contextmanager
@@ -189,8 +189,8 @@ def decoding() -> Iterator[None]:
 
 def reason_of(error: BaseException) -> str:
     """A decoder's error as one printable line."""
-    said = " ".join(printable(str(error)).split()) or type(error).__name__
-    return said if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {said}; export it again"
+    message = " ".join(printable(str(error)).split()) or type(error).__name__
+    return message if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {message}; export it again"
 
 
 def inspect(row: Row, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
@@ -267,10 +267,10 @@ class Rates:
     @classmethod
     def of(cls, clips: Iterable[CheckedRow]) -> Rates | None:
         """The rates of the clips with text; None if there are fewer than 10."""
-        found = [rate for one in clips if characters(one) >= _SHORT and (rate := rate_of(one)) > 0.0]
-        if len(found) < _FEWEST:
+        rates = [rate for one in clips if characters(one) >= _SHORT and (rate := rate_of(one)) > 0.0]
+        if len(rates) < _FEWEST:
             return None
-        logs = np.log(found)
+        logs = np.log(rates)
         middle = float(np.median(logs))
         return cls(middle, max(_LEAST_DEVIATION, 1.4826 * float(np.median(np.abs(logs - middle)))))
 
@@ -294,12 +294,12 @@ def findings(one: CheckedRow, rates: Rates | None) -> list[Finding]:
     """All findings for a clip, including its speaking rate relative to the corpus.
 
     Pauses and rates are not judged for recordings of several segments, which may be conversations."""
-    found = [*_sound(one), *_signs(one.row.text or "")]
+    all_findings = [*_sound(one), *_signs(one.row.text or "")]
     if len(one.row.segments) > 1:
-        return [finding for finding in found if finding.reason != "long silence"]
+        return [finding for finding in all_findings if finding.reason != "long silence"]
     if has_words(one.row.text):
-        found.append(_rate(one, rates))
-    return found
+        all_findings.append(_rate(one, rates))
+    return all_findings
 
 
 def speech_warnings(usable: Sequence[CheckedRow]) -> Iterator[Problem]:
@@ -536,17 +536,17 @@ def of_trained_speakers(usable: Sequence[CheckedRow], report: Report, held_out: 
     trained = {speaker for one in usable for speaker in one.row.speakers if _split(one) not in held_out}
     if not trained:
         return list(usable)
-    kept: list[CheckedRow] = []
+    rows: list[CheckedRow] = []
     for one in usable:
         unknown = [speaker for speaker in one.row.speakers if speaker not in trained]
         if not unknown:
-            kept.append(one)
+            rows.append(one)
             continue
         detail = f"{unknown[0]} is only in the official split {one.row.split}, and this model learns single voices"
         report.refused.append(Problem(one.row.id, one.row.place, "speaker not in training", printable(detail)))
-    if len(kept) < len(usable):
-        report.recount(kept)
-    return kept
+    if len(rows) < len(usable):
+        report.recount(rows)
+    return rows
 
 
 def _split(one: CheckedRow) -> str | None:

@@ -5,6 +5,7 @@ The index is what training reads instead of manifests.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import re
 import shutil
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,12 +29,31 @@ from phonate.audio.decoding import FloatArray
 from phonate.compute.mapping import map_array
 from phonate.compute.system import sync_all
 from phonate.config.errors import DataError
-from phonate.data.features import Features, Frames
+from phonate.data.features import Features, Frames, NoneFeatures
 
 # ------------------------------------------------------------------------------------------ The index
 
 
-class Strings(Sequence[str]):
+class _StringSequence(Sequence[str], ABC):
+    """Strings that are made when they are asked for."""
+
+    @abstractmethod
+    def _at(self, index: int) -> str:
+        """The string at `index`, from 0 to the length."""
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._at(index % len(self))
+
+
+class Strings(_StringSequence):
     """Strings in two arrays: their bytes one after the other, and where each begins."""
 
     def __init__(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
@@ -49,17 +70,8 @@ class Strings(Sequence[str]):
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        at = index % len(self)
-        return self._data[self._starts[at] : self._starts[at + 1]].tobytes().decode("utf-8", "surrogateescape")
+    def _at(self, index: int) -> str:
+        return self._data[self._starts[index] : self._starts[index + 1]].tobytes().decode("utf-8", "surrogateescape")
 
     def save(self, folder: Path, name: str) -> None:
         """Write both arrays into `folder`."""
@@ -90,7 +102,7 @@ SPLITS = ("", "train", "validation", "test")
 _SEVERAL = -1
 
 
-class _Texts(Sequence[str]):
+class _Texts(_StringSequence):
     """The text of each row: those of its segments, with spaces between."""
 
     def __init__(self, segments: Strings, first: NDArray[np.int64]) -> None:
@@ -100,17 +112,8 @@ class _Texts(Sequence[str]):
     def __len__(self) -> int:
         return len(self._first) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        at = index % len(self)
-        return " ".join(filter(None, self._segments[int(self._first[at]) : int(self._first[at + 1])]))
+    def _at(self, index: int) -> str:
+        return " ".join(filter(None, self._segments[int(self._first[index]) : int(self._first[index + 1])]))
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,13 @@ def damaged(folder: Path, error: Exception) -> DataError:
     return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
 
 
+def unwritable(folder: Path, error: OSError) -> DataError:
+    """What to raise where a cache can't be written."""
+    if error.errno == errno.ENOSPC:
+        return DataError(f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir")
+    return DataError(f"{folder}: can't write the cache ({error.strerror}); name another folder by data.cache_dir")
+
+
 def _digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, _hash).hexdigest()
@@ -440,18 +450,13 @@ class FeatureCache:
 # ------------------- Features that no file keeps: computed from the cached waveform when they are read
 
 
-class UnstoredFeatures(Features):
+class UnstoredFeatures(NoneFeatures):
     """What is written in the place of `features` that are computed when they are read: frames of no values."""
 
     def __init__(self, features: Features) -> None:
         self.audio = features.audio
         self.normalises_level = features.normalises_level
         self._features = features
-
-    @property
-    def width(self) -> int:
-        """0."""
-        return 0
 
     @property
     def fingerprint(self) -> str:
@@ -461,10 +466,6 @@ class UnstoredFeatures(Features):
     def frames(self, samples: int) -> int:
         """As many as the features have."""
         return self._features.frames(samples)
-
-    def compute(self, waveform_N: FloatArray) -> Frames:
-        """(T, 0)."""
-        return np.zeros((self.frames(len(waveform_N)), 0), dtype=self.dtype)
 
     def compute_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[Frames]:
         """(T, 0)."""

@@ -6,7 +6,6 @@ interruption is kept, and several processes may add to it at the same time.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -25,7 +24,7 @@ from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
-from phonate.data.cache import damaged, new_folder, verify
+from phonate.data.cache import damaged, new_folder, unwritable, verify
 from phonate.data.corpora.rows import Row
 from phonate.data.corpora.validation import (
     Inspection,
@@ -248,7 +247,7 @@ class CodeStore:
                             self._encode(of_share[share], required, encode, threads)
                             left.remove(share)
         except OSError as error:
-            raise DataError(_explained(error, self.folder)) from error
+            raise unwritable(self.folder, error) from error
 
     def _encode(self, digests: Sequence[str], required: Sequence[str], encode: Encode, threads: int) -> None:
         self.refresh()
@@ -281,9 +280,3 @@ class CodeStore:
             np.save(beside / "starts.npy", np.cumsum([0, *map(len, codes_of.values())], dtype=np.int64))
             np.save(beside / "codes.npy", np.concatenate(list(codes_of.values())))
         self.refresh()
-
-
-def _explained(error: OSError, folder: Path) -> str:
-    if error.errno == errno.ENOSPC:
-        return f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir"
-    return f"{folder}: can't write the codes ({error.strerror}); name another folder by data.cache_dir"

@@ -20,6 +20,7 @@ import csv
 import io
 import json
 import logging
+import os
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -30,7 +31,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
-from phonate.data.corpora.rows import audio_files, printable
+from phonate.data.corpora.rows import Problem, audio_files, printable
 
 logger = logging.getLogger("phonate")
 
@@ -480,16 +481,15 @@ def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path],
     if not root.is_dir():
         raise DataError(f"{root}: no such file or folder")
     files: list[Path] = []
+    unreadable: list[Problem] = []
     refused: list[RefusedRow] = []
-
-    def refuse(path: Path, reason: str) -> None:
-        refused.append(RefusedRow(printable(path.relative_to(root).as_posix()), reason))
-
-    for file in audio_files(root, suffixes, lambda folder, error: refuse(folder, str(error.strerror))):
+    for file in audio_files(root, suffixes, unreadable):
         if not file.is_file():
-            refuse(file, "not a file (a broken link, or a pipe)")
+            name = printable(file.relative_to(root).as_posix())
+            refused.append(RefusedRow(name, "not a file (a broken link, or a pipe)"))
         elif file.suffix.lower() != ".json" or _may_hold_rows(file):
             files.append(file)
+    refused = [RefusedRow(os.path.relpath(one.place, root), one.detail) for one in unreadable] + refused
     if not files:
         why = f" ({refused[0].place}: {refused[0].reason})" if refused else ""
         raise DataError(f"{root}: no text files in this folder{why}; put {', '.join(suffixes)} files there")

@@ -92,7 +92,7 @@ class Features(ABC):
         return None
 
 
-# ------------------------------------------------------- The base class of fbank, mfcc and spectrogram
+# ------------------------------------------------- fbank, mfcc and spectrogram, as computed by Kaldi
 
 
 class KaldiFrames(Features):
@@ -148,13 +148,6 @@ class KaldiFrames(Features):
         return FeatureStream(self.kaldi)
 
 
-# ---------------------------------------------------------- Log mel filter banks, as computed by Kaldi
-
-
-class FbankFeatures(KaldiFrames):
-    """Mel filter banks: `audio.feature_type: fbank`."""
-
-
 # --------------------------------------------------------------------- Normalised log-mel spectrograms
 
 
@@ -184,13 +177,6 @@ class MelFeatures(Features):
         return self._processor.mel_blocks(read)
 
 
-# ------------------------------------------- Mel-frequency cepstral coefficients, as computed by Kaldi
-
-
-class MfccFeatures(KaldiFrames):
-    """Cepstral coefficients: `audio.feature_type: mfcc`."""
-
-
 # -------------------------------------------------------------- No features: only waveforms are cached
 
 
@@ -210,13 +196,6 @@ class NoneFeatures(Features):
     def compute(self, waveform_N: FloatArray) -> Frames:
         """(T, 0)."""
         return np.zeros((self.frames(len(waveform_N)), 0), dtype=self.dtype)
-
-
-# ----------------------------------------------------------------- Power spectra, as computed by Kaldi
-
-
-class SpectrogramFeatures(KaldiFrames):
-    """Power spectra: `audio.feature_type: spectrogram`."""
 
 
 # ----------------------------------------------- The output of a Whisper encoder (Radford et al. 2022)
@@ -341,11 +320,11 @@ class _Frames:
 FEATURES: Registry[type[Features]] = Registry(
     "feature",
     {
-        "fbank": "phonate.data.features:FbankFeatures",
+        "fbank": "phonate.data.features:KaldiFrames",
         "mel": "phonate.data.features:MelFeatures",
-        "mfcc": "phonate.data.features:MfccFeatures",
+        "mfcc": "phonate.data.features:KaldiFrames",
         "none": "phonate.data.features:NoneFeatures",
-        "spectrogram": "phonate.data.features:SpectrogramFeatures",
+        "spectrogram": "phonate.data.features:KaldiFrames",
         "whisper": "phonate.data.features:WhisperFeatures",
     },
     suffix="features",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import json
@@ -38,6 +37,7 @@ from phonate.data.cache import (
     UnstoredFeatures,
     damaged,
     new_folder,
+    unwritable,
     verify,
 )
 from phonate.data.corpora.manifest import cut_document, list_corpus
@@ -268,7 +268,7 @@ def build(
                 manifest.writelines(json.dumps(cut_document(one)) + "\n" for one in checked)
             (beside / REPORT).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
     except OSError as error:
-        raise DataError(_explained(error, folder.parent)) from error
+        raise unwritable(folder.parent, error) from error
 
 
 def _computed(
@@ -353,12 +353,6 @@ def index_of(checked: Sequence[CheckedRow], writer: CacheWriter) -> Index:
         sample_start=np.array(writer.sample_start, dtype=np.int64),
         frame_start=np.array(writer.frame_start, dtype=np.int64),
     )
-
-
-def _explained(error: OSError, folder: Path) -> str:
-    if error.errno == errno.ENOSPC:
-        return f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir"
-    return f"{folder}: can't write the cache ({error.strerror}); name another folder by data.cache_dir"
 
 
 # ---------------------------------------------------------------- From a corpus to what training reads

@@ -102,11 +102,7 @@ class VoiceDataDetector:
             raise InputError(f"{self.voice_data_dir}: is a file; give the folder that it is in")
         if not self.voice_data_dir.exists():
             return iter(())
-        return audio_files(self.voice_data_dir, unreadable=self._passed_over)
-
-    def _passed_over(self, folder: Path, error: OSError) -> None:
-        name = printable(str(folder))
-        self.problems.append(Problem(name, name, "unreadable folder", f"{error.strerror}; what is in it is left out"))
+        return audio_files(self.voice_data_dir, problems=self.problems)
 
 
 def _size(file: Path) -> int:
@@ -117,13 +113,12 @@ def _size(file: Path) -> int:
 
 
 def _check_format(file: Path) -> Problem | None:
-    name = printable(str(file))
     try:
         info = probe(file)
     except (DataError, OSError) as error:
-        return Problem(name, name, "unreadable", printable(str(error)))
+        return _problem(file, "unreadable", str(error))
     detail = wrong_suffix(file, info.format)
-    return None if detail is None else Problem(name, name, "wrong suffix", f"{detail}; rename it")
+    return None if detail is None else _problem(file, "wrong suffix", f"{detail}; rename it")
 
 
 def wrong_suffix(file: Path, format: str) -> str | None:
@@ -133,10 +128,14 @@ def wrong_suffix(file: Path, format: str) -> str | None:
     return None if expected is None or format in expected else f"holds {format}, not {suffix}"
 
 
+def _problem(file: Path, reason: str, detail: str) -> Problem:
+    name = printable(str(file))
+    return Problem(name, name, reason, printable(detail))
+
+
 def crashed(file: Path) -> Problem:
     """The problem of a file at which its reader process died."""
-    name = printable(str(file))
-    return Problem(name, name, "unreadable", "the decoder crashed on it; export it again")
+    return _problem(file, "unreadable", "the decoder crashed on it; export it again")
 
 
 # --------- Validation of the recordings of a folder: which can train a voice, and why the others can't
@@ -239,15 +238,14 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
 
 def _warnings(file: VoiceFile) -> Iterator[Problem]:
     """Warnings about a recording that is used."""
-    name = printable(str(file.path))
     for finding in unusual(file.remarks):
-        yield Problem(name, name, finding.reason, finding.detail)
+        yield _problem(file.path, finding.reason, finding.detail)
     if file.seconds < file.whole_seconds:
         detail = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used; cut it at pauses to use all"
-        yield Problem(name, name, "too long", detail)
+        yield _problem(file.path, "too long", detail)
     suffix = wrong_suffix(file.path, file.format)
     if suffix is not None:
-        yield Problem(name, name, "wrong suffix", f"{suffix}; used as it is")
+        yield _problem(file.path, "wrong suffix", f"{suffix}; used as it is")
 
 
 # ------------------------------------------------------------------------ Features of voice recordings
@@ -315,8 +313,7 @@ def _key(path: Path, rules: VoiceRules) -> str | Problem:
         with path.open("rb") as file:
             content = hashlib.file_digest(file, _digest).hexdigest()
     except OSError as error:
-        name = printable(str(path))
-        return Problem(name, name, "unreadable", reason_of(error))
+        return _problem(path, "unreadable", reason_of(error))
     return f"{content}-{rules.sample_rate}-{rules.max_seconds:g}"
 
 
@@ -328,8 +325,7 @@ def _compute(path: Path, rules: VoiceRules) -> VoiceFeatures | Problem:
         waveform, _ = read_start(path, rules.max_seconds, rules.sample_rate)
         return voice_features(waveform, rules.sample_rate)
     except FAILURES as error:
-        name = printable(str(path))
-        return Problem(name, name, "unreadable", reason_of(error))
+        return _problem(path, "unreadable", reason_of(error))
 
 
 class _Cache:

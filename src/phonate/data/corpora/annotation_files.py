@@ -26,8 +26,8 @@ from phonate.data.corpora.rows import (
     in_any_form,
     is_file,
     malformed,
-    official_split,
     printable,
+    split_among,
 )
 
 logger = logging.getLogger("phonate")
@@ -43,7 +43,7 @@ class Recordings:
         self.problems: list[Problem] = []
         """Folders that can't be read."""
         self._files: dict[str, list[Path]] = {}
-        for file in audio_files(root, unreadable=self._unreadable):
+        for file in audio_files(root, problems=self.problems):
             self._files.setdefault(printable(file.stem), []).append(file)
         # AMI's annotations say ES2011a, its files are called ES2011a.Mix-Headset.wav.
         short: dict[str, list[Path]] = {}
@@ -53,10 +53,6 @@ class Recordings:
         self._alike: dict[str, list[Path]] = {}
         for stem, files in self._files.items():
             self._alike.setdefault(_plain(stem), []).extend(files)
-
-    def _unreadable(self, folder: Path, error: OSError) -> None:
-        place = printable(str(folder))
-        self.problems.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
 
     def _named(self, name: str) -> list[Path]:
         return self._files.get(name) or list(dict.fromkeys(self._alike.get(_plain(name), ())))
@@ -100,7 +96,7 @@ def root_of(path: Path) -> Path:
     where there are no recordings in it."""
     if path.is_dir():
         return path
-    beside = next(audio_files(path.parent, unreadable=lambda *_: None), None)
+    beside = next(audio_files(path.parent, problems=[]), None)
     return path.parent if beside is not None else path.parent.parent
 
 
@@ -116,7 +112,7 @@ def is_stereo(file: Path) -> bool:
 def split_of(file: Path, root: Path) -> str | None:
     """The official split that a file's name, or a folder above it, stands for."""
     inside = file.relative_to(root).parts if file.is_relative_to(root) else (file.name,)
-    return next((part for part in reversed((*inside[:-1], file.stem)) if official_split(part)), None)
+    return split_among(reversed((*inside[:-1], file.stem)))
 
 
 def ordered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
@@ -409,7 +405,7 @@ class _KaldiFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._split = folder.name if official_split(folder.name) else None
+        self._split = split_among([folder.name])
         self._speakers = self._table("utt2spk")
         self._texts = self._table("text")
         self._channels = self._table("reco2file_and_channel")

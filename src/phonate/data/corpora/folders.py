@@ -22,6 +22,7 @@ from phonate.data.corpora.rows import (
     malformed,
     official_split,
     printable,
+    split_among,
 )
 
 logger = logging.getLogger("phonate")
@@ -35,7 +36,7 @@ _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 
 def is_folder(path: Path) -> bool:
     """A folder with recordings."""
-    return path.is_dir() and next(audio_files(path, unreadable=lambda *_: None), None) is not None
+    return path.is_dir() and next(audio_files(path, problems=[]), None) is not None
 
 
 @corpus_format(is_folder, priority=10)
@@ -45,12 +46,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
     unreadable: list[Problem] = []
-
-    def leave_out(folder: Path, error: OSError) -> None:
-        place = printable(str(folder))
-        unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
-
-    listed = list(audio_files(path, unreadable=leave_out))
+    listed = list(audio_files(path, problems=unreadable))
     splits = _split_folders([file.relative_to(path) for file in listed])
     for file in listed:
         inside = file.relative_to(path)
@@ -146,7 +142,7 @@ def is_librispeech(path: Path) -> bool:
     `SPEAKER-CHAPTER.trans.txt` beside one, or, for all, a folder of the speaker or a part such as train-clean-100."""
     if not path.is_dir():
         return False
-    files = list(audio_files(path, unreadable=lambda *_: None))
+    files = list(audio_files(path, problems=[]))
     names = [NAME.fullmatch(file.stem) for file in files]
     if not files or not all(names):
         return False
@@ -188,12 +184,7 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     a `.txt` of its own, beside it may hold its text."""
     transcripts = lru_cache(maxsize=1)(_transcripts)  # files come folder by folder, and sorted
     unreadable: list[Problem] = []
-
-    def leave_out(folder: Path, error: OSError) -> None:
-        place = printable(str(folder))
-        unreadable.append(Problem("", place, "unreadable folder", error.strerror or str(error)))
-
-    for file in audio_files(path, unreadable=leave_out):
+    for file in audio_files(path, problems=unreadable):
         named = NAME.fullmatch(file.stem)
         if named is None:
             yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
@@ -203,13 +194,10 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
         except (DataError, OSError, UnicodeDecodeError) as error:
             yield Problem(file.stem, printable(str(file)), "unreadable text", printable(str(error)))
             continue
-        yield checked_row(Row.clip(file.stem, file, named[1], text, str(file), _subset(path, file)))
+        yield checked_row(
+            Row.clip(file.stem, file, named[1], text, str(file), split_among(file.relative_to(path).parts[:-1]))
+        )
     yield from unreadable
-
-
-def _subset(root: Path, file: Path) -> str | None:
-    """The folder between `root` and the file that names an official split, such as dev-clean."""
-    return next((part for part in file.relative_to(root).parts[:-1] if official_split(part)), None)
 
 
 def _transcripts(path: Path) -> dict[str, str]:

@@ -20,8 +20,8 @@ from phonate.data.corpora.rows import (
     corpus_format,
     listed_file,
     malformed,
-    official_split,
     printable,
+    split_among,
 )
 
 _MARKS = ("dataset_dict.json", "state.json")
@@ -151,7 +151,7 @@ class _Shard:
             report_one_speaker(root, unread, self._alone)
         # train-00000-of-00002.parquet, or train/data-00000-of-00001.arrow
         parts = (*shard.relative_to(root).parts[:-1], shard.stem)
-        self._split = next((part for part in reversed(parts) if official_split(part)), None)
+        self._split = split_among(reversed(parts))
         status = shard.stat()
         stamp = repr((str(shard.resolve()), status.st_size, status.st_mtime_ns))
         self._files = cache / hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()[:24]

@@ -27,7 +27,7 @@ from phonate.data.corpora.rows import (
     checked_row,
     corpus_format,
     malformed,
-    official_split,
+    split_among,
 )
 from phonate.data.settings import LHOTSE, PARTS, DatasetSettings
 
@@ -192,7 +192,7 @@ def _rows_of_pair(recordings: Path, supervisions: Path) -> Iterator[Row | Proble
             listed.setdefault(segment.recording_id, []).append((place, segment))
     named = any(segment.speaker for entries in listed.values() for _, segment in entries)
     alone = None if named else speaker_of(recordings)
-    split = next((part for part in recordings.name.split(".")[0].split("_") if official_split(part)), None)
+    split = split_among(recordings.name.split(".")[0].split("_"))
     for place, recording in _manifest_entries(recordings, Recording):
         if isinstance(recording, Problem):
             yield recording
@@ -409,7 +409,7 @@ def _prepare(
             continue
         if not manifest_pairs(output):
             _write(returned, output, dataset.name)
-        if any(_length(one) for pair in manifest_pairs(output) for one in pair[:1]):
+        if any(True for recordings, _ in manifest_pairs(output) for _ in json_lines(recordings)):
             return
         failures.append(f"{corpus}: Lhotse's recipe {dataset.name} found no recordings with supervisions")
     _remove_others(output)
@@ -439,12 +439,6 @@ def _pairs(returned: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             return
         for key, below in returned.items():
             yield from _pairs(below, (*keys, str(key)))
-
-
-def _length(manifest: Path) -> int:
-    from phonate.data.corpora.lists import json_lines
-
-    return sum(1 for _ in json_lines(manifest))
 
 
 def _record(folder: Path) -> dict[str, Any] | None:

@@ -286,8 +286,6 @@ def is_recording(root: Path, name: str) -> bool:
 
 # ----------- JSON: a list of samples, an object with such a list under "samples", or an object a line
 
-NAMES = ("metadata.json", "samples.json", "dataset.json")
-
 
 def is_json(path: Path) -> bool:
     """JSON and JSON lines, or a folder whose recordings these list."""
@@ -299,7 +297,7 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
     are relative to the file. Where no sample has a speaker there is one, who is called after the folder."""
     if path.is_dir():
-        path = list_in(path, OBJECTS) or path / NAMES[0]
+        path = list_in(path, OBJECTS) or path / "metadata.json"
     samples = _json_samples(path)
     keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
     alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
@@ -328,7 +326,7 @@ def _json_samples(path: Path) -> list[tuple[str, object]]:
     try:
         document = json.loads("\n".join(lines)) if path.suffix.lower() != ".jsonl" else None
     except (ValueError, RecursionError) as error:
-        if not _is_object(next((line for line in lines if line.strip()), "")):
+        if not isinstance(_document(next((line for line in lines if line.strip()), "")), dict):
             raise DataError(f"{path}: not readable as JSON ({error})") from error
         document = None  # an object a line, as NeMo writes into files called .json
     if document is None and path.suffix.lower() != ".jsonl" and len(lines) < 2:
@@ -348,10 +346,3 @@ def _json_line(line: str, place: str) -> tuple[str, object]:
         return place, json.loads(line)
     except (ValueError, RecursionError) as error:
         return place, malformed(place, f"not readable as JSON ({error})")
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False

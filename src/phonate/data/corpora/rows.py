@@ -176,6 +176,11 @@ def official_split(name: str | None) -> str | None:
     return next((split for split, names in _SPLITS.items() if first in names), None)
 
 
+def split_among(names: Iterable[str]) -> str | None:
+    """The first of the names that stands for an official split."""
+    return next(filter(official_split, names), None)
+
+
 @dataclass(frozen=True)
 class Problem:
     """Why a row is refused, or a warning about it. A format yields one in place of a row that it can't read."""
@@ -261,15 +266,13 @@ def as_text(value: object) -> str | None:
 
 
 def audio_files(
-    folder: Path,
-    suffixes: Collection[str] = AUDIO_SUFFIXES,
-    unreadable: Callable[[Path, OSError], None] | None = None,
+    folder: Path, suffixes: Collection[str] = AUDIO_SUFFIXES, problems: list[Problem] | None = None
 ) -> Iterator[Path]:
     """Audio files under `folder` in a fixed order. Hidden files and what phonate wrote itself (runs, models, sessions)
     are left out; links are followed once.
 
-    Folders that can't be read are handed to `unreadable` and left out; without it they raise DataError. Links that
-    lead nowhere are listed as files, so that opening them reports the error.
+    Folders that can't be read are added to `problems` and left out; without it they raise DataError. Links that lead
+    nowhere are listed as files, so that opening them reports the error.
     """
     visited: set[tuple[int, int]] = set()
 
@@ -282,9 +285,11 @@ def audio_files(
             with os.scandir(current) as scan:
                 return iter(sorted(scan, key=lambda entry: entry.name))
         except OSError as error:
-            if unreadable is None:
-                raise DataError(f"{printable(str(current))}: {error.strerror}") from error
-            unreadable(current, error)
+            place = printable(str(current))
+            if problems is None:
+                raise DataError(f"{place}: {error.strerror}") from error
+            detail = f"{error.strerror}; what is in it is left out"
+            problems.append(Problem("", place, "unreadable folder", detail))
             return iter(())
 
     below = [entries(folder)]  # a stack, for folders may be deeper than Python's

@@ -34,8 +34,8 @@ from phonate.data.corpora.rows import (
     corpus_format,
     listed_file,
     malformed,
-    official_split,
     printable,
+    split_among,
 )
 
 logger = logging.getLogger("phonate")
@@ -498,17 +498,12 @@ def audiofolder_rows(path: Path) -> Iterator[Row | Problem]:
                     yield row
                     continue
                 # Without a column of speakers it is one and the same in train/ and in test/.
-                row = replace(row, id=f"{inside}/{row.id}", split=row.split or _official(inside))
+                row = replace(row, id=f"{inside}/{row.id}", split=row.split or split_among(inside.split("/")))
                 yield row.with_speaker(named) if row.speaker == alone else row
         except DataError as error:
             if len(files) == 1:
                 raise
             yield Problem("", printable(str(file)), "unreadable", printable(str(error)))
-
-
-def _official(inside: str) -> str | None:
-    """The folder that names an official split."""
-    return next((part for part in inside.split("/") if official_split(part)), None)
 
 
 def metadata_files(root: Path) -> list[Path]:

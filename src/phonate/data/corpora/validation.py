@@ -533,7 +533,9 @@ def coverage(segments: Sequence[Segment]) -> tuple[float, float]:
 def of_trained_speakers(usable: Sequence[CheckedRow], report: Report, held_out: Collection[str]) -> list[CheckedRow]:
     """The rows whose speakers are in training; the others, which are only in the splits `held_out`, are refused. All
     rows where nothing is in training."""
-    trained = {speaker for one in usable for speaker in one.row.speakers if _split(one) not in held_out}
+    trained = {
+        speaker for one in usable for speaker in one.row.speakers if official_split(one.row.split) not in held_out
+    }
     if not trained:
         return list(usable)
     rows: list[CheckedRow] = []
@@ -547,10 +549,6 @@ def of_trained_speakers(usable: Sequence[CheckedRow], report: Report, held_out: 
     if len(rows) < len(usable):
         report.recount(rows)
     return rows
-
-
-def _split(one: CheckedRow) -> str | None:
-    return official_split(one.row.split)
 
 
 def _duplicates(usable: Iterable[CheckedRow]) -> Iterator[Problem]:

@@ -44,6 +44,15 @@ def test_what_is_refused_is_named_once(tone_corpus, tmp_path):
     assert [line.count(name) for name in ("broken.wav", "empty.wav") for line in lines if name in line] == [1, 1]
 
 
+def test_names_can_not_break_the_table(tone_corpus, tmp_path):
+    corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
+    for name in ("two\nlines.wav", "bell\x07\x1b[2J.wav"):
+        (corpus / "anna" / name).write_text("no recording")
+    lines = phonate("check", corpus).stdout.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert [line.count("two\\nlines.wav") for line in lines if line.startswith("unreadable") and "two" in line] == [1]
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["plain", "json"])
 def test_a_corpus_whose_name_is_no_utf8_can_be_printed(tone_corpus, tmp_path, options):
     corpus = os.fsdecode(bytes(tmp_path) + b"/corpus-\xff")

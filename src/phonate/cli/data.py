@@ -157,6 +157,7 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
 
 def _print_report(outcome: dict[str, Any]) -> None:
     from phonate.cli.output import print_table
+    from phonate.data.corpora.rows import one_line
 
     hours = outcome["seconds"] / 3600
     print(
@@ -182,7 +183,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
         if problems:
             counts = Counter(problem["reason"] for problem in problems).most_common()
             print(f"\n{len(problems)} {kind}: {', '.join(f'{count} {reason}' for reason, count in counts)}")
-            print_table([[p["reason"], p["place"], p["detail"]] for p in problems[:SHOWN]], ["why", "where", "detail"])
+            rows = [[one_line(p[key]) for key in ("reason", "place", "detail")] for p in problems[:SHOWN]]
+            print_table(rows, ["why", "where", "detail"])
             if len(problems) > SHOWN:
                 print(f"... and {len(problems) - SHOWN} more; --json lists all")
 

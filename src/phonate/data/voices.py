@@ -23,7 +23,7 @@ from phonate.audio.decoding import probe, read_start
 from phonate.audio.quality import VoiceFeatures, VoiceLevels, voice_features, voice_levels, voice_score
 from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.config.errors import DataError, InputError
-from phonate.data.corpora.rows import Problem, audio_files, one_line, printable
+from phonate.data.corpora.rows import Problem, audio_files, printable
 from phonate.data.corpora.validation import FAILURES, Report, Unusable, decoding, reason_of, require_length, unusual
 from phonate.data.parallel import Progress, Stage, map_files
 from phonate.data.settings import VoiceRules, cache_folder
@@ -224,16 +224,6 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
         info.format,
         info.remarks,
     )
-
-
-def problem_lines(problems: Sequence[Problem]) -> list[str]:
-    """A table of reasons, files and details, one line each under a header; nothing for no problems."""
-    if not problems:
-        return []
-    cells = [(one.reason, one.place, one.detail) for one in problems]
-    rows = [("why", "where", "detail"), *(tuple(map(one_line, row)) for row in cells)]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return [f"{why:<{widths[0]}}  {where:<{widths[1]}}  {detail}" for why, where, detail in rows]
 
 
 def _warnings(file: VoiceFile) -> Iterator[Problem]:

@@ -193,8 +193,9 @@ class Problem:
     """Without `place`, which stands before it wherever problems are shown."""
 
     def __post_init__(self) -> None:
-        for start in (f"{self.place}: ", f"{self.place} "):  # as errors of readers begin
-            object.__setattr__(self, "detail", self.detail.removeprefix(start))
+        for place in (self.place, " ".join(self.place.split())):  # as errors of readers begin
+            for start in (f"{place}: ", f"{place} "):
+                object.__setattr__(self, "detail", self.detail.removeprefix(start))
 
 
 Rows = Callable[..., Iterable[Row | Problem]]

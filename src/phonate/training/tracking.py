@@ -445,7 +445,7 @@ class ConsoleSink(Sink):
         if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):
             with self._while_there():
                 if self.console is None:
-                    print("  ".join(parts), file=sys.stderr)
+                    sys.stderr.write("  ".join(parts) + "\n")
                     return
                 if self._has_terminal and self.verbosity != "debug":
                     parts = _fitting(parts, self.console.width)

@@ -60,9 +60,8 @@ def task_page(name: str) -> str:
         shared = set(_rows("data", VoiceData))
     parts += [*_tables("data", settings.data, shared), "\n## Model\n", *_tables("model", settings.model)]
     parts += ["\n## Training\n"]
-    if own := [
-        row for row in _rows("training", settings.training) if row not in set(_rows("training", TrainingSettings))
-    ]:
+    of_every_task = set(_rows("training", TrainingSettings))
+    if own := [row for row in _rows("training", settings.training) if row not in of_every_task]:
         parts += ["Besides these, [those of every task](training.md).\n", *_table(own)]
     else:
         parts += ["[Those of every task](training.md)."]

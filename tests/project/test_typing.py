@@ -62,7 +62,7 @@ SEEN = [
     r"int",
     r"phonate\.tasks\.conversion\.model\.VoiceTransformer",
     r"def .*VoiceTrainer",
-    r"phonate\.training\.loaders\.config\.TrainingConfig",
+    r"phonate\.training\.settings\.TrainingConfig",
     r"def .*CheckpointManager",
     r"list\[.*",
 ]

@@ -306,16 +306,16 @@ def clips(*counts: tuple[str, int]) -> list[Clip]:
 def test_voices_are_given_by_some_clips_and_compared_with_others() -> None:
     targets, sources, rest = _divided(AnyVoice(), clips(("ben", 1), ("anna", 40), ("cleo", 4), ("dora", 3)))
     assert [wanted.name for wanted in targets] == ["anna", "cleo"]
-    assert [len(wanted.given) for wanted in targets] == [6, 2]  # a minute of clips of 10 s, or two thirds
+    assert [len(wanted.reference_clips) for wanted in targets] == [6, 2]  # a minute of clips of 10 s, or two thirds
     assert [wanted.voice for wanted in targets] == [600, 200]
     assert [len(wanted.clips) for wanted in targets] == [10, 2]
     for wanted in targets:
-        assert not {clip.id for clip in wanted.given} & {clip.id for clip in wanted.clips}
+        assert not {clip.id for clip in wanted.reference_clips} & {clip.id for clip in wanted.clips}
     assert {source.clip.speaker for source in sources} == {"ben", "anna", "cleo", "dora"}
     assert "anna" in rest
     pairs = _pairs(sources, ["words"] * len(sources), targets)
-    assert {pair.wanted.name for pair in pairs if pair.source.clip.speaker == "ben"} == {"anna", "cleo"}
-    assert all(pair.wanted.name != pair.source.clip.speaker for pair in pairs)
+    assert {pair.target.name for pair in pairs if pair.source.clip.speaker == "ben"} == {"anna", "cleo"}
+    assert all(pair.target.name != pair.source.clip.speaker for pair in pairs)
     assert len({pair.id for pair in pairs}) == len(pairs)
     with pytest.raises(InputError, match="two speakers with 4 clips"):
         _divided(AnyVoice(), clips(("anna", 9), ("ben", 3)))

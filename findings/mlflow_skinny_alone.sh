@@ -2,8 +2,8 @@
 # One would guess that mlflow-skinny, the light client of MLflow, records a run by its own defaults, into ./mlruns or
 # its default address. Its default address is a SQLite file, which it has no code to open: the first call ends in
 # UnsupportedModelRegistryStoreURIException. A folder (file:...) is refused, too, unless MLFLOW_ALLOW_FILE_STORE is set.
-# A phonate user meets it with training.logging.mlflow on a machine with the light client: it needs the address of a
-# server (MLFLOW_TRACKING_URI=http://...), or the whole package.
+# A phonate user meets it with training.logging.mlflow on a machine with the light client: it needs a server, whose
+# address MLFLOW_TRACKING_URI names, or the whole package.
 set -euo pipefail
 
 folder="$(mktemp -d)"

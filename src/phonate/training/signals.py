@@ -17,7 +17,8 @@ from phonate.config.errors import Interrupted
 if TYPE_CHECKING:
     from phonate.compute.distributed import Ranks
 
-_NOTE = "stopping after this step; press Ctrl-C again to quit now"
+_NOTE = "stopping after this step"
+_AGAIN = "press Ctrl-C again to quit now"
 _STANDARD_ERROR = 2
 
 QuitListener = Callable[[str], None]
@@ -155,7 +156,8 @@ class Signals:
         if self.received is None:
             self.received = number
             if self._announce:
-                write_to_console(_NOTE if number == signal.SIGINT else f"{signal.Signals(number).name}: {_NOTE}")
+                of_console = number == signal.SIGINT
+                write_to_console(f"{_NOTE}; {_AGAIN}" if of_console else f"{signal.Signals(number).name}: {_NOTE}")
             if self._leavable:
                 raise StopNow
         elif number == signal.SIGINT or (number == self.received and number != HANGUP):

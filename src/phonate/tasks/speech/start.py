@@ -96,8 +96,8 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         by_judges = recipe.training.validation.metric_for_best_model == _JUDGED
         reason = "the newest checkpoint is the best (data.judged=0)"
         return Start(_NEWEST, reason, "data.judged: 0") if by_judges else Start({}, "")
-    if missing(*JUDGES):
-        mend = install_command(*JUDGES)
+    if lacking := [judge for judge in JUDGES if missing(judge)]:
+        mend = install_command(*lacking)
     elif not is_english(data.language) and not is_included(RECOGNISER):
         mend = f"pip install {PACKAGES[RECOGNISER]}"
     else:

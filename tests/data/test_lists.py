@@ -129,6 +129,14 @@ def test_a_single_line_with_a_number_behind_its_text(voice):
     assert rows_of(corpus(voice))[0] == {"wavs/a0.wav": ("0", "good morning everybody")}
 
 
+def test_a_recording_that_comes_between_two_listings_is_there_in_the_second(tmp_path):
+    (tmp_path / "metadata.csv").write_text(lines(IDS, SPEAKERS, TEXTS))
+    for number in range(8):
+        wav(tmp_path / f"wavs/a{number}{'.WAV' if number % 2 else '.wav'}")
+        *_, last = (row.path for row in list_corpus(corpus(tmp_path / "metadata.csv"))[0] if row.path.is_file())
+        assert last.stem == f"a{number}"
+
+
 def test_where_two_readings_are_possible_a_line_names_both(voice, caplog):
     (voice / "metadata.csv").write_text(lines(IDS, SHORT, SPOKEN))
     rows, _ = list_corpus(corpus(voice))

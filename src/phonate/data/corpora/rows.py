@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import _lru_cache_wrapper, lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
@@ -358,9 +359,7 @@ def _listed_file(root: Path, name: str) -> Path | None:
     for folder in folders:
         if is_file(folder / name):
             return folder / name
-    # a cell of text is looked for under every suffix: that is fast where strings are joined, and for folders that exist
-    stems = [os.path.join(folder, name) for folder in folders]
-    stems = [stem for stem in stems if os.path.isdir(os.path.dirname(stem))]
+    stems = [stem for folder in folders if _begins_a_name(stem := os.path.join(folder, name))]
     for suffixes in (_LIKELY, sorted(AUDIO_SUFFIXES.difference(_LIKELY))):
         for stem in stems:
             for suffix in suffixes:
@@ -370,16 +369,28 @@ def _listed_file(root: Path, name: str) -> Path | None:
     return None
 
 
+def _begins_a_name(stem: str) -> bool:
+    """Whether its folder may hold `stem` with a suffix. Most cells of a list are text: those are not looked for under
+    every suffix. Where capitals and forms of Unicode differ, the file system decides."""
+    folder, last = os.path.split(stem)
+    try:
+        return composed(last).casefold() in _read(_stems, Path(folder))
+    except ValueError:  # no name at all
+        return False
+    except OSError:  # it may be a folder that may be entered and not read
+        return os.path.isdir(folder)
+
+
 def in_any_form(folder: Path, name: str) -> Path | None:
     """The file under `folder` whose path is `name`, with or without a suffix, in whichever form of Unicode."""
     *above, last = Path(name).parts or ("",)
     for part in above:
         try:
-            folder = folder / _entries(folder, folder.stat().st_mtime_ns).get(composed(part), part)
+            folder = folder / _read(_entries, folder).get(composed(part), part)
         except (OSError, ValueError):
             return None
     try:
-        entries = _entries(folder, folder.stat().st_mtime_ns)
+        entries = _read(_entries, folder)
     except (OSError, ValueError):
         return None
     spellings = [
@@ -388,6 +399,24 @@ def in_any_form(folder: Path, name: str) -> Path | None:
     ]
     files = (folder / entries[key] for one in spellings if (key := composed(one)) in entries)
     return next(filter(is_file, files), None)
+
+
+_Names = TypeVar("_Names")
+_TICK = 20_000_000
+"""Nanoseconds in which a folder may change twice without a later time of its last change."""
+
+
+def _read(read: _lru_cache_wrapper[_Names], folder: Path) -> _Names:
+    """What `read` says of a folder, which is read again once it has changed. Raises OSError where it can't be read."""
+    changed = folder.stat().st_mtime_ns
+    just_now = abs(time.time_ns() - changed) < _TICK
+    return (read.__wrapped__ if just_now else read)(folder, changed)
+
+
+@lru_cache(maxsize=16)
+def _stems(folder: Path, changed: int) -> frozenset[str]:
+    """What is before the suffixes of the names in a folder, in one form and in small letters."""
+    return frozenset(composed(os.path.splitext(name)[0]).casefold() for name in os.listdir(folder))
 
 
 @lru_cache(maxsize=64)

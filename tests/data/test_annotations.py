@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import numpy as np
@@ -293,7 +294,7 @@ def kaldi(tmp_path):
     folder = tmp_path / "egs/data/train"
     folder.mkdir(parents=True)
     (folder / "wav.scp").write_text(
-        f"a wavs/a.wav\nb {tmp_path / 'egs/wavs/b.wav'}\npiped sph2pipe -f wav x.sph |\nlost wavs/lost.wav\nbad\n"
+        f"a wavs/a.wav\nb {tmp_path / 'egs/wavs/b.wav'}\npiped wav-reverberate x.sph - |\nlost wavs/lost.wav\nbad\n"
     )
     (folder / "segments").write_text(
         "ann-1 a 0.5 1.5\nbob-1 a 1.25 2.5\nann-2 b 0 2.0\nx piped 0 1\ny lost 0 1\nz nowhere 0 1\n"
@@ -315,7 +316,7 @@ def test_kaldi_utterances(kaldi):
         "ann-2": ("ann", "yes", 2.0, "train"),
     }
     assert report.reasons() == {"missing file": 2, "command": 1, "malformed row": 1}
-    assert "sph2pipe" in next(problem.detail for problem in report.refused if problem.reason == "command")
+    assert "wav-reverberate" in next(problem.detail for problem in report.refused if problem.reason == "command")
 
 
 def test_kaldi_names_in_another_unicode_form(kaldi):
@@ -413,3 +414,32 @@ def test_data_check_counts_segments_and_overlap(recordings, capfd):
     printed = capfd.readouterr().out
     assert "(rttm): 10 of 10 recordings can be used, 0.08 h, 21 speakers" in printed
     assert "77 segments: 3.0 min of speech (59 %), of which 0.7 min have several speakers at once (23 %)" in printed
+
+
+def test_nemo_manifests_for_diarization_are_the_rttm_and_uem_that_they_name(tmp_path):
+    for name in ("a", "b", "c"):
+        wav(tmp_path / f"wavs/{name}.wav", 3.0)
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    (labels / "all.rttm").write_text(
+        "SPEAKER a 1 0.5 1 <NA> <NA> ann <NA> <NA>\nSPEAKER a 1 1 1 <NA> <NA> bob <NA> <NA>\n"
+        "SPEAKER b 1 0 1 <NA> <NA> ann <NA> <NA>\nSPEAKER b 1 2 1 <NA> <NA> eve <NA> <NA>\n"
+    )
+    (labels / "b.uem").write_text("b 1 1.5 3\n")
+    common = {"offset": 0, "duration": None, "label": "infer", "text": "-", "num_speakers": 2}
+    lines = [
+        {**common, "audio_filepath": "../wavs/a.wav", "rttm_filepath": "all.rttm", "uem_filepath": None},
+        {**common, "audio_filepath": "../wavs/b.wav", "rttm_filepath": "all.rttm", "uem_filepath": "b.uem"},
+        {**common, "audio_filepath": "../wavs/c.wav", "rttm_filepath": None},
+        {**common, "audio_filepath": "../wavs/a.wav", "rttm_filepath": "all.rttm", "offset": 1.6, "duration": 1.0},
+    ]
+    (labels / "manifest.json").write_text("\n".join(map(json.dumps, lines)))
+    rows, report = list_corpus(conversations(labels / "manifest.json"))
+    assert report.format == "nemo"
+    assert [problem.reason for problem in rows if not hasattr(problem, "segments")] == ["no annotation"]
+    found = {one.id: (one.start, one.end, one.speakers) for one in rows if hasattr(one, "segments")}
+    assert found == {
+        "a": (0.0, None, ("ann", "bob")),
+        "b": (1.5, 3.0, ("eve",)),
+        "a-00001600": (1.6, 2.6, ("bob",)),
+    }

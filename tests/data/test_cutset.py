@@ -111,17 +111,6 @@ def test_cuts_of_single_channels_of_a_file_are_read_channel_by_channel(folder, t
         assert np.abs(prepared.cache.waveform(position) - alone).max() < 1e-3
 
 
-def test_cuts_that_lhotse_would_transform_are_refused(folder, tmp_path):
-    cuts, _ = read_corpus(corpus(folder))
-    fast = [cut.perturb_volume(0.5).to_dict() for cut in cuts][:1]
-    plain = [cut.to_dict() for cut in cuts][1:]
-    plain[0]["recording"]["transforms"] = []
-    (tmp_path / "cuts.jsonl").write_text("\n".join(map(json.dumps, fast + plain)))
-    _, report = check_corpus(corpus(tmp_path / "cuts.jsonl"))
-    assert (report.usable, report.reasons()) == (5, {"malformed row": 1})
-    assert "save the cut as a file of its own" in report.refused[0].detail
-
-
 @pytest.mark.parametrize(
     "bad",
     [

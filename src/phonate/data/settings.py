@@ -226,11 +226,13 @@ CORPORA: Registry[object] = Registry(
         "folder": "phonate.data.corpora.folders:folder_rows",
         "huggingface": "phonate.data.corpora.huggingface:huggingface_rows",
         "json": "phonate.data.corpora.lists:json_rows",
-        "kaldi": "phonate.data.corpora.annotation_files:kaldi_rows",
+        "kaldi": "phonate.data.corpora.kaldi:kaldi_rows",
         "lhotse": "phonate.data.corpora.lhotse:lhotse_rows",
         "librispeech": "phonate.data.corpora.folders:librispeech_rows",
         "ljspeech": "phonate.data.corpora.tables:ljspeech_rows",
+        "nemo": "phonate.data.corpora.annotation_files:nemo_rows",
         "rttm": "phonate.data.corpora.annotation_files:rttm_rows",
+        "shar": "phonate.data.corpora.lhotse:shar_rows",
         "stm": "phonate.data.corpora.annotation_files:stm_rows",
     },
     suffix="rows",
@@ -274,8 +276,8 @@ class RecordingData(Settings):
     """A folder, or a metadata file. Relative to the current directory."""
     format: str = "auto"
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
-    cutset, lhotse (recordings with supervisions), audiofolder, huggingface (Arrow or Parquet), rttm, stm, kaldi, or
-    your own; auto looks at what is there."""
+    cutset, lhotse (recordings with supervisions), shar, audiofolder, huggingface (Arrow or Parquet), rttm, stm,
+    nemo (a manifest for diarization), kaldi, or your own; auto looks at what is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances; else recordings."""

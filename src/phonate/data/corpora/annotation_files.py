@@ -1,20 +1,29 @@
-"""Formats of annotation files, which name recordings that lie somewhere near: RTTM, STM, Kaldi's data directories."""
+"""Formats of annotation files, which name recordings that lie somewhere near: RTTM, STM."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 from phonate.audio.decoding import probe
 from phonate.audio.readers import VIDEO_SUFFIXES
 from phonate.config.errors import DataError
-from phonate.data.annotations import FIELDS, Region, SpeakerTurn, seconds, speaker_line, uem_region
-from phonate.data.corpora.lists import read_lines
+from phonate.data.annotations import (
+    FIELDS,
+    Region,
+    SpeakerTurn,
+    read_rttm,
+    read_uem,
+    seconds,
+    speaker_line,
+    uem_region,
+)
+from phonate.data.corpora.lists import OBJECTS, first_object, json_lines, read_lines
 from phonate.data.corpora.rows import (
     Problem,
     Row,
@@ -23,14 +32,14 @@ from phonate.data.corpora.rows import (
     checked_row,
     composed,
     corpus_format,
-    in_any_form,
-    is_file,
+    listed_file,
     malformed,
     printable,
     split_among,
 )
 
 logger = logging.getLogger("phonate")
+Listed = TypeVar("Listed")
 
 # ------------------------------------------------- Recordings by the names that annotations call them
 
@@ -257,9 +266,76 @@ def _recording_rows(
         yield checked_row(Row(id, audio, inside, recording.place, None, start, end, recording.split))
 
 
+# --------- NeMo's manifests for diarization: audio_filepath with rttm_filepath and uem_filepath, a line each
+
+
+def is_nemo(path: Path) -> bool:
+    """JSON lines that name RTTM files, or a folder with one such list and no RTTM beside it."""
+    if path.is_dir():
+        return not is_rttm(path) and len(_nemo_lists(path)) == 1
+    return path.suffix.lower() in OBJECTS and path.is_file() and "rttm_filepath" in first_object(path)
+
+
+def _nemo_lists(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in OBJECTS and is_nemo(file)]
+
+
+@corpus_format(is_nemo, priority=50)
+def nemo_rows(path: Path) -> Iterator[Row | Problem]:
+    """A row for each line (or each region of its UEM), from `offset` for `duration`, with the turns of its RTTM as
+    segments."""
+    if path.is_dir():
+        path = _nemo_lists(path)[0]
+    for place, entry in json_lines(path):
+        if isinstance(entry, Problem):
+            yield entry
+            continue
+        try:
+            yield from _nemo_line(entry, path.parent, place)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            yield malformed(place, f"not a line of NeMo's ({type(error).__name__}: {error}); correct it")
+        except DataError as error:
+            yield malformed(place, str(error))
+
+
+def _nemo_line(entry: dict[str, Any], root: Path, place: str) -> Iterator[Row | Problem]:
+    name = entry["audio_filepath"]
+    audio = listed_file(root, name)
+    id = printable(audio.stem)
+    if not entry.get("rttm_filepath"):
+        yield Problem(id, place, "no annotation", "its rttm_filepath is null")
+        return
+    turns = _of_recording(read_rttm(listed_file(root, entry["rttm_filepath"])), audio)
+    if turns is None:
+        yield Problem(id, place, "no annotation", f"{entry['rttm_filepath']} has no recording {id!r}")
+        return
+    start = float(entry.get("offset") or 0.0)
+    end = start + float(entry["duration"]) if entry.get("duration") is not None else None
+    regions = [(start, end)]
+    if entry.get("uem_filepath"):
+        listed = _of_recording(read_uem(listed_file(root, entry["uem_filepath"])), audio) or []
+        regions = [
+            (max(start, first), last if end is None else min(end, last))
+            for first, last in listed
+            if last > start and (end is None or first < end)
+        ]
+    for first, last in regions:
+        inside = [one for one in turns if one.end > first and (last is None or one.start < last)]
+        segments = tuple(Segment(one.start, one.end, one.speaker) for one in inside)
+        part = f"-{round(1000 * first):08d}" if len(regions) > 1 or start else ""
+        yield checked_row(Row(id + part, audio, segments, place, None, first, last, split_among([Path(name).stem])))
+
+
+def _of_recording(listed: Mapping[str, list[Listed]], audio: Path) -> list[Listed] | None:
+    """What a file lists for a recording: what it calls so, or all there is where it is of one recording."""
+    named = {_plain(name): entries for name, entries in listed.items()}
+    return named.get(_plain(audio.stem)) or (next(iter(named.values())) if len(named) == 1 else None)
+
+
 # ------------------------------------ STM: segments with speakers and texts (NIST SCTK, `stm` format)
 
-_CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
+CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
+"""What annotations call the sides of a conversation -> the channel, counted from 0."""
 _SIDES = (("a", "b"), ("1", "2"))
 _ALTERNATIVES = re.compile(r"\{\s([^{}]*)\}")
 _MARKS = re.compile(r"\([^()]*\)|(?<!\S)(@|%\w+)(?!\S)")
@@ -328,7 +404,7 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
             continue
         # 1 alone also stands for all of a recording
         named = name in several or (channel in _SIDES[0] and is_stereo(audio))
-        side = _CHANNELS.get(channel) if named else None
+        side = CHANNELS.get(channel) if named else None
         id = f"{name}/{channel}" if name in several else name
         yield checked_row(Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root)))
 
@@ -365,127 +441,3 @@ def spoken(text: str) -> str:
         plain = first  # alternatives may hold others
     plain = _MARKS.sub(" ", plain)
     return text if plain == text else " ".join(plain.split())
-
-
-# ----------------- Kaldi: wav.scp, segments, text, utt2spk (https://kaldi-asr.org/doc/data_prep.html)
-
-_PARENTS = 4
-
-
-def is_kaldi(path: Path) -> bool:
-    """A folder with wav.scp, or with folders (train, dev, test) that have one."""
-    return path.is_dir() and bool(_kaldi_folders(path))
-
-
-@corpus_format(is_kaldi, priority=70, unit="segment")
-def kaldi_rows(path: Path) -> Iterator[Row | Problem]:
-    """A row for each recording of wav.scp, with its utterances as segments; without `segments` the recording is one
-    utterance. `reco2file_and_channel` chooses channels. Recordings that a command makes are refused: a list is data,
-    and may not run a shell. Of several folders, each is read, and the ids begin with its name."""
-    folders = _kaldi_folders(path)
-    if not folders:
-        raise DataError(f"{path}: no wav.scp in it")
-    for folder in folders:
-        for row in _KaldiFolder(folder).rows():
-            if isinstance(row, Row) and folder != path:
-                inside = printable(folder.relative_to(path).as_posix())
-                segments = tuple(replace(one, id=one.id and f"{inside}/{one.id}") for one in row.segments)
-                row = replace(row, id=f"{inside}/{row.id}", segments=segments)
-            yield row
-
-
-def _kaldi_folders(path: Path) -> list[Path]:
-    if (path / "wav.scp").is_file():
-        return [path]
-    return sorted(file.parent for file in path.glob("*/wav.scp"))
-
-
-class _KaldiFolder:
-    """One data directory."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._split = split_among([folder.name])
-        self._speakers = self._table("utt2spk")
-        self._texts = self._table("text")
-        self._channels = self._table("reco2file_and_channel")
-        self._sources = self._table("wav.scp")
-
-    def _table(self, name: str) -> dict[str, str]:
-        """Key -> the rest of its line; nothing where there is no such file."""
-        if not (self._folder / name).is_file():
-            return {}
-        lines = (line.split(maxsplit=1) for line in read_lines(self._folder / name))
-        return {fields[0]: fields[1].strip() if len(fields) > 1 else "" for fields in lines if fields}
-
-    def rows(self) -> Iterator[Row | Problem]:
-        """The recordings, and what is wrong with some."""
-        utterances, bad = self._utterances()
-        yield from bad.values()
-        refused = {problem.id for problem in bad.values()}
-        names = set()
-        for number, line in enumerate(read_lines(self._folder / "wav.scp"), start=1):
-            place, fields = f"{self._folder / 'wav.scp'}:{number}", line.split(maxsplit=1)
-            if not fields:
-                continue
-            if len(fields) < 2:
-                yield malformed(place, "expected a recording and its file")
-                continue
-            name, source = fields[0], fields[1].strip()
-            names.add(name)
-            if name not in refused:
-                segments = utterances.get(name, []) if utterances is not None else [self._utterance(name)]
-                yield self._row(name, source, ordered(segments), place)
-        for name in (utterances or {}).keys() - names:
-            place = str(self._folder / "segments")
-            yield Problem(name, place, "missing file", f"recording {name!r} is not in wav.scp")
-
-    def _row(self, name: str, source: str, segments: tuple[Segment, ...], place: str) -> Row | Problem:
-        if source.endswith("|") or source == "-":
-            detail = f"made by a command ({source[:60]}); run it once and list the file that it makes"
-            return Problem(name, place, "command", detail)
-        channel = None
-        if name in self._channels:
-            fields = self._channels[name].split()
-            channel = _CHANNELS.get(fields[-1].lower()) if len(fields) == 2 else None
-            if channel is None:
-                return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; give a file and A or B")
-            # Most recipes make a file of each channel; the list then only says where it was once.
-            if not is_stereo(self._file(source)):
-                channel = None
-        return checked_row(Row(name, self._file(source), segments, place, channel, split=self._split))
-
-    def _utterances(self) -> tuple[dict[str, list[Segment]] | None, dict[str, Problem]]:
-        """Recording -> utterances, None without a file `segments`; and for recordings with a bad line, the line."""
-        if not (self._folder / "segments").is_file():
-            return None, {}
-        utterances: dict[str, list[Segment]] = {}
-        bad: dict[str, Problem] = {}
-        for number, line in enumerate(read_lines(self._folder / "segments"), start=1):
-            fields, place = line.split(), f"{self._folder / 'segments'}:{number}"
-            if not fields:
-                continue
-            try:
-                id, recording, start = fields[0], fields[1], seconds(fields[2])
-                end = None if float(fields[3]) == -1.0 else seconds(fields[3])  # -1: to the end of the recording
-                if end is not None and start >= end:
-                    raise ValueError
-            except (IndexError, ValueError):
-                name = fields[1] if len(fields) > 1 else place
-                bad[name] = Problem(name, place, "malformed row", "expected utterance, recording, start and end")
-                continue
-            utterances.setdefault(recording, []).append(replace(self._utterance(id), start=start, end=end))
-        return utterances, bad
-
-    def _utterance(self, id: str) -> Segment:
-        return Segment(speaker=self._speakers.get(id) or None, text=self._texts.get(id) or None, id=id)
-
-    def _file(self, source: str) -> Path:
-        """The file of wav.scp: relative to the folder, or to one above it, as Kaldi's recipes run there."""
-        file = Path(source)
-        if file.is_absolute():
-            return file
-        roots = [self._folder, *list(self._folder.resolve().parents)[:_PARENTS]]
-        files = (root / file for root in roots if is_file(root / file))
-        spelled = (in_any_form(root, source) for root in roots if not source.isascii())
-        return next(filter(None, chain(files, spelled)), self._folder / file)

@@ -5,33 +5,43 @@ Lhotse is imported on use, which takes seconds.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import inspect
 import json
 import logging
+import os
+import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import soundfile
+
 from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError, Interrupted, optional_package
-from phonate.data.corpora.lists import first_object, json_lines, speaker_of
+from phonate.data.corpora.lists import first_object, json_lines, read_lines, speaker_of
 from phonate.data.corpora.rows import (
     Problem,
     Row,
     Segment,
     as_text,
+    audio_files,
     checked_row,
     corpus_format,
     malformed,
+    printable,
     split_among,
 )
 from phonate.data.settings import LHOTSE, PARTS, DatasetSettings
 
-# ------------------- A CutSet as JSON lines. A cut is a row: a recording, or a part or channel of one
+# ------------ A CutSet as JSON, or as Shar. A cut is a row: a recording, or a part or channel of one
 
 logger = logging.getLogger("phonate")
 
@@ -40,29 +50,48 @@ NOT_LHOTSE = (
 )  # fmt: skip
 """What Lhotse raises for objects that are not its own."""
 _SLACK_SECONDS = 0.05
+_ENDS = (".jsonl", ".jsonl.gz", ".json")
+"""Of manifests."""
+_SHARDS = "cuts.*.jsonl*"
+_MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
 
 
 def is_cutset(path: Path) -> bool:
-    """JSON lines of cuts; compressed ones are nothing else."""
+    """JSON of cuts, or a folder with one such file and no recordings; compressed JSON lines are nothing else."""
+    if path.is_dir():
+        return len(_cutsets(path)) > 0 and next(audio_files(path, problems=[]), None) is None
     name = path.name.lower()
-    return path.is_file() and (name.endswith(".jsonl.gz") or (name.endswith(".jsonl") and _is_cut(path)))
+    return path.is_file() and (name.endswith(".jsonl.gz") or (name.endswith(_ENDS) and _is_cut(path)))
+
+
+def _cutsets(folder: Path) -> list[Path]:
+    files = [file for file in sorted(folder.iterdir()) if file.name.endswith(_ENDS) and file.is_file()]
+    return [file for file in files if _is_cut(file)]
 
 
 def _is_cut(path: Path) -> bool:
-    return "recording" in first_object(path)
+    first = first_entry(path)
+    return "recording" in first or ("tracks" in first and first.get("type") == "MixedCut")
 
 
 @corpus_format(is_cutset, priority=80)
-def cutset_rows(path: Path) -> Iterator[Row | Problem]:
-    """Rows of a manifest of cuts, each with its supervisions as segments. Audio that comes from a command or an
-    address is refused: a manifest is data, and may neither run a shell nor use the network."""
+def cutset_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
+    """Rows of a manifest of cuts, each with its supervisions as segments. Cuts that Lhotse mixes, pads, changes or
+    joins from several files are written to `cache`, once. Audio that comes from a command or an address is refused: a
+    manifest is data, and may neither run a shell nor use the network."""
     require_lhotse(path)
     # Lhotse runs a "path" that begins with pipe: in a shell, and opens addresses; an absolute path is neither.
     path = path.resolve()
+    if path.is_dir():
+        files = _cutsets(path)
+        if len(files) != 1:
+            names = ", ".join(printable(file.name) for file in files[:5]) or "no manifest of cuts"
+            raise DataError(f"{path}: has {names}; give the file that is meant as data.path")
+        path = files[0]
     if not path.is_file():
-        raise DataError(f"{path}: no such file; expected a CutSet manifest (.jsonl or .jsonl.gz)")
-    for place, entry in _cuts(path):
-        yield entry if isinstance(entry, Problem) else _row_of_entry(entry, path, place)
+        raise DataError(f"{path}: no such file; expected a CutSet manifest ({', '.join(_ENDS)})")
+    for place, entry in _entries(path):
+        yield entry if isinstance(entry, Problem) else _row_of_entry(entry, path, place, cache)
 
 
 def require_lhotse(path: Path) -> None:
@@ -70,57 +99,164 @@ def require_lhotse(path: Path) -> None:
     optional_package("lhotse", f"{path}: a manifest of Lhotse", LHOTSE)
 
 
-def _cuts(path: Path) -> Iterable[tuple[str, Any]]:
-    """The cuts of a manifest with their places; those of JSON lines as they are written, so that one bad line spoils
-    no other."""
+def first_entry(path: Path) -> dict[str, Any]:
+    """The first object of JSON lines, or of a list in a JSON file; an empty one where there is none."""
+    if ".jsonl" in path.name:
+        return first_object(path)
+    with path.open("rb") as file:
+        start = file.read(_LOOKED_AT).decode("utf-8-sig", "replace").lstrip()
+    try:
+        entry, _ = json.JSONDecoder().raw_decode(start.removeprefix("[").lstrip()) if start.startswith("[") else ({}, 0)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+_LOOKED_AT = 2**20
+"""Bytes of a JSON file in which its first entry ends."""
+
+
+def _entries(path: Path) -> Iterator[tuple[str, Any]]:
+    """The objects of a manifest with their places; of JSON lines one by one, so that a bad one spoils no other."""
     if ".jsonl" in path.name:
         yield from json_lines(path)
         return
+    try:
+        document = json.loads("\n".join(read_lines(path)))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not readable as JSON ({error})") from error
+    if not isinstance(document, list):
+        raise DataError(f"{path}: not a manifest of Lhotse, which is a list")
+    yield from ((f"{path}: entry {number}", entry) for number, entry in enumerate(document, start=1))
+
+
+def is_shar(path: Path) -> bool:
+    """A folder of shards: cuts with their recordings in tar files."""
+    return path.is_dir() and any(path.glob(_SHARDS)) and any(path.glob("recording.*.tar"))
+
+
+@corpus_format(is_shar, priority=95)
+def shar_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
+    """Rows of the cuts in Lhotse's Shar format; their recordings are written to `cache`, once."""
+    require_lhotse(path)
     from lhotse import CutSet
 
+    path = path.resolve()  # as above: never a command
+    fields = {"cuts": sorted(map(str, path.glob(_SHARDS))), "recording": sorted(map(str, path.glob("recording.*.tar")))}
+    if len(fields["cuts"]) != len(fields["recording"]):
+        counts = f"{len(fields['cuts'])} shards of cuts and {len(fields['recording'])} of recordings"
+        raise DataError(f"{path}: {counts}; copy the folder again")
     try:
-        for number, cut in enumerate(CutSet.from_file(path), start=1):
-            yield f"{path}:{number}", cut
-    except (*NOT_LHOTSE, OSError, EOFError) as error:
-        raise DataError(f"{path}: not a CutSet manifest of Lhotse ({error})") from error
+        for number, cut in enumerate(CutSet.from_shar(fields=fields), start=1):
+            yield _row_or_problem(cut, path, f"{path}: cut {number}", cache)
+    except (*NOT_LHOTSE, OSError, EOFError, tarfile.TarError) as error:
+        reason = " ".join(str(error).split())
+        yield Problem("", str(path), "damaged file", f"its shards can't be read from here on ({reason}); copy it again")
 
 
-def _row_of_entry(entry: Any, path: Path, place: str) -> Row | Problem:
+def _row_of_entry(entry: Any, path: Path, place: str, cache: Path) -> Row | Problem:
     from lhotse.serialization import deserialize_item
 
     try:
-        return row_of_cut(deserialize_item(entry) if isinstance(entry, dict) else entry, path, place)
+        cut = deserialize_item(entry)
     except NOT_LHOTSE as error:
+        return malformed(place, f"not a cut of Lhotse ({' '.join(str(error).split())}); write the manifest again")
+    return _row_or_problem(cut, path, place, cache)
+
+
+def _row_or_problem(cut: Any, path: Path, place: str, cache: Path) -> Row | Problem:
+    try:
+        return row_of_cut(cut, path, place, cache)
+    except (*NOT_LHOTSE, OSError) as error:
         return malformed(place, f"not a cut of Lhotse ({' '.join(str(error).split())}); write the manifest again")
 
 
-def row_of_cut(cut: Any, path: Path, place: str) -> Row | Problem:
+def row_of_cut(cut: Any, path: Path, place: str, cache: Path) -> Row | Problem:
     """The row of a cut. `path` is the manifest, to which files may be relative."""
-    recording = getattr(cut, "recording", None)
-    if recording is None or not recording.sources:
-        return malformed(place, "not a cut of one recording; save mixed and padded cuts as files first")
-    if recording.transforms:
-        return malformed(place, "its recording is transformed when it is read; save the cut as a file of its own first")
-    origin = _source(cut, recording)
+    recordings = _recordings(cut)
+    if not recordings or not all(one.sources for one in recordings):
+        return malformed(place, "not a cut of a recording; save the audio of features, too")
+    for source in (source for one in recordings for source in one.sources):
+        if source.type not in ("file", "memory"):
+            detail = f"its audio is a {source.type}, not a file; save the recording to a file"
+            return Problem(str(cut.id), place, "not a file", detail)
+        source.type, source.source = "file", str(_file_of(source, path, cache))
+    origin = None if _is_computed(cut) else _source(cut, cut.recording, path)
     if origin is None:
-        return malformed(place, "its channels are some of several, or in several files; make a cut of each channel")
+        segments = tuple(sorted((_segment_of(one, cut, 0.0) for one in cut.supervisions), key=lambda one: one.start))
+        return checked_row(Row(str(cut.id), _written(cut, cache), segments, place))
     source, channel = origin
-    if source.type != "file":
-        return Problem(
-            str(cut.id), place, "not a file", f"its audio is a {source.type}, not a file; save the recording to a file"
-        )
-    file = Path(source.source)
-    file = file if file.is_absolute() or file.is_file() else path.parent / file
-    start, whole = float(cut.start), abs(cut.duration - recording.duration) <= 1e-3
+    start, whole = float(cut.start), abs(cut.duration - cut.recording.duration) <= 1e-3
     end = None if whole else start + float(cut.duration)
     segments = tuple(sorted((_segment_of(one, cut, start) for one in cut.supervisions), key=lambda one: one.start))
-    return checked_row(Row(str(cut.id), file, segments, place, channel, 0.0 if whole else start, end))
+    return checked_row(Row(str(cut.id), Path(source.source), segments, place, channel, 0.0 if whole else start, end))
 
 
-def _source(cut: Any, recording: Any) -> tuple[Any, int | None] | None:
+def _recordings(cut: Any) -> list[Any]:
+    """The recordings that a cut is made of."""
+    parts = [track.cut for track in cut.tracks] if hasattr(cut, "tracks") else [cut]
+    return [part.recording for part in parts if getattr(part, "recording", None) is not None]
+
+
+def _is_computed(cut: Any) -> bool:
+    """Whether the samples of a cut are in no file: mixed, padded, or changed by more than a new sample rate, which
+    reading them changes anyway."""
+    if hasattr(cut, "tracks"):
+        return True
+    names = [one.get("name") if isinstance(one, dict) else type(one).__name__ for one in cut.recording.transforms or ()]
+    return any(name != "Resample" for name in names)
+
+
+def _file_of(source: Any, path: Path, cache: Path) -> Path:
+    """The file of a source, absolute; what is in memory, as in shards, is written to a file."""
+    if isinstance(source.source, bytes):
+        suffix = next((suffix for magic, suffix in _MAGIC.items() if source.source.startswith(magic)), ".wav")
+        file = cache / f"{hashlib.sha256(source.source).hexdigest()[:32]}{suffix}"
+        if not file.is_file():
+            _in_place(file, lambda temporary: temporary.write_bytes(source.source))
+        return file
+    file = Path(source.source)
+    return file.absolute() if file.is_absolute() or file.is_file() else path.parent / file
+
+
+def _written(cut: Any, cache: Path) -> Path:
+    """A file with the samples that Lhotse computes for a cut."""
+    facts = [cut.to_dict(), [_state(source.source) for one in _recordings(cut) for source in one.sources]]
+    file = cache / f"{hashlib.sha256(repr(facts).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.wav"
+    if not file.is_file():
+        samples = cut.load_audio()
+        _in_place(
+            file,
+            lambda temporary: soundfile.write(
+                temporary, np.atleast_2d(samples).T, round(cut.sampling_rate), "FLOAT", format="WAV"
+            ),
+        )
+    return file
+
+
+def _state(file: str) -> tuple[int, int]:
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def _in_place(file: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file of the cache, which is there whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        write(temporary)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _source(cut: Any, recording: Any, path: Path) -> tuple[Any, int | None] | None:
     """The file of a cut, and the channel in it (None: all of them); None where these are not one file."""
     channels = {cut.channel} if isinstance(cut.channel, int) else set(cut.channel)
     if len(recording.sources) == 1 and channels == set(recording.channel_ids):
+        return recording.sources[0], None
+    if len(recording.channel_ids) == 1 and len(recording.sources) == 1:
+        report_only_channel(path)
         return recording.sources[0], None
     if len(channels) != 1:
         return None
@@ -129,6 +265,13 @@ def _source(cut: Any, recording: Any) -> tuple[Any, int | None] | None:
         if channel in source.channels:
             return source, source.channels.index(channel) if len(source.channels) > 1 else None
     return None
+
+
+@functools.cache
+def report_only_channel(path: Path) -> None:
+    """Says, once, that cuts are of a channel that their recordings do not have, as those trimmed to supervisions from
+    an RTTM, whose channels count from 1."""
+    logger.warning("%s: cuts of a channel 1 of recordings with one channel, 0; that one is read", printable(str(path)))
 
 
 def _segment_of(supervision: Any, cut: Any, start: float) -> Segment:
@@ -142,21 +285,19 @@ def _segment_of(supervision: Any, cut: Any, start: float) -> Segment:
 
 # ------------- Manifests of recordings and supervisions, as Lhotse's recipes write them, without cuts
 
-_ENDS = (".jsonl", ".jsonl.gz")
-
 
 def is_lhotse(path: Path) -> bool:
     """A folder with a pair of manifests, or one of the two."""
     if path.is_dir():
         return bool(manifest_pairs(path))
-    return path.name.endswith(_ENDS) and bool(first_object(path).keys() & {"sources", "recording_id"})
+    return path.name.endswith(_ENDS) and bool(first_entry(path).keys() & {"sources", "recording_id"})
 
 
 @corpus_format(is_lhotse, priority=90)
-def lhotse_rows(path: Path) -> Iterator[Row | Problem]:
+def lhotse_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     """A row for each recording, with its supervisions as segments; where these are of single channels of several, a
-    row for each channel. `path` is a folder with `*recordings*.jsonl[.gz]` and `*supervisions*.jsonl[.gz]`, or one of
-    these files. Where no supervision has a speaker there is one, called after the folder."""
+    row for each channel. `path` is a folder with `*recordings*.jsonl[.gz]` and `*supervisions*.jsonl[.gz]`, or .json of
+    both, or one of these files. Where no supervision has a speaker there is one, called after the folder."""
     require_lhotse(path)
     pairs = manifest_pairs(path if path.is_dir() else path.parent)
     if path.is_file():
@@ -165,7 +306,7 @@ def lhotse_rows(path: Path) -> Iterator[Row | Problem]:
         raise DataError(f"{path}: no *recordings*.jsonl.gz with its *supervisions*.jsonl.gz beside it")
     for recordings, supervisions in pairs:
         # absolute, as in cutset: Lhotse runs a name that begins with pipe: in a shell, and opens addresses
-        yield from _rows_of_pair(recordings.resolve(), supervisions.resolve())
+        yield from _rows_of_pair(recordings.resolve(), supervisions.resolve(), cache)
 
 
 def manifest_pairs(folder: Path) -> list[tuple[Path, Path]]:
@@ -181,7 +322,7 @@ def manifest_pairs(folder: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _rows_of_pair(recordings: Path, supervisions: Path) -> Iterator[Row | Problem]:
+def _rows_of_pair(recordings: Path, supervisions: Path, cache: Path) -> Iterator[Row | Problem]:
     from lhotse import Recording, SupervisionSegment
 
     listed: dict[str, list[tuple[str, Any]]] = {}
@@ -198,7 +339,7 @@ def _rows_of_pair(recordings: Path, supervisions: Path) -> Iterator[Row | Proble
             yield recording
             continue
         segments = [segment for _, segment in listed.pop(recording.id, [])]
-        for row in _rows_of(recording, segments, recordings, place):
+        for row in _rows_of(recording, segments, recordings, place, cache):
             if isinstance(row, Row):
                 row = replace(row.with_speaker(alone) if alone is not None else row, split=split)
             yield row
@@ -209,7 +350,7 @@ def _rows_of_pair(recordings: Path, supervisions: Path) -> Iterator[Row | Proble
 
 def _manifest_entries(path: Path, kind: Any) -> Iterator[tuple[str, Any]]:
     """The entries of a manifest with their places; a Problem in the place of one that can't be read."""
-    for place, entry in json_lines(path):
+    for place, entry in _entries(path):
         try:
             yield place, entry if isinstance(entry, Problem) else _checked_entry(kind.from_dict(entry))
         except NOT_LHOTSE as error:
@@ -226,20 +367,20 @@ def _checked_entry(entry: Any) -> Any:
     return entry
 
 
-def _rows_of(recording: Any, segments: list[Any], path: Path, place: str) -> Iterator[Row | Problem]:
+def _rows_of(recording: Any, segments: list[Any], path: Path, place: str, cache: Path) -> Iterator[Row | Problem]:
     channels = {one.channel if isinstance(one.channel, int) else tuple(one.channel) for one in segments}
     separate = len(recording.channel_ids) > 1 and channels and all(isinstance(one, int) for one in channels)
     try:
         if not separate:
             cut = recording.to_cut()
             cut.id, cut.supervisions = recording.id, segments
-            yield row_of_cut(cut, path, place)
+            yield row_of_cut(cut, path, place, cache)
             return
         for channel in sorted(channels):
             cut = recording.to_cut().with_channels(channel)
             cut.id = recording.id if len(channels) == 1 else f"{recording.id}-channel{channel}"
             cut.supervisions = [one for one in segments if one.channel == channel]
-            yield row_of_cut(cut, path, place)
+            yield row_of_cut(cut, path, place, cache)
     except NOT_LHOTSE as error:
         yield malformed(place, f"not a recording that can be read ({' '.join(str(error).split())})")
 

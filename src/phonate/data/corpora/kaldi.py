@@ -1,0 +1,379 @@
+"""Kaldi's data directories (wav.scp, segments, text, utt2spk), and the decoders that they read recordings through."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.annotations import seconds
+from phonate.data.corpora.annotation_files import CHANNELS, is_stereo, ordered
+from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.rows import (
+    Problem,
+    Row,
+    Segment,
+    checked_row,
+    corpus_format,
+    in_any_form,
+    is_file,
+    malformed,
+    printable,
+    split_among,
+)
+
+# ----- wav.scp, segments, text, utt2spk, reco2file_and_channel (https://kaldi-asr.org/doc/data_prep.html)
+
+_PARENTS = 4
+
+
+def is_kaldi(path: Path) -> bool:
+    """A folder with wav.scp, or with folders (train, dev, test) that have one."""
+    return path.is_dir() and bool(_kaldi_folders(path))
+
+
+@corpus_format(is_kaldi, priority=70, unit="segment")
+def kaldi_rows(path: Path) -> Iterator[Row | Problem]:
+    """A row for each recording of wav.scp, with its utterances as segments; without `segments` the recording is one
+    utterance. `reco2file_and_channel` chooses channels. Of a recording that a plain decoder makes, the file is read
+    that it decodes (`decoded`); other commands are refused: a list is data, and may not run a shell. Of several
+    folders, each is read, and the ids begin with its name."""
+    folders = _kaldi_folders(path)
+    if not folders:
+        raise DataError(f"{path}: no wav.scp in it")
+    for folder in folders:
+        for row in _KaldiFolder(folder).rows():
+            if isinstance(row, Row) and folder != path:
+                inside = printable(folder.relative_to(path).as_posix())
+                segments = tuple(replace(one, id=one.id and f"{inside}/{one.id}") for one in row.segments)
+                row = replace(row, id=f"{inside}/{row.id}", segments=segments)
+            yield row
+
+
+def _kaldi_folders(path: Path) -> list[Path]:
+    if (path / "wav.scp").is_file():
+        return [path]
+    return sorted(file.parent for file in path.glob("*/wav.scp"))
+
+
+class _KaldiFolder:
+    """One data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._split = split_among([folder.name])
+        self._speakers = self._table("utt2spk")
+        self._texts = self._table("text")
+        self._channels = self._table("reco2file_and_channel")
+        self._sources = self._table("wav.scp")
+
+    def _table(self, name: str) -> dict[str, str]:
+        """Key -> the rest of its line; nothing where there is no such file."""
+        if not (self._folder / name).is_file():
+            return {}
+        lines = (line.split(maxsplit=1) for line in read_lines(self._folder / name))
+        return {fields[0]: fields[1].strip() if len(fields) > 1 else "" for fields in lines if fields}
+
+    def rows(self) -> Iterator[Row | Problem]:
+        """The recordings, and what is wrong with some."""
+        utterances, bad = self._utterances()
+        yield from bad.values()
+        refused = {problem.id for problem in bad.values()}
+        names = set()
+        for number, line in enumerate(read_lines(self._folder / "wav.scp"), start=1):
+            place, fields = f"{self._folder / 'wav.scp'}:{number}", line.split(maxsplit=1)
+            if not fields:
+                continue
+            if len(fields) < 2:
+                yield malformed(place, "expected a recording and its file")
+                continue
+            name, source = fields[0], fields[1].strip()
+            names.add(name)
+            if name not in refused:
+                segments = utterances.get(name, []) if utterances is not None else [self._utterance(name)]
+                yield self._row(name, source, ordered(segments), place)
+        for name in (utterances or {}).keys() - names:
+            place = str(self._folder / "segments")
+            yield Problem(name, place, "missing file", f"recording {name!r} is not in wav.scp")
+
+    def _row(self, name: str, source: str, segments: tuple[Segment, ...], place: str) -> Row | Problem:
+        try:
+            part = decoded(source) if source.endswith("|") or source == "-" else Part(source)
+        except ValueError as error:
+            detail = f"made by a command ({source[:60]}), {error}; run it once and list the file that it makes"
+            return Problem(name, place, "command", detail)
+        if _ARCHIVE.fullmatch(part.file):
+            detail = f"in an archive ({part.file[-60:]}); list the recordings as files"
+            return Problem(name, place, "archive", detail)
+        file, channel = self._file(part.file), part.channel
+        if channel is None and name in self._channels:
+            fields = self._channels[name].split()
+            channel = CHANNELS.get(fields[-1].lower()) if len(fields) == 2 else None
+            if channel is None:
+                return malformed(place, f"reco2file_and_channel has {self._channels[name]!r}; give a file and A or B")
+        # Most recipes make a file of each channel; the list then only says where it was once.
+        if channel is not None and not is_stereo(file):
+            channel = None
+        moved = tuple(
+            replace(one, start=one.start + part.start, end=None if one.end is None else one.end + part.start)
+            for one in segments
+        )
+        return checked_row(Row(name, file, moved, place, channel, part.start, part.end, self._split))
+
+    def _utterances(self) -> tuple[dict[str, list[Segment]] | None, dict[str, Problem]]:
+        """Recording -> utterances, None without a file `segments`; and for recordings with a bad line, the line."""
+        if not (self._folder / "segments").is_file():
+            return None, {}
+        utterances: dict[str, list[Segment]] = {}
+        bad: dict[str, Problem] = {}
+        for number, line in enumerate(read_lines(self._folder / "segments"), start=1):
+            fields, place = line.split(), f"{self._folder / 'segments'}:{number}"
+            if not fields:
+                continue
+            try:
+                id, recording, start = fields[0], fields[1], seconds(fields[2])
+                end = None if float(fields[3]) == -1.0 else seconds(fields[3])  # -1: to the end of the recording
+                if end is not None and start >= end:
+                    raise ValueError
+            except (IndexError, ValueError):
+                name = fields[1] if len(fields) > 1 else place
+                bad[name] = Problem(name, place, "malformed row", "expected utterance, recording, start and end")
+                continue
+            utterances.setdefault(recording, []).append(replace(self._utterance(id), start=start, end=end))
+        return utterances, bad
+
+    def _utterance(self, id: str) -> Segment:
+        return Segment(speaker=self._speakers.get(id) or None, text=self._texts.get(id) or None, id=id)
+
+    def _file(self, source: str) -> Path:
+        """The file of wav.scp: relative to the folder, or to one above it, as Kaldi's recipes run there."""
+        file = Path(source)
+        if file.is_absolute():
+            return file
+        roots = [self._folder, *list(self._folder.resolve().parents)[:_PARENTS]]
+        files = (root / file for root in roots if is_file(root / file))
+        spelled = (in_any_form(root, source) for root in roots if not source.isascii())
+        return next(filter(None, chain(files, spelled)), self._folder / file)
+
+
+# ------- Recordings that a decoder makes: the file is read here, and the command never runs
+
+
+@dataclass(frozen=True)
+class Part:
+    """A recording, or what a decoder takes of it."""
+
+    file: str
+    channel: int | None = None
+    """Counted from 0. None: all of them."""
+    start: float = 0.0
+    """Seconds."""
+    end: float | None = None
+
+
+_ARCHIVE = re.compile(r".*\.ark:\d+(\[.*\])?")
+_QUIET = re.compile(r"2\s*>\s*(/dev/null|&1)")
+_STDIN, _STDOUT = ("-", "pipe:0", "pipe:", "/dev/stdin"), ("-", "pipe:1", "pipe:", "/dev/stdout", "-p")
+
+
+def decoded(command: str) -> Part:
+    """What the pipe at the end of a line of wav.scp decodes: `flac -c -d -s x.flac |`, `sph2pipe -f wav -c 1 x.sph |`,
+    `sox x.mp3 -t wav - trim 5 10 |`, `ffmpeg -i x.m4a -ac 1 -f wav - |`, and several in a row. Rates and sample
+    formats are left to the reader.
+
+    Raises ValueError that says what keeps it from being read without running it.
+    """
+    first, *others = map(_stage, _stages(command))
+    if first.file in _STDIN:
+        raise ValueError("which reads standard input")
+    return functools.reduce(_narrowed, others, first)
+
+
+def _stages(command: str) -> list[list[str]]:
+    """The words of each program before a `|`."""
+    tokens = shlex.shlex(_QUIET.sub("", command), posix=True, punctuation_chars="|;&<>()$`")
+    tokens.whitespace_split = True
+    tokens.commenters = ""
+    stages: list[list[str]] = [[]]
+    for token in tokens:
+        if token == "|":
+            stages.append([])
+        elif set(token) <= set("|;&<>()$`"):
+            raise ValueError(f"which needs a shell for {token!r}")
+        else:
+            stages[-1].append(token)
+    if len(stages) < 2 or stages.pop():
+        raise ValueError("which does not say what it reads")
+    return stages
+
+
+def _narrowed(part: Part, following: Part) -> Part:
+    """What a program takes of what the one before it takes."""
+    if following.file not in _STDIN:
+        raise ValueError(f"which then reads {following.file}")
+    if (following.start, following.end) != (0.0, None):
+        if (part.start, part.end) != (0.0, None):
+            raise ValueError("which cuts twice")
+        part = replace(part, start=following.start, end=following.end)
+    if following.channel is not None:
+        if part.channel is not None:
+            raise ValueError("which takes a channel twice")
+        part = replace(part, channel=following.channel)
+    return part
+
+
+def _stage(words: Sequence[str]) -> Part:
+    name = words[0].rpartition("/")[2] if words else ""
+    if name not in _DECODERS:
+        raise ValueError(f"of which {name!r} is none of {', '.join(_DECODERS)}")
+    return _DECODERS[name](words[1:])
+
+
+def _options(words: Sequence[str], valued: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options and what is none. Raises ValueError for others than `valued` and `flags`."""
+    options: dict[str, str] = {}
+    plain: list[str] = []
+    left = iter(words)
+    for word in left:
+        if not word.startswith("-") or word == "-":
+            plain.append(word)
+        elif word in valued:
+            options[word] = next(left, "")
+        elif "=" in word and word.partition("=")[0] in valued:
+            name, _, options[name] = word.partition("=")
+        elif word not in flags:
+            raise ValueError(f"with {word}")
+    return options, plain
+
+
+def _one(files: Sequence[str]) -> str:
+    if len(files) != 1:
+        raise ValueError(f"which reads {len(files)} files")
+    return files[0]
+
+
+def _flac(words: Sequence[str]) -> Part:
+    single = [f"-{letter}" for word in words if re.fullmatch("-[cdsF]+", word) for letter in word[1:]]
+    rest = [word for word in words if not re.fullmatch("-[cdsF]+", word)]
+    _, files = _options(rest, (), ("--decode", "--stdout", "--silent", "--totally-silent"))
+    if "-d" not in single and "--decode" not in words:
+        raise ValueError("which does not decode")
+    return Part(_one(files))
+
+
+def _sph2pipe(words: Sequence[str]) -> Part:
+    options, files = _options(words, ("-f", "-c", "-t", "-h"), ("-p", "-u", "-a"))
+    begin, _, end = options.get("-t", ":").partition(":")
+    if files and files[-1] in _STDOUT:
+        files.pop()
+    return Part(
+        _one(files),
+        int(options["-c"]) - 1 if "-c" in options else None,
+        seconds(begin or "0"),
+        seconds(end) if end else None,
+    )
+
+
+_SOX_VALUED = ("-t", "-r", "-c", "-b", "-e", "-C", "--bits", "--rate", "--channels", "--encoding", "--type", "--buffer")
+_SOX_FLAGS = ("-q", "-S", "-D", "-R", "-V", "-V0", "-V1", "-V2", "-V3", "-s", "-w", "-2", "-L", "--no-dither")
+_HEADERLESS = ("raw", "s8", "u8", "s16", "s24", "s32", "f32", "ul", "al", "sw", "gsm", "lpc", "dat")
+_SOX_EFFECTS = ("trim", "remix", "rate", "channels", "dither")
+
+
+def _sox(words: Sequence[str]) -> Part:
+    at = next((position for position, word in enumerate(words) if word in _SOX_EFFECTS), len(words))
+    _, files = _options(words[:at], _SOX_VALUED, _SOX_FLAGS)
+    if len(files) > 2:
+        raise ValueError(f"with the effect {files[2]}" if files[1] in _STDOUT else "which joins or mixes files")
+    file = files[0] if files else "-"
+    before = list(words[: words.index(file)]) if file in words else []
+    if "-t" in before and before[before.index("-t") + 1] in _HEADERLESS:
+        raise ValueError(f"which reads {before[before.index('-t') + 1]}, without a header")
+    effects: list[list[str]] = []
+    for word in words[at:]:
+        if word in _SOX_EFFECTS:
+            effects.append([])
+        effects[-1].append(word)
+    part = Part(file)
+    for name, *values in effects:
+        part = _narrowed(part, _sox_effect(name, values))
+    return part
+
+
+def _sox_effect(name: str, values: list[str]) -> Part:
+    """What an effect takes of its input. Raises ValueError for those that change samples."""
+    if name == "trim" and 1 <= len(values) <= 2:
+        start, *to = values
+        begin = _clock(start)
+        end = None if not to else _clock(to[0].lstrip("=")) + (0.0 if to[0].startswith("=") else begin)
+        return Part("-", None, begin, end)
+    if name == "remix" and len(values) == 1 and values[0].isdigit():
+        return Part("-", int(values[0]) - 1)
+    harmless = {"remix": "-", "rate": r"(-[a-zA-Z]|[\d.]+k?)*", "channels": r"\d", "dither": "(-s)?"}
+    if not re.fullmatch(harmless.get(name, "(?!)"), "".join(values)):
+        raise ValueError(f"with {' '.join((name, *values))}")
+    return Part("-")
+
+
+_FFMPEG_VALUED = (
+    "-i", "-f", "-ar", "-ac", "-acodec", "-c:a", "-codec:a", "-c", "-ab", "-b:a", "-loglevel", "-v", "-threads",
+    "-sample_fmt", "-map", "-map_channel", "-ss", "-t", "-to", "-fflags", "-flags",
+)  # fmt: skip
+_FFMPEG_FLAGS = ("-y", "-nostdin", "-hide_banner", "-vn", "-sn", "-dn", "-nostats", "-bitexact")
+
+
+def _ffmpeg(words: Sequence[str]) -> Part:
+    if words.count("-i") != 1:
+        raise ValueError(f"which reads {words.count('-i')} files")
+    options, _ = _options(words, _FFMPEG_VALUED, _FFMPEG_FLAGS)
+    if options.get("-map", "0:a") not in ("0", "0:a", "0:a:0", "0:0", "a"):
+        raise ValueError(f"with -map {options['-map']}")
+    channel = re.fullmatch(r"0\.0\.(\d+)", options.get("-map_channel", ""))
+    if "-map_channel" in options and channel is None:
+        raise ValueError(f"with -map_channel {options['-map_channel']}")
+    start, end = _clock(options.get("-ss", "0")), None
+    if "-to" in options:  # counted from the file's beginning where -ss is behind -i, too
+        end = _clock(options["-to"])
+    if "-t" in options:
+        end = start + _clock(options["-t"])
+    return Part(options["-i"].removeprefix("file:"), int(channel[1]) if channel else None, start, end)
+
+
+def _clock(value: str) -> float:
+    """Seconds of `12.5` or `1:02:03.5`. Raises ValueError."""
+    total = 0.0
+    for field in value.removesuffix("s").split(":"):
+        total = 60.0 * total + float(field)
+    return seconds(str(total))
+
+
+def _plain(valued: Sequence[str], flags: Sequence[str]) -> Callable[[Sequence[str]], Part]:
+    """A decoder of whose options none changes what is read; the output, if it is named, is the last word."""
+
+    def part(words: Sequence[str]) -> Part:
+        _, files = _options(words, valued, flags)
+        if len(files) > 1 and files[-1] in _STDOUT:
+            files.pop()
+        return Part(_one(files))
+
+    return part
+
+
+_DECODERS: Mapping[str, Callable[[Sequence[str]], Part]] = {
+    "flac": _flac,
+    "sph2pipe": _sph2pipe,
+    "sox": _sox,
+    "ffmpeg": _ffmpeg,
+    "avconv": _ffmpeg,
+    "cat": _plain((), ()),
+    "lame": _plain((), ("--decode", "--quiet", "--silent", "-S")),
+    "mpg123": _plain(("-w", "--wav"), ("-q", "--quiet")),
+    "opusdec": _plain(("--rate",), ("--quiet", "--force-wav")),
+    "oggdec": _plain(("-o", "--output"), ("-Q", "--quiet")),
+    "wav-copy": _plain((), ()),
+}

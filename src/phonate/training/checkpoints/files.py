@@ -163,8 +163,9 @@ def read_json(path: Path) -> Any:
 
 def chunks_of(path: Path) -> Iterator[memoryview]:
     """The bytes of a regular file in large pieces; each piece is overwritten by the next."""
-    buffer = memoryview(bytearray(CHUNK))
     with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        buffer = memoryview(bytearray(min(CHUNK, size + 1)))  # most files of a checkpoint are small
         while count := file.readinto(buffer):  # type: ignore[attr-defined]  # it is a raw file
             yield buffer[:count]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.tasks.recognition.inference import END, LanguageModelFusion, SymbolModel, beam_search, greedy
+from phonate.tasks.recognition.inference import END, LanguageModelFusion, SymbolModel, beam_search, frames_of, greedy
 
 NONE = -math.inf
 TEXTS = [[1, 2, 1], [1, 1, 2], [2, 1], [1]]
@@ -111,3 +111,19 @@ def test_a_long_recording_is_searched_without_keeping_what_was_given_up() -> Non
     held = sum(type(thing) is inference._Prefix for thing in gc.get_objects()) - before
     assert prefixes._count > 5000
     assert held < 2000
+
+
+def test_frames_of_symbols_are_those_of_the_best_alignment() -> None:
+    rng = np.random.default_rng(0)
+    for ids in ([1], [1, 1], [2, 1, 1], [1, 2, 3]):
+        log_probs_US = np.log(rng.dirichlet(np.ones(4), size=6))
+        best, frames = -np.inf, []
+        for path in itertools.product(range(4), repeat=6):  # all alignments
+            merged = [symbol for symbol, _ in itertools.groupby(path)]
+            value = float(sum(log_probs_US[frame, symbol] for frame, symbol in enumerate(path)))
+            if [symbol for symbol in merged if symbol] == ids and value > best:
+                best = value
+                runs = [(symbol, list(run)) for symbol, run in itertools.groupby(range(6), path.__getitem__) if symbol]
+                frames = [max(run, key=log_probs_US[:, symbol].__getitem__) for symbol, run in runs]
+        assert frames_of(log_probs_US, ids) == frames
+    assert frames_of(log_probs_US, []) == []

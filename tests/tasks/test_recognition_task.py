@@ -274,10 +274,14 @@ def test_the_command_prints_the_text(learnt: Path, tmp_path: Path, capsys: pytes
         assert main(["transcribe", str(learnt), str(recording), *more]) == 0
         assert capsys.readouterr().out == f"{text}\n"
     assert main(["transcribe", str(learnt), str(recording), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"recording": str(recording), "text": text, "beam": 4}
+    document = json.loads(capsys.readouterr().out)
+    assert (document["recording"], document["text"]) == (str(recording), text)
+    ends = [0.0, *(word["end"] for word in document["words"])]
+    assert " ".join(word["text"] for word in document["words"]) == text
+    assert all(before <= word["start"] < word["end"] for before, word in zip(ends, document["words"], strict=False))
     soundfile.write(tmp_path / "silence.wav", np.zeros(8000), 8000)
     assert main(["transcribe", str(learnt), str(tmp_path / "silence.wav")]) == 0
-    assert capsys.readouterr().out == "\n"
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_base_option, add_device, add_model_options, add_vocoder, model_options
+from phonate.cli.parsing import (
+    add_base_option,
+    add_device,
+    add_known,
+    add_model_options,
+    add_vocoder,
+    known_speakers,
+    model_options,
+)
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
@@ -386,35 +394,84 @@ def generate(args: argparse.Namespace) -> int:
     return 0
 
 
+WHISPER = "whisper"
+DIARIZER = "base/diarizer"
+
+
 def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate transcribe`."""
-    parser.add_argument("run", metavar="RUN", help="a run of the task recognition, or a checkpoint")
+    parser.add_argument(
+        "run",
+        metavar="MODEL",
+        nargs="?",
+        default=WHISPER,
+        help="a run of the task recognition, a checkpoint, whisper, or whisper/NAME such as whisper/small "
+        "(default: whisper, the best that is installed)",
+    )
     parser.add_argument("recording", metavar="IN.wav", help="the recording to transcribe")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="where to write: .txt, .srt, .vtt, .json, .rttm or .TextGrid"
+    )
+    parser.add_argument("--language", metavar="CODE", help="the language, such as de (default: what the model detects)")
+    parser.add_argument(
+        "--speakers",
+        metavar="DIARIZER",
+        nargs="?",
+        const=DIARIZER,
+        help="give each word its speaker, by a run of the task diarization (default: base/diarizer, which comes with "
+        "phonate)",
+    )
+    add_known(parser)
     parser.add_argument(
         "--beam",
         type=int,
         metavar="N",
-        help="hypotheses that the search keeps; 1 is the fastest, without the language model (default: the recipe's)",
+        help="hypotheses that the search keeps; 1 is the fastest (default: the model's own choice)",
     )
+    parser.add_argument("--page", metavar="OUT.html", help="write a page with a player, to listen and to correct")
     add_device(parser)
-    parser.add_argument("--json", action="store_true", help="print the text as JSON")
+    parser.add_argument("--json", action="store_true", help="print the words with their times as JSON")
 
 
 def transcribe(args: argparse.Namespace) -> int:
-    """Transcribe a recording.
+    """Transcribe a recording of any format, sample rate and length, with the times and the speakers of the words.
 
-    RUN is a run's folder or one of its checkpoints; the recording may be of any format, rate and length.
+    MODEL is whisper, which comes trained, or a run of your own. Without -o the text is printed.
     """
     from phonate.cli.output import print_json
+    from phonate.config.errors import InputError
+    from phonate.data.transcripts import Transcription, write_transcription, written_transcription
     from phonate.workflows.load import load
 
-    transcriber = load(args.run, "recognition", device=args.device)
-    text = transcriber.transcribe(args.recording, args.beam)
+    known = known_speakers(args.known)
+    if args.speakers is None and known:
+        raise InputError("--known names speakers, so it needs --speakers")
+    if args.output is not None:  # what is wrong with it is reported before the work starts
+        if Path(args.output).suffix == ".rttm" and args.speakers is None:
+            raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
+        written_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
+    _require_folders(args.output, args.page)
+    recogniser = load(args.run, "recognition", device=args.device)
+    turns = None
+    if args.speakers is not None:
+        diarizer = load(args.speakers, "diarization", device=args.device)
+        turns = diarizer.diarize(args.recording, known=known).turns
+    transcription = recogniser.timed(args.recording, args.beam, language=args.language, speakers=turns)
+    name = recording_name(args.recording)
+    if args.output is not None:
+        write_transcription(args.output, transcription, name)
+    if args.page is not None:
+        from phonate.workflows.pages.recordings import write_transcript_page
+
+        write_transcript_page(args.page, args.recording, transcription)
     if args.json:
-        beam = transcriber.recipe.model.beam if args.beam is None else args.beam
-        print_json({"recording": args.recording, "text": text, "beam": beam})
+        print_json(transcription.document(args.recording))
+    elif args.output or args.page:
+        who = f" of {_count(transcription.speakers, 'speaker')}" if args.speakers is not None else ""
+        written = ", ".join(filter(None, (args.output, args.page)))
+        print(f"{written}: {_count(transcription.words, 'word')}{who}, {transcription.seconds:.1f} s")
     else:
-        print(text)
+        print(written_transcription(transcription, name, ".txt"), end="")
     return 0
 
 
@@ -424,7 +481,13 @@ PICTURES = (".png", ".svg", ".pdf")
 
 def diarize_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate diarize`."""
-    parser.add_argument("run", metavar="RUN", help="a run of the task diarization, or a checkpoint")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default=DIARIZER,
+        help=f"a run of the task diarization, or a checkpoint (default: {DIARIZER}, which comes with phonate)",
+    )
     parser.add_argument("recording", metavar="IN.wav", help="the recording")
     parser.add_argument("-o", "--output", metavar="OUT.rttm", help="where to write the turns")
     parser.add_argument("--speakers", type=int, metavar="N", help="number of speakers, if known")
@@ -436,6 +499,7 @@ def diarize_arguments(parser: argparse.ArgumentParser) -> None:
         help="match speakers across windows by voice embeddings, or by their activity where windows overlap "
         "(default: the recipe's model.decoding.stitching)",
     )
+    add_known(parser)
     parser.add_argument("--plot", metavar="OUT.png", help="draw the turns: .png, .svg or .pdf")
     parser.add_argument("--page", metavar="OUT.html", help="write a page with a timeline and a player")
     parser.add_argument("--stream", action="store_true", help="print each turn as soon as it has ended")
@@ -450,26 +514,34 @@ def diarize(args: argparse.Namespace) -> int:
     is processed in blocks, as from a microphone, and each turn is printed as soon as it has ended; this needs a causal
     model.
     """
-    from phonate.config.errors import InputError, optional_package, plain_file
+    from phonate.config.errors import InputError, optional_package
     from phonate.workflows.load import load
 
-    for path in filter(None, (args.output, args.plot, args.page)):  # checked before the work starts
-        if not Path(path).absolute().parent.is_dir():
-            raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
-        plain_file(Path(path))
+    _require_folders(args.output, args.plot, args.page)
+    known = known_speakers(args.known)
     if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
         raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
     if args.plot:
         optional_package("matplotlib", "--plot", "'phonate[plots]'")
     if args.stream:
-        for name in ("speakers", "min_speakers", "max_speakers", "stitching", "plot", "page", "json"):
+        for name in ("speakers", "min_speakers", "max_speakers", "stitching", "known", "plot", "page", "json"):
             if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
     diarizer = load(args.run, "diarization", device=args.device)
-    return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer)
+    return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer, known)
 
 
-def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
+def _require_folders(*paths: str | None) -> None:
+    """Raise InputError for a file that can't be written there, before the work starts."""
+    from phonate.config.errors import InputError, plain_file
+
+    for path in filter(None, paths):
+        if not Path(path).absolute().parent.is_dir():
+            raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
+        plain_file(Path(path))
+
+
+def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str, str]) -> int:
     from phonate.cli.output import print_json
     from phonate.data.annotations import write_rttm
     from phonate.workflows.pages.recordings import write_diarization_page, write_picture
@@ -480,6 +552,7 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer) -> int:
         min_speakers=args.min_speakers,
         max_speakers=args.max_speakers,
         stitching=args.stitching,
+        known=known,
     )
     if args.output:
         write_rttm(args.output, {recording_name(args.recording): diarization.turns})

@@ -207,3 +207,28 @@ def _complete_parser() -> Parser:
     for name, (_, text) in COMMANDS.items():
         fill(commands.add_parser(name, help=text), name)
     return parser
+
+
+def add_known(parser: argparse.ArgumentParser) -> None:
+    """Add --known."""
+    parser.add_argument(
+        "--known",
+        metavar="NAME=FILE",
+        action="append",
+        help="a recording of a person, whose name the speaker with that voice gets; may be given several times",
+    )
+
+
+def known_speakers(pairs: Sequence[str] | None) -> dict[str, str]:
+    """The recordings of --known by name. Raises InputError for what is no NAME=FILE."""
+    from phonate.config.errors import InputError
+
+    known: dict[str, str] = {}
+    for pair in pairs or ():
+        name, _, path = pair.partition("=")
+        if not name.strip() or not path:
+            raise InputError(f"--known {pair}: write NAME=FILE, such as anna=anna.wav")
+        if name in known:
+            raise InputError(f"--known {name}: is given twice; join their recordings into one file, or choose one")
+        known[name] = path
+    return known

@@ -68,6 +68,8 @@ class TaskInfo:
 
     inference: Reference | None = None
     """The subclass of `phonate.training.inference.Inference` that `phonate.load` returns."""
+    pretrained: tuple[str, ...] = ()
+    """What its inference also loads, trained elsewhere: X for the names X and X/ANYTHING."""
     evaluation: Reference | None = None
     """`evaluate(run, data, *, device, **options) -> Evaluation`, for `phonate evaluate`."""
     tuning: Reference | None = None

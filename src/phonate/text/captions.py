@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,8 @@ from phonate.config.errors import InputError, plain_file
 
 LINE = 42
 """Characters of a caption, at most: what subtitling guidelines give a line."""
+_LONG_PAUSE = 1.5
+"""Seconds without speech after which a caption does not go on."""
 _INITIALS = re.compile(r"(?:\w\.){2,}")
 """Such as P.M., which also stand within sentences."""
 
@@ -24,6 +27,14 @@ class TimedWord:
     start: float
     """Seconds from the beginning."""
     end: float
+    confidence: float | None = None
+    """Probability that it was recognised rightly, from 0 to 1, where it was recognised."""
+    speaker: str | None = None
+    """Who says it, where that is known."""
+
+    def document(self) -> dict[str, str | float]:
+        """What is known of it, as plain JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def captions(words: Sequence[TimedWord], form: str) -> str:
@@ -45,10 +56,15 @@ def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
 
 
 def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
-    """The words of each caption: as many as fit, ending early at the end of a sentence."""
+    """The words of each caption: as many as fit of one speaker, ending early at the end of a sentence and before a long
+    pause."""
     line: list[TimedWord] = []
     for word, following in zip(words, (*words[1:], None), strict=False):
-        if line and len(" ".join(one.text for one in (*line, word))) > LINE:
+        if line and (
+            word.speaker != line[-1].speaker
+            or word.start - line[-1].end > _LONG_PAUSE
+            or len(" ".join(one.text for one in (*line, word))) > LINE
+        ):
             yield line
             line = []
         line.append(word)
@@ -61,17 +77,27 @@ def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
 
 
 def _srt(words: Sequence[TimedWord]) -> str:
-    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(_cues(words, ","), start=1))
+    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(_cues(words, ",", _named), start=1))
 
 
 def _vtt(words: Sequence[TimedWord]) -> str:
-    return "WEBVTT\n\n" + "\n".join(_cues(words, "."))
+    return "WEBVTT\n\n" + "\n".join(_cues(words, ".", _voiced))
 
 
-def _cues(words: Sequence[TimedWord], point: str) -> Iterator[str]:
+def _cues(words: Sequence[TimedWord], point: str, spoken: Callable[[str | None, str], str]) -> Iterator[str]:
     for line in lines(words):
         times = f"{_clock(line[0].start, point)} --> {_clock(line[-1].end, point)}"
-        yield f"{times}\n{' '.join(word.text for word in line)}\n"
+        yield f"{times}\n{spoken(line[0].speaker, ' '.join(word.text for word in line))}\n"
+
+
+def _named(speaker: str | None, text: str) -> str:
+    return text if speaker is None else f"{speaker}: {text}"
+
+
+def _voiced(speaker: str | None, text: str) -> str:
+    """A WebVTT cue, with a voice span for the speaker. What would begin a tag is escaped."""
+    text = html.escape(text, quote=False)
+    return text if speaker is None else f"<v {html.escape(speaker, quote=False)}>{text}"
 
 
 def _clock(seconds: float, point: str) -> str:
@@ -81,7 +107,7 @@ def _clock(seconds: float, point: str) -> str:
 
 
 def _json(words: Sequence[TimedWord]) -> str:
-    return json.dumps({"words": [asdict(word) for word in words]}, ensure_ascii=False, indent=1) + "\n"
+    return json.dumps({"words": [word.document() for word in words]}, ensure_ascii=False, indent=1) + "\n"
 
 
 _WRITERS: dict[str, Callable[[Sequence[TimedWord]], str]] = {".srt": _srt, ".vtt": _vtt, ".json": _json}

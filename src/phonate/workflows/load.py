@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from phonate.tasks.conversion.inference import Converter
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
-    from phonate.tasks.recognition.inference import Transcriber
+    from phonate.tasks.recognition.recogniser import Recogniser
     from phonate.tasks.sequence.inference import SequenceGenerator
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.tasks.vocoder.inference import NeuralVocoder
@@ -46,7 +46,7 @@ def load(
 
 
 @overload
-def load(run: str | Path, task: Literal["recognition"], *, device: Device | None = None) -> Transcriber: ...
+def load(run: str | Path, task: Literal["recognition"], *, device: Device | None = None) -> Recogniser: ...
 
 
 @overload
@@ -98,7 +98,8 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     """The trained model of a run (its best checkpoint, or else its newest) or of one checkpoint, ready for use.
 
     Args:
-        run: A run's folder or a checkpoint's; for cloning also a merged model's, or a model's name on the hub.
+        run: A run's folder or a checkpoint's; for cloning also a merged model's, or a model's name on the hub; for
+            recognition also whisper, the best Whisper model that is installed, or whisper/NAME.
         task: The task it must be of, which also tells type checkers what is returned; None: any.
         device: Such as "cuda:0"; None: cpu.
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
@@ -109,7 +110,7 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
         voices: For cloning: a folder with NAME.wav and NAME.txt for each voice.
 
     Returns:
-        `Synthesiser` for speech, `Converter` for conversion, `Transcriber` for recognition, `Diarizer` for
+        `Synthesiser` for speech, `Converter` for conversion, `Recogniser` for recognition, `Diarizer` for
         diarization, `Generator` for language, `SequenceGenerator` for sequence, `NeuralVocoder` for vocoder,
         `VoiceCloner` for cloning, and whatever a plug-in's task declares.
 
@@ -140,6 +141,10 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
     from phonate.training.checkpoints.loading import task_of_checkpoint
 
     path = located(Path(run))
+    if not path.exists():
+        for name in TASKS.names():
+            if str(run).partition("/")[0] in task_info(name).pretrained:
+                return name
     file: Path | None = path / "config.json"
     if not path.exists():
         if expected is not None and task_info(expected).model_types:

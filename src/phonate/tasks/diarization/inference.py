@@ -22,6 +22,8 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
+from phonate.pretrained import SPEAKER_RATE
+from phonate.tasks.diarization.identification import names_by_voice
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import (
     Exchange,
@@ -68,6 +70,11 @@ class Diarization:
     seconds: float
     """Length of the recording in seconds."""
 
+    def renamed(self, names: Mapping[str, str]) -> Diarization:
+        """The same with other names for some speakers."""
+        turns = sorted(replace(turn, speaker=names.get(turn.speaker, turn.speaker)) for turn in self.turns)
+        return replace(self, turns=turns, speakers=[names.get(speaker, speaker) for speaker in self.speakers])
+
     def rttm(self, recording: str) -> str:
         """The turns as the text of an RTTM file."""
         return "".join(f"{line}\n" for line in rttm_lines(recording, self.turns))
@@ -92,6 +99,7 @@ class _DiarizeOptions(TypedDict, total=False):
     max_speakers: int | None
     stitching: Stitching | None
     sample_rate: int | None
+    known: Mapping[str, str | Path] | None
 
 
 class Diarizer(Inference):
@@ -173,6 +181,7 @@ class Diarizer(Inference):
         max_speakers: int | None = None,
         stitching: Stitching | None = None,
         sample_rate: int | None = None,
+        known: Mapping[str, str | Path] | None = None,
     ) -> Diarization | list[Diarization]:
         """Diarize one recording or a list of them.
 
@@ -183,6 +192,7 @@ class Diarizer(Inference):
             min_speakers, max_speakers: Bounds on the number of speakers.
             stitching: How speakers are matched across windows; None: as set in `decoding`.
             sample_rate: Sample rate of arrays in Hz; None: `self.sample_rate`.
+            known: A recording of each person whose name is known, by name. Speakers who sound like one of them get it.
 
         Raises:
             InputError: numbers of speakers are contradictory, or not supported by the label type or stitching.
@@ -193,7 +203,11 @@ class Diarizer(Inference):
         settings = self.decoding if stitching is None else self.decoding.model_copy(update={"stitching": stitching})
 
         def diarized(one: Audio) -> Diarization:
-            return self.decode(self.analyse(one, limits, settings, sample_rate), limits, settings)
+            diarization = self.decode(self.analyse(one, limits, settings, sample_rate), limits, settings)
+            if not known or self.label_type in SAME_SPEAKERS:
+                return diarization
+            blocks = self._blocks(one, SPEAKER_RATE, sample_rate)
+            return diarization.renamed(names_by_voice(diarization.turns, blocks, known))
 
         return [diarized(one) for one in audio] if isinstance(audio, list | tuple) else diarized(audio)
 
@@ -317,6 +331,12 @@ class Diarizer(Inference):
             return lambda: read_blocks(path, self.sample_rate)
         waveform = as_waveform(audio, self.sample_rate, sample_rate)
         return lambda: [waveform]
+
+    def _blocks(self, audio: Audio, rate: int, sample_rate: int | None) -> Iterable[FloatArray]:
+        """`audio` in blocks (N,) at `rate`."""
+        if isinstance(audio, str | Path):
+            return read_blocks(audio, rate)
+        return [as_waveform(audio, rate, sample_rate or self.sample_rate)]
 
     def comparable(self, turns: Sequence[SpeakerTurn]) -> list[SpeakerTurn]:
         """Reference turns with the model's speaker names: for binary labels all are `speech`."""

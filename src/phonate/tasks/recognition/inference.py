@@ -12,23 +12,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import nn
 
-from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, windows
+from phonate.audio.decoding import Audio, FloatArray, as_waveform, windows
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
+from phonate.config.language_codes import primary
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
+from phonate.data.transcripts import Speakers, Transcription
 from phonate.tasks.recognition.data import BLANK, Symbols, standardised
 from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, reduced
+from phonate.tasks.recognition.recogniser import Recogniser
 from phonate.tasks.recognition.settings import RecognitionRecipe
+from phonate.text.captions import TimedWord
 from phonate.training.checkpoints.loading import open_trained
-from phonate.training.inference import Demonstration, Device, Inference
+from phonate.training.inference import Demonstration, Device
 
 START, END = -1, 0
 """Markers before the first and after the last symbol. END is the id of the blank, which texts do not contain."""
@@ -207,6 +211,37 @@ def beam_search(
     return max(ends, key=ends.__getitem__).ids()
 
 
+def frames_of(log_probs_US: FloatArray, ids: Sequence[int]) -> list[int]:
+    """The frame of each of `ids`: where it is likeliest on the best alignment of all of them with log probabilities
+    (U, S) (Viterbi search)."""
+    if not ids:
+        return []
+    states = [BLANK, *(one for symbol in ids for one in (symbol, BLANK))]
+    # From two states before, unless that skips the blank between two equal symbols.
+    skips_Z = np.array(
+        [place > 1 and place % 2 == 1 and states[place] != states[place - 2] for place in range(len(states))]
+    )
+    best_Z = np.full(len(states), -np.inf)
+    best_Z[0] = 0.0
+    steps_UZ = np.zeros((len(log_probs_US), len(states)), dtype=np.int8)
+    for frame, row_S in enumerate(np.asarray(log_probs_US, dtype=np.float64)):
+        one_Z = np.concatenate([[-np.inf], best_Z[:-1]])
+        two_Z = np.where(skips_Z, np.concatenate([[-np.inf, -np.inf], best_Z[:-2]]), -np.inf)
+        options_3Z = np.stack([best_Z, one_Z, two_Z])
+        steps_UZ[frame] = options_3Z.argmax(axis=0)
+        best_Z = options_3Z.max(axis=0) + row_S[states]
+    state = len(states) - 1 if best_Z[-1] >= best_Z[-2] else len(states) - 2
+    frames = [0] * len(ids)
+    likeliest = [-np.inf] * len(ids)
+    for frame in range(len(log_probs_US) - 1, -1, -1):
+        if state % 2:
+            own, value = state // 2, float(log_probs_US[frame, states[state]])
+            if value >= likeliest[own]:
+                frames[own], likeliest[own] = frame, value
+        state -= int(steps_UZ[frame, state])
+    return frames
+
+
 def _step(
     prefixes: _Prefixes, beams: dict[_Prefix, tuple[float, float]], tried: list[tuple[int, float]]
 ) -> dict[_Prefix, tuple[float, float]]:
@@ -250,8 +285,8 @@ _PAUSE_SECONDS = 0.3
 """A stream is cut where the model has been silent for so long."""
 
 
-class Transcriber(Inference):
-    """Transcribes recordings."""
+class Transcriber(Recogniser):
+    """Transcribes recordings with a model of this task."""
 
     sample_rate: int
 
@@ -312,59 +347,94 @@ class Transcriber(Inference):
         summary = f'It hears "{self.transcribe(recording)}" in {one_line(recording.name)}'
         return Demonstration(summary, "phonate transcribe {run} in.wav")
 
-    @overload
-    def transcribe(self, audio: Audio, beam: int | None = None, *, sample_rate: int | None = None) -> str: ...
-
-    @overload
-    def transcribe(
-        self, audio: list[AudioT] | tuple[AudioT, ...], beam: int | None = None, *, sample_rate: int | None = None
-    ) -> list[str]: ...
-
-    def transcribe(
-        self,
-        audio: Audio | list[AudioT] | tuple[AudioT, ...],
-        beam: int | None = None,
-        *,
-        sample_rate: int | None = None,
-    ) -> str | list[str]:
-        """What is said in a recording, as lower-case words; "" for silence.
-
-        Args:
-            audio: The path of a recording of any format, rate and length, or samples (N,); or a list of them, which
-                are transcribed in batches.
-            beam: Hypotheses that the search keeps; 1 takes the likeliest symbol of each frame, without the language
-                model. None: the recipe's `model.beam`.
-            sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
-
-        Raises InputError for a beam under 1, DataError for audio that can't be read.
-        """
+    def _texts(
+        self, audios: Sequence[Audio], beam: int | None, sample_rate: int | None, language: str | None
+    ) -> list[str]:
+        """In batches."""
         beam = self._beam(beam)
-        several = isinstance(audio, list | tuple)
-        listed: Sequence[Audio] = audio if isinstance(audio, list | tuple) else [audio]
-        waveforms = [as_waveform(one, self.sample_rate, sample_rate) for one in listed]
+        self._require_language(language)
+        waveforms = [as_waveform(one, self.sample_rate, sample_rate) for one in audios]
         audible = [index for index, waveform in enumerate(waveforms) if waveform.any()]
         mels = [standardised(self.processor.mel(waveforms[index])) for index in audible]
         texts = [""] * len(waveforms)
         for index, log_probs_US in zip(audible, self.log_probs(mels), strict=True):
             texts[index] = self.text(log_probs_US, beam)
-        return texts if several else texts[0]
+        return texts
 
-    def stream(self, audio: Audio, beam: int | None = None, *, sample_rate: int | None = None) -> Iterator[str]:
-        """As `transcribe` for one long recording, in parts of half a minute or so, each ending in a pause."""
+    def timed(
+        self,
+        audio: Audio,
+        beam: int | None = None,
+        *,
+        sample_rate: int | None = None,
+        language: str | None = None,
+        speakers: Speakers | None = None,
+    ) -> Transcription:
+        """As `Recogniser.timed`. `beam` None: the recipe's `model.beam`.
+
+        A word lasts from its first letter to its last, as the network places them; its confidence is the geometric mean
+        of the probabilities of its letters."""
         beam = self._beam(beam)
+        self._require_language(language)
         waveform = as_waveform(audio, self.sample_rate, sample_rate)
+        words = [
+            word for start, log_probs_US in self._parts(waveform) for word in self._words(start, log_probs_US, beam)
+        ]
+        transcription = Transcription(words, len(waveform) / self.sample_rate, self.symbols.language)
+        return transcription.spoken_by(speakers, waveform, self.sample_rate)
+
+    def stream(
+        self, audio: Audio, beam: int | None = None, *, sample_rate: int | None = None, language: str | None = None
+    ) -> Iterator[str]:
+        """As `Recogniser.stream`, in parts of half a minute or so."""
+        beam = self._beam(beam)
+        self._require_language(language)
+        for _, log_probs_US in self._parts(as_waveform(audio, self.sample_rate, sample_rate)):
+            if text := self.text(log_probs_US, beam):
+                yield text
+
+    def _parts(self, waveform: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+        """The recording in parts that end in pauses: the first frame of each, and log probabilities (U, S)."""
         if not waveform.any():
             return
         mel_TM = standardised(self.processor.mel(waveform))
-        pause = max(1, round(_PAUSE_SECONDS * self.recipe.data.audio.frames_per_second / SUBSAMPLING))
+        pause = max(1, round(_PAUSE_SECONDS * self._frames_per_second))
         rest_US: FloatArray | None = None
+        done = 0
         for start, end in windows(len(mel_TM), self._window_frames, 0):
             read_US = self._read([mel_TM], [(0, start, end)])[0]
             rest_US = read_US if rest_US is None else np.concatenate([rest_US, read_US])
             cut = len(rest_US) if end == len(mel_TM) else _last_pause(rest_US, pause)
-            text, rest_US = self.text(rest_US[:cut], beam) if cut else "", rest_US[cut:]
-            if text:
-                yield text
+            if cut:
+                yield done, rest_US[:cut]
+                done, rest_US = done + cut, rest_US[cut:]
+
+    def _words(self, start: int, log_probs_US: FloatArray, beam: int) -> Iterator[TimedWord]:
+        """The words of a part that begins at frame `start`."""
+        ids = greedy(log_probs_US) if beam == 1 else beam_search(log_probs_US, beam, self.fusion)
+        frames = frames_of(log_probs_US, ids)
+        space = self.symbols.ids(" ")[0]
+        word: list[tuple[int, int]] = []
+        for symbol, place in [*zip(ids, frames, strict=True), (space, -1)]:
+            if symbol != space:
+                word.append((symbol, place))
+            elif word:
+                log_probs = [float(log_probs_US[at, one]) for one, at in word]
+                yield TimedWord(
+                    self.symbols.text([one for one, _ in word]),
+                    (start + word[0][1]) / self._frames_per_second,
+                    (start + word[-1][1] + 1) / self._frames_per_second,
+                    round(math.exp(sum(log_probs) / len(log_probs)), 4),
+                )
+                word = []
+
+    @property
+    def _frames_per_second(self) -> float:
+        return self.recipe.data.audio.frames_per_second / SUBSAMPLING
+
+    def _require_language(self, language: str | None) -> None:
+        if language is not None and primary(language) != primary(self.symbols.language):
+            raise InputError(f"this model recognises {self.symbols.language}, not {language}; leave the language out")
 
     def _beam(self, beam: int | None) -> int:
         beam = self.recipe.model.beam if beam is None else beam

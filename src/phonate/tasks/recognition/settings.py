@@ -101,7 +101,8 @@ METRICS = by_name(SHARED["wer"], SHARED["cer"])
 INFO = TaskInfo(
     hub_task="automatic-speech-recognition",
     metrics=tuple(METRICS.values()),
-    inference="phonate.tasks.recognition.inference:Transcriber",
+    inference="phonate.tasks.recognition.recogniser:Recogniser",
+    pretrained=("whisper",),
     evaluation="phonate.tasks.recognition.evaluation:evaluate",
     session=SessionInfo("recordings", needs_text=True, defaults=session_defaults),
 )

@@ -1,4 +1,4 @@
-"""Pages about recordings: the profile of a voice, the worst clips of a corpus, who speaks when."""
+"""Pages about recordings: the profile of a voice, the worst clips of a corpus, who speaks when, what is said."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from phonate.data.corpora.rows import Problem, printable, read_part
 from phonate.data.corpora.validation import FAILURES, CheckedRow, Finding, Rates, Report, findings, has_words, reason_of
 from phonate.data.parallel import Progress
 from phonate.data.settings import RecordingData, VoiceRules
+from phonate.data.transcripts import Transcription
 from phonate.data.voices import VoiceFile
+from phonate.text.captions import LINE, TimedWord
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render, sound_url, write_page
 from phonate.workflows.pages.report import duration
@@ -437,6 +439,48 @@ def write_diarization_page(path: str | Path, recording: str | Path, diarization:
         "sound": plots.data_url(_compressed(recording), "audio/mpeg"),
     }
     return write_page(path, render("diarization.html.jinja", page))
+
+
+_UNSURE = 0.5
+"""Words of less confidence are marked."""
+
+
+def write_transcript_page(path: str | Path, recording: str | Path, transcription: Transcription) -> Path:
+    """Write a self-contained page with a player and the words, which light up as they are said and can be corrected.
+
+    Raises InputError if it can't be written, DataError if the recording can't be read.
+    """
+    count, speakers = len(transcription.words), transcription.speakers
+    who = f" of {len(speakers)} speaker{'s' * (len(speakers) != 1)}" if speakers else ""
+    page = {
+        "kind": "phonate transcript",
+        "name": printable(Path(recording).name),
+        "summary": f"{count:,} word{'s' * (count != 1)}{who}, {duration(transcription.seconds)}.",
+        "figures": [],
+        "language": transcription.language or "",
+        "unsure": any(map(_is_unsure, transcription.words)),
+        "line": LINE,
+        "stem": printable(Path(recording).stem),
+        "document": transcription.document(Path(recording).name),
+        "paragraphs": [
+            {
+                "speaker": words[0].speaker,
+                "colour": _css(speakers.index(words[0].speaker)) if words[0].speaker else "",
+                "time": clock(words[0].start),
+                "words": [
+                    {"text": word.text, "start": word.start, "end": word.end, "unsure": _is_unsure(word)}
+                    for word in words
+                ],
+            }
+            for words in transcription.paragraphs()
+        ],
+        "sound": plots.data_url(_compressed(recording), "audio/mpeg"),
+    }
+    return write_page(path, render("transcript.html.jinja", page))
+
+
+def _is_unsure(word: TimedWord) -> bool:
+    return word.confidence is not None and word.confidence < _UNSURE
 
 
 def clock(seconds: float) -> str:

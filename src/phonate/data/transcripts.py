@@ -1,0 +1,207 @@
+"""Transcripts of recordings: words with their times and speakers, in the files that other programs read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from phonate.audio.decoding import Audio
+from phonate.config.errors import InputError, plain_file
+from phonate.data.annotations import SpeakerTurn, rttm_lines
+from phonate.text.captions import TimedWord, captions
+
+
+class _Diarization(Protocol):
+    @property
+    def turns(self) -> list[SpeakerTurn]: ...
+
+
+class Diarizes(Protocol):
+    """What tells who speaks when, such as `phonate.load("base/diarizer")`."""
+
+    def diarize(self, audio: Audio, *, sample_rate: int | None = None) -> _Diarization:
+        """The turns of a recording."""
+
+
+Speakers = Diarizes | Sequence[SpeakerTurn]
+"""Who speaks when, or what tells it."""
+
+
+JOINED_PAUSE = 1.0
+"""Seconds: words of one speaker with a shorter pause between them are one turn."""
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """What is said in a recording, word by word."""
+
+    words: list[TimedWord]
+    """Sorted by start."""
+    seconds: float
+    """Length of the recording."""
+    language: str | None = None
+    """Its code, such as "de", where the model tells it."""
+
+    @property
+    def text(self) -> str:
+        """All words, in one line."""
+        return " ".join(word.text for word in self.words)
+
+    @property
+    def speakers(self) -> list[str]:
+        """In the order in which they first speak."""
+        return list(dict.fromkeys(word.speaker for word in self.words if word.speaker is not None))
+
+    def paragraphs(self) -> list[list[TimedWord]]:
+        """The words of each stretch of one speaker."""
+        return [list(words) for _, words in itertools.groupby(self.words, key=lambda word: word.speaker)]
+
+    def document(self, recording: str) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "recording": recording,
+            "seconds": round(self.seconds, 3),
+            "language": self.language,
+            "speakers": self.speakers,
+            "text": self.text,
+            "words": [word.document() for word in self.words],
+        }
+
+    def spoken_by(self, speakers: Speakers | None, audio: Audio, sample_rate: int) -> Transcription:
+        """As `with_speakers`, where `speakers` may have to listen to `audio` first: a file, or samples (N,) at
+        `sample_rate` Hz. None: nobody is named."""
+        if speakers is None:
+            return self
+        if isinstance(speakers, Sequence):
+            return self.with_speakers(speakers)
+        rate = sample_rate if isinstance(audio, np.ndarray) else None
+        return self.with_speakers(speakers.diarize(audio, sample_rate=rate).turns)
+
+    def with_speakers(self, turns: Sequence[SpeakerTurn]) -> Transcription:
+        """Each word with the speaker of `turns` who talks for most of it; where nobody does, with the one who talks
+        nearest to it. Without turns nobody is named."""
+        if not turns:
+            return self
+        start_T = np.array([turn.start for turn in turns])
+        end_T = np.array([turn.end for turn in turns])
+
+        def speaker(word: TimedWord) -> str:
+            shared_T = np.minimum(end_T, word.end) - np.maximum(start_T, word.start)  # negative: the gap between them
+            nearest = int(shared_T.argmax())
+            if shared_T[nearest] <= 0:
+                return turns[nearest].speaker
+            seconds: dict[str, float] = {}
+            for index in np.flatnonzero(shared_T > 0).tolist():
+                name = turns[index].speaker
+                seconds[name] = seconds.get(name, 0.0) + float(shared_T[index])
+            return max(seconds, key=seconds.__getitem__)
+
+        return replace(self, words=[replace(word, speaker=speaker(word)) for word in self.words])
+
+    def turns(self) -> list[SpeakerTurn]:
+        """When each speaker says words; pauses up to `JOINED_PAUSE` within are part of a turn."""
+        turns: dict[str, list[SpeakerTurn]] = {}
+        for word in self.words:
+            if word.speaker is None:
+                continue
+            own = turns.setdefault(word.speaker, [])
+            if own and word.start - own[-1].end <= JOINED_PAUSE:
+                own[-1] = replace(own[-1], end=max(own[-1].end, word.end))
+            elif word.end > word.start:
+                own.append(SpeakerTurn(word.start, word.end, word.speaker))
+        return sorted(turn for own in turns.values() for turn in own)
+
+
+def written_transcription(transcription: Transcription, recording: str, form: str) -> str:
+    """The text of a file of the kind `form`, such as ".srt". Raises InputError for another one, and for RTTM where no
+    speakers are known."""
+    if form not in FORMS:
+        raise InputError(f"transcripts are written as {', '.join(FORMS)}, not as {form or 'a file without a suffix'}")
+    return FORMS[form](transcription, recording)
+
+
+def write_transcription(path: str | Path, transcription: Transcription, recording: str) -> None:
+    """Write what was said in the recording called `recording` in the form that the suffix of `path` names.
+
+    Raises InputError for an unknown suffix, for RTTM where no speakers are known, and where it can't be written.
+    """
+    path = plain_file(Path(path))
+    try:
+        path.write_text(written_transcription(transcription, recording, path.suffix), encoding="utf-8")
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror})") from error
+
+
+def _text(transcription: Transcription, _: str) -> str:
+    """A line for each stretch of one speaker."""
+    lines = []
+    for words in transcription.paragraphs():
+        speaker = words[0].speaker
+        lines.append((f"{speaker}: " if speaker else "") + " ".join(word.text for word in words) + "\n")
+    return "".join(lines)
+
+
+def _rttm(transcription: Transcription, recording: str) -> str:
+    if transcription.words and not transcription.speakers:
+        raise InputError("RTTM says who speaks, which is not known here; transcribe with --speakers")
+    return "".join(f"{line}\n" for line in rttm_lines(recording, transcription.turns()))
+
+
+def _textgrid(transcription: Transcription, _: str) -> str:
+    """A tier of words for each speaker, without gaps, as Praat's long text format wants it."""
+    names: list[str | None] = [*transcription.speakers] or [None]
+    tiers = [(name or "words", [word for word in transcription.words if word.speaker == name]) for name in names]
+    end = max([transcription.seconds, *(word.end for word in transcription.words)])
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {end:.4f}"]
+    lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
+    for number, (name, words) in enumerate(tiers, start=1):
+        intervals = _intervals(words, end)
+        lines += [f"    item [{number}]:", '        class = "IntervalTier"', f'        name = "{_quoted(name)}"']
+        lines += ["        xmin = 0", f"        xmax = {end:.4f}", f"        intervals: size = {len(intervals)}"]
+        for place, (start, stop, text) in enumerate(intervals, start=1):
+            lines += [f"        intervals [{place}]:", f"            xmin = {start:.4f}"]
+            lines += [f"            xmax = {stop:.4f}", f'            text = "{_quoted(text)}"']
+    return "\n".join(lines) + "\n"
+
+
+def _intervals(words: Sequence[TimedWord], end: float) -> list[tuple[float, float, str]]:
+    """Start, end and text of the words and of the pauses between them, from 0 to `end`; words that overlap meet."""
+    intervals, at = [], 0.0
+    for word in words:
+        start, stop = max(round(word.start, 4), at), round(word.end, 4)
+        if stop <= start:
+            continue
+        if start > at:
+            intervals.append((at, start, ""))
+        intervals.append((start, stop, word.text))
+        at = stop
+    if at < end:
+        intervals.append((at, end, ""))
+    return intervals
+
+
+def _quoted(text: str) -> str:
+    return text.replace('"', '""')
+
+
+def _json(transcription: Transcription, recording: str) -> str:
+    return json.dumps(transcription.document(recording), ensure_ascii=False, indent=1) + "\n"
+
+
+FORMS: Mapping[str, Callable[[Transcription, str], str]] = {
+    ".txt": _text,
+    ".srt": lambda transcription, _: captions(transcription.words, ".srt"),
+    ".vtt": lambda transcription, _: captions(transcription.words, ".vtt"),
+    ".json": _json,
+    ".rttm": _rttm,
+    ".TextGrid": _textgrid,
+}
+"""What transcripts are written as, by suffix."""

@@ -1,0 +1,93 @@
+"""Transcripts: whose words they are, and the files that other programs read."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from phonate.config.errors import InputError
+from phonate.data.annotations import SpeakerTurn, read_rttm
+from phonate.data.transcripts import Transcription, write_transcription, written_transcription
+from phonate.text.captions import TimedWord
+
+WORDS = [
+    TimedWord("Good", 0.5, 0.8, 0.9, "anna"),
+    TimedWord("<morning>.", 0.8, 1.4, 0.8, "anna"),
+    TimedWord("Hello", 1.3, 1.6, 0.7, "ben"),
+    TimedWord('"Ben"', 4.0, 4.5, 0.6, "ben"),
+]
+TALK = Transcription(WORDS, 5.0, "en")
+
+
+def test_a_word_is_of_whoever_talks_for_most_of_it() -> None:
+    turns = [SpeakerTurn(0.0, 1.0, "a"), SpeakerTurn(0.9, 2.0, "b"), SpeakerTurn(6.0, 7.0, "c")]
+    words = [
+        TimedWord("first", 0.7, 1.05),  # 0.3 s of a, 0.15 of b
+        TimedWord("second", 0.9, 1.3),
+        TimedWord("gap", 2.1, 2.5),  # nobody: b ended 0.1 s before, c begins 3.5 s later
+        TimedWord("late", 5.5, 5.8),
+        TimedWord("instant", 6.5, 6.5),
+    ]
+    found = Transcription(words, 8.0).with_speakers(turns)
+    assert [word.speaker for word in found.words] == ["a", "b", "b", "c", "c"]
+    assert found.speakers == ["a", "b", "c"]
+    assert Transcription(words, 8.0).with_speakers([]).speakers == []
+
+
+def test_captions_name_the_speakers_and_end_with_them() -> None:
+    assert written_transcription(TALK, "talk", ".srt") == (
+        "1\n00:00:00,500 --> 00:00:01,400\nanna: Good <morning>.\n\n"
+        "2\n00:00:01,300 --> 00:00:01,600\nben: Hello\n\n"  # a long pause follows
+        '3\n00:00:04,000 --> 00:00:04,500\nben: "Ben"\n'
+    )
+    assert written_transcription(TALK, "talk", ".vtt").startswith(
+        "WEBVTT\n\n00:00:00.500 --> 00:00:01.400\n<v anna>Good &lt;morning&gt;.\n\n"
+    )
+    assert written_transcription(TALK, "talk", ".txt") == 'anna: Good <morning>.\nben: Hello "Ben"\n'
+
+
+def test_turns_are_read_back_as_rttm(tmp_path: Path) -> None:
+    write_transcription(tmp_path / "talk.rttm", TALK, "talk")
+    assert read_rttm(tmp_path / "talk.rttm")["talk"] == [
+        SpeakerTurn(0.5, 1.4, "anna"),
+        SpeakerTurn(1.3, 1.6, "ben"),
+        SpeakerTurn(4.0, 4.5, "ben"),
+    ]
+    with pytest.raises(InputError, match="--speakers"):
+        write_transcription(tmp_path / "talk.rttm", Transcription([TimedWord("a", 0.0, 1.0)], 1.0), "talk")
+
+
+def test_json_has_each_word_with_its_time_confidence_and_speaker(tmp_path: Path) -> None:
+    write_transcription(tmp_path / "talk.json", TALK, "talk")
+    document = json.loads((tmp_path / "talk.json").read_text())
+    assert document["words"][0] == {"text": "Good", "start": 0.5, "end": 0.8, "confidence": 0.9, "speaker": "anna"}
+    assert (document["language"], document["seconds"], document["speakers"]) == ("en", 5.0, ["anna", "ben"])
+    unnamed = json.loads(written_transcription(Transcription([TimedWord("a", 0.0, 1.0)], 1.0), "x", ".json"))
+    assert unnamed["words"] == [{"text": "a", "start": 0.0, "end": 1.0}]
+
+
+def test_a_textgrid_has_a_tier_without_gaps_for_each_speaker() -> None:
+    text = written_transcription(TALK, "talk", ".TextGrid")
+    assert [line.split('"')[1] for line in text.splitlines() if line.strip().startswith("name")] == ["anna", "ben"]
+    marks = [line.split("=")[1].strip() for line in text.splitlines() if line.strip().startswith("text")]
+    assert marks == ['""', '"Good"', '"<morning>."', '""', '""', '"Hello"', '""', '"""Ben"""', '""']
+    edges = [tuple(float(line.split("=")[1]) for line in pair) for pair in _edges(text)]
+    for own in (edges[:4], edges[4:]):
+        assert own[0][0] == 0.0
+        assert own[-1][1] == 5.0
+        assert all(before[1] == after[0] for before, after in pairwise(own))
+
+
+def _edges(text: str) -> list[tuple[str, str]]:
+    lines = [line.strip() for line in text.splitlines()]
+    return [(lines[at - 2], lines[at - 1]) for at, line in enumerate(lines) if line.startswith("text")]
+
+
+@pytest.mark.parametrize("name", ["talk.doc", "talk", "talk.SRT"])
+def test_other_kinds_of_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"\.txt, \.srt, \.vtt, \.json, \.rttm, \.TextGrid"):
+        write_transcription(tmp_path / name, TALK, "talk")
+    assert not (tmp_path / name).exists()

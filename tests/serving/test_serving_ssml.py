@@ -24,7 +24,7 @@ from phonate.tasks.speech import inference
 from phonate.text import ssml
 
 DOCUMENT = "<speak>The baker <break time='700ms'/> sold a <emphasis>yellow</emphasis> boat. Nobody knew why.</speak>"
-SAID = {"model": "voice", "input": DOCUMENT, "response_format": "pcm"}
+SAID = {"model": "voice", "input": DOCUMENT, "response_format": "wav"}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def client() -> Iterator[TestClient]:
 
 def sound(answer: httpx.Response) -> np.ndarray:
     assert answer.status_code == 200, answer.text
-    return np.frombuffer(answer.content, "<i2") / 32768
+    return soundfile.read(io.BytesIO(answer.content))[0]
 
 
 def events(answer: httpx.Response) -> list[dict[str, Any]]:

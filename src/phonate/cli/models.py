@@ -620,6 +620,13 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_device(parser)
     parser.add_argument("--model-name", metavar="NAME", help="name in /v1/models (default: that of RUN's folder)")
+    parser.add_argument(
+        "--alias",
+        metavar="NAME=OWN",
+        action="append",
+        help="another name for the model or for a voice, such as alloy=anna (repeatable; OpenAI's names are known)",
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields; don't ignore them")
     parser.add_argument("--voices", type=Path, metavar="DIR", help="folder for uploaded voices (default: none stored)")
     parser.add_argument(
         "--cors-origin", action="append", metavar="URL", help="a site whose pages may use the server (repeatable)"
@@ -662,6 +669,8 @@ def serve(args: argparse.Namespace) -> int:
     names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _SERVING_LIMITS]
     settings = ServingSettings(
         model_name=args.model_name or Path(args.run).resolve().name,
+        aliases=_aliases(args.alias),
+        strict=args.strict,
         voices=args.voices,
         api_keys=_api_keys(args.api_key_file),
         cors_origins=tuple(args.cors_origin or ()),
@@ -682,6 +691,16 @@ def serve(args: argparse.Namespace) -> int:
         raise InputError(f"{args.run}: this model can't make speech from text, so there is nothing to serve")
     serve(service, settings, args.host, args.port)
     return 0
+
+
+def _aliases(pairs: Sequence[str] | None) -> dict[str, str]:
+    """The names of --alias. Raises InputError for what is no NAME=OWN."""
+    from phonate.config.errors import InputError
+
+    aliases = dict(pair.split("=", 1) for pair in pairs or () if "=" in pair)
+    if wrong := [pair for pair in pairs or () if "=" not in pair or pair.startswith("=") or pair.endswith("=")]:
+        raise InputError(f"--alias {wrong[0]}: write NAME=OWN, such as alloy=anna")
+    return aliases
 
 
 def _api_keys(path: Path | None) -> tuple[str, ...]:

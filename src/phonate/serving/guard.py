@@ -177,6 +177,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        if scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
         try:
             _require_origin(headers, scope, self._settings.cors_origins)
             if scope["path"] not in OPEN:
@@ -196,6 +198,15 @@ class Guard:
             await self._app(scope, _Body(receive, self._settings), send)
         finally:
             self._gate.leave(time.monotonic() - began)
+
+
+def _without_body(send: Send) -> Send:
+    """`send` for the answer to a HEAD request, which is that to a GET request without its body."""
+
+    async def sent(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return sent
 
 
 class _Body:

@@ -7,18 +7,20 @@ import binascii
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.types import Receive, Scope, Send
 
 from phonate.config.errors import InputError
+from phonate.config.registry import nearest
 from phonate.serving.guard import ApiError, Gate, client_message, error_body, refuse_unknown_fields
 from phonate.serving.metrics import Metrics
 from phonate.serving.settings import ServingSettings
@@ -38,6 +40,14 @@ DECODERS = 2
 """Recordings that are decoded at once."""
 MARKUP = 10
 """So many times as long as a text may be, SSML may be with its markup."""
+
+
+OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+OPENAI_VOICES = (
+    *("alloy", "ash", "ballad", "coral", "echo", "fable", "nova"),
+    *("onyx", "sage", "shimmer", "verse", "marin", "cedar"),
+)
+"""Names that its clients offer or send unasked."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +132,27 @@ class ServerState:
         )
         return Reference(waveform, rate, text)
 
+    def is_model(self, name: str) -> bool:
+        """Whether the model is called so, by its name or by an alias."""
+        own = self.settings.model_name
+        return (
+            name == own
+            or self.settings.aliases.get(name) == own
+            or (name in OPENAI_MODELS and name not in self.settings.aliases)
+        )
+
     async def voice(self, name: str | None) -> tuple[str | None, Reference | None]:
-        """The voice of the model, or the reference of the uploaded voice, that is called `name`. Raises ApiError."""
-        if name is not None and name in self.service.voices:
-            return name, None
-        store = self.voices
-        stored = None if name is None or store is None else await self.in_thread(lambda: store.get(name))
-        if stored is not None:
-            return None, stored[1]
+        """The voice of the model, or the reference of the uploaded voice, that is called `name`, by its name or by an
+        alias. Raises ApiError."""
+        own, store = self.service.voices, self.voices
+        for one in () if name is None else (name, self.settings.aliases.get(name)):
+            if one in own:
+                return one, None
+            stored = None if one is None or store is None else await self.in_thread(partial(store.get, one))
+            if stored is not None:
+                return None, stored[1]
+        if name in OPENAI_VOICES and own:
+            return own[OPENAI_VOICES.index(name) % len(own)], None
         if name is not None and self.service.needs_reference:
             raise ApiError(
                 400,
@@ -163,9 +186,12 @@ def state_of(request: Request) -> ServerState:
     return cast(ServerState, request.app.state.server)
 
 
-def marks(sample_rate: int) -> dict[str, str]:
-    """Headers of every answer with sound."""
-    return {"X-AI-Generated": "true", "X-Sample-Rate": str(sample_rate), "Cache-Control": "no-store"}
+def marks(sample_rate: int, ignored: Iterable[str] = ()) -> dict[str, str]:
+    """Headers of every answer with sound, at `sample_rate` Hz. `ignored`: unknown fields of the request."""
+    headers = {"X-AI-Generated": "true", "X-Sample-Rate": str(sample_rate), "Cache-Control": "no-store"}
+    if names := ", ".join(json.dumps(name[:50])[1:-1].replace("\\", "") for name in ignored):
+        headers["Warning"] = f'299 phonate "ignored, as this server knows no such field: {names[:500]}"'
+    return headers
 
 
 # ---------------------------------------------- OpenAI's protocol: `/v1/audio/speech` and `/v1/models`
@@ -181,9 +207,9 @@ class VoiceId(BaseModel):
 
 
 class SpeechBody(BaseModel):
-    """What `/v1/audio/speech` takes: OpenAI's fields, then ours."""
+    """What `/v1/audio/speech` takes: OpenAI's fields, then ours. Null is the same as leaving a field out."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
     model: str
     input: str
@@ -203,6 +229,11 @@ class SpeechBody(BaseModel):
     top_k: int | None = Field(default=None, ge=1)
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
     @field_validator("reference_audio")
     @classmethod
@@ -230,14 +261,18 @@ class _Streamed(StreamingResponse):
 async def create_speech(request: Request, body: SpeechBody) -> Response:
     """Make speech of a text. It is sent while it is made."""
     state = state_of(request)
-    if body.model != state.settings.model_name:
+    if not state.is_model(body.model):
         raise _no_model(body.model)
+    unknown = list(body.model_extra or ())
+    if unknown and state.settings.strict:
+        shown = unknown[0][:100]
+        raise ApiError(400, f"{shown!r} is not a field; {nearest(shown, list(SpeechBody.model_fields))}", param=shown)
     content = state.spoken_text(body.input, "input", body.input_type)
     if body.timestamp_granularities:
         _require_times(state, body)
     speech_request = await _speech_request(state, body, content)
     speech = await state.speaker.speak(request, speech_request, body.response_format)
-    headers = marks(state.service.sample_rate)
+    headers = marks(FORMATS[body.response_format].rate or state.service.sample_rate, unknown)
     if body.stream_format == "sse":
         return _Streamed(
             speech,
@@ -324,9 +359,9 @@ async def models(request: Request) -> dict[str, Any]:
 async def model(request: Request, name: str) -> dict[str, Any]:
     """The model that is served, by its name."""
     state = state_of(request)
-    if name != state.settings.model_name:
+    if not state.is_model(name):
         raise _no_model(name)
-    return _model(state)
+    return _model(state) | {"id": name}
 
 
 def _model(state: ServerState) -> dict[str, Any]:
@@ -337,6 +372,26 @@ def _no_model(name: str) -> ApiError:
     return ApiError(
         404, f"there is no model {name[:200]!r}; GET /v1/models names it", param="model", code="model_not_found"
     )
+
+
+@openai_router.get("/audio/models")
+async def speech_models(request: Request) -> dict[str, Any]:
+    """As Open WebUI asks for them."""
+    return {"models": [{"id": state_of(request).settings.model_name}]}
+
+
+@openai_router.get("/audio/voices")
+async def speech_voices(request: Request) -> dict[str, Any]:
+    """As Open WebUI and others ask for them."""
+    names = await _voice_names(state_of(request))
+    return {"voices": [{"id": name, "name": name} for name in names]}
+
+
+async def _voice_names(state: ServerState) -> list[str]:
+    """The model's own voices, then those that were uploaded."""
+    store = state.voices
+    stored = [] if store is None else await state.in_thread(store.list)
+    return [*state.service.voices, *(one.name for one in stored)]
 
 
 # -------------------- `POST /generate_speech`: a reference and a text in, a whole WAV file in JSON out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
@@ -14,6 +15,11 @@ class ServingSettings(Settings):
 
     model_name: str = Field(default="phonate", min_length=1)
     """The model's name in `/v1/models`, which requests must give."""
+    aliases: Mapping[str, str] = Field(default_factory=dict)
+    """Other names for the model and for voices. OpenAI's, such as tts-1 and alloy, stand for the model and for its
+    voices, in turn, where they are not set here."""
+    strict: bool = False
+    """Whether unknown fields of a request are errors; otherwise they are ignored, and a header `warning` names them."""
     voices: Path | None = None
     """Folder for the voices that are uploaded. None: none can be uploaded."""
     api_keys: tuple[str, ...] = Field(default=(), repr=False)

@@ -6,7 +6,7 @@ import asyncio
 import io
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -16,10 +16,11 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from phonate.audio.decoding import MADE, FloatArray
+from phonate.audio.decoding import MADE, FloatArray, resampled
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError
 from phonate.serving.metrics import Metrics, RequestMetrics
+from phonate.text.captions import TimedWord
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 # ------------------- Encodes sound while it is made. Every file says in a comment that a model made it
@@ -37,21 +38,26 @@ class Format:
     codec: str = ""
     options: tuple[tuple[str, str], ...] = ()
     rate: int | None = None
-    """Hz, where the codec has only one."""
+    """Hz, where there is only one."""
+    bit_rate: int | None = None
+    """Bits per second; None: the encoder's choice."""
+    delay: int = 0
+    """Samples that the encoder puts before the sound, which a stream has no place to tell players of."""
     streamed: bool = True
     """Whether a part of a file can be sent before the rest is made."""
 
 
 FORMATS = {
-    "mp3": Format("audio/mpeg", "mp3", "libmp3lame"),
+    # LAME's own choice, 32 kb/s at 22,050 Hz, has nothing above 9 kHz.
+    "mp3": Format("audio/mpeg", "mp3", "libmp3lame", bit_rate=128_000, delay=1105),
     "opus": Format("audio/ogg", "ogg", "libopus", (("page_duration", "100000"),), rate=48_000),
-    "aac": Format("audio/aac", "adts", "aac", (("write_id3v2", "1"),)),
+    "aac": Format("audio/aac", "adts", "aac", (("write_id3v2", "1"),), delay=1024),
     # The header of a FLAC file has the number of samples; libsndfile reads no file without it.
     "flac": Format("audio/flac", "flac", "flac", streamed=False),
     "wav": Format("audio/wav", "wav", "pcm_s16le"),
-    "pcm": Format("audio/pcm"),
+    "pcm": Format("audio/pcm", rate=24_000),
 }
-"""As OpenAI names them. pcm: 16-bit little-endian samples, mono, at the model's rate."""
+"""As OpenAI names them. pcm: 16-bit little-endian samples, mono, at the rate of OpenAI's, which its clients play."""
 
 
 class _Pipe:
@@ -78,8 +84,9 @@ def encoded(chunks: Iterable[FloatArray], sample_rate: int, name: str, whole: bo
     """
     sound_format = FORMATS[name]
     if not sound_format.container:
-        for chunk in chunks:
-            yield _integers(chunk).tobytes()
+        for chunk in resampled(iter(chunks), sample_rate, sound_format.rate or sample_rate):
+            if len(chunk):
+                yield _integers(chunk).tobytes()
     elif whole or not sound_format.streamed:
         file = io.BytesIO()
         for _ in _write_file(chunks, sample_rate, sound_format, file):
@@ -111,7 +118,9 @@ def _open_container(file: Any, sample_rate: int, sound_format: Format) -> tuple[
 
     container = av.open(file, "w", format=sound_format.container, options=dict(sound_format.options))
     container.metadata["comment"] = MADE
-    stream = container.add_stream(sound_format.codec, rate=sound_format.rate or sample_rate, layout="mono")
+    stream: Any = container.add_stream(sound_format.codec, rate=sound_format.rate or sample_rate, layout="mono")
+    if sound_format.bit_rate is not None:
+        stream.bit_rate = sound_format.bit_rate
     stream.metadata["comment"] = MADE  # Ogg keeps comments with the stream
     return container, stream
 
@@ -140,9 +149,16 @@ class Speech:
     """The speech of one request, encoded, while it is made."""
 
     def __init__(
-        self, first: bytes, rest: AsyncGenerator[bytes, None], counter: ChunkCounter, result: SpeechResult
+        self,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        counter: ChunkCounter,
+        result: SpeechResult,
+        delay: float = 0.0,
     ) -> None:
-        self.words = result.words
+        """`delay`: seconds by which the sound is late in the file."""
+        self._result = result
+        self._delay = delay
         self._first = first
         self._rest = rest
         self._counter = counter
@@ -152,6 +168,11 @@ class Speech:
         yield self._first
         async for part in self._rest:
             yield part
+
+    def words(self) -> list[TimedWord]:
+        """As `SpeechResult.words`, with times in the file."""
+        late = self._delay
+        return [replace(word, start=word.start + late, end=word.end + late) for word in self._result.words()]
 
     @property
     def samples(self) -> int:
@@ -209,7 +230,7 @@ class Speaker:
             first = await _unless_disconnected(request, rest)
         except TimeoutError as error:
             raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
-        return Speech(first, rest, counter, result)
+        return Speech(first, rest, counter, result, FORMATS[name].delay / self.service.sample_rate)
 
     async def _parts(
         self, result: SpeechResult, parts: Iterator[bytes], deadline: float, request_metrics: RequestMetrics

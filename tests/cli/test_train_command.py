@@ -3,8 +3,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -77,15 +75,6 @@ def test_garbage_is_collected_while_training_and_afterwards(
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
     assert main(["train", "missing.yaml"]) == 2
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
-
-
-def test_what_trains_a_voice_imports_nothing_slow_beside_torch() -> None:
-    code = (
-        "import sys, phonate.workflows.train, phonate.tasks.speech.task\n"
-        "slow = {'scipy', 'av', 'librosa', 'matplotlib', 'transformers', 'onnxruntime', 'torch._dynamo'}\n"
-        "assert not (found := slow & sys.modules.keys()), found\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

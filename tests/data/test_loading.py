@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ import torch
 from phonate.config.errors import DataError, PhonateError, TrainingError
 from phonate.data.batches import Dataset
 from phonate.data.loading import BatchSource
+from phonate_process import run_python
 
 
 class Noise:
@@ -271,7 +270,7 @@ def test_global_generators_are_left_alone():
 
 GROUP = """
 import os, signal, subprocess, sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 from test_loading import Noise, source
 import numpy as np
 
@@ -288,8 +287,9 @@ assert os.getpid() not in workers
 
 def run(code):
     """A process of its own: it must end by itself, workers and all."""
-    program = GROUP.format(tests=os.path.dirname(__file__)) + code
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    here = os.path.dirname(__file__)
+    program = GROUP.format(folders=[here, os.path.dirname(here)]) + code
+    return run_python("-c", program, timeout=60)
 
 
 def test_workers_outlive_a_signal_to_the_whole_group():

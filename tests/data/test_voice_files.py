@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
+from lingering import linger
 
 import phonate
 from phonate.config.errors import DataError, InputError
@@ -345,13 +345,6 @@ def test_a_process_that_dies_takes_one_file_with_it():
     assert said == list(range(1, 61))
 
 
-def linger(number: int, folder: Path) -> int:
-    """Work that tells who does it, and takes its time."""
-    (folder / str(os.getpid())).touch()
-    time.sleep(0.02)
-    return number
-
-
 BUSY = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in a shell's background
@@ -359,7 +352,7 @@ from functools import partial
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from phonate.data.parallel import map_files
-from test_voice_files import linger
+from lingering import linger
 for number in map_files(partial(linger, folder=Path(sys.argv[1])), range(100_000), abs, "numbers", processes=2):
     print(number, flush=True)
 """

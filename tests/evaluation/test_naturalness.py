@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.pretrained import LOWEST_MOS, MosPredictor, judge_of
 from phonate.tasks.speech import evaluation
+from phonate_process import run_python
 
 RATE = 16000
 needs_judge = pytest.mark.skipif(
@@ -93,7 +93,7 @@ def test_nothing_is_printed_and_nobody_believes_that_torchaudio_is_there() -> No
         "assert 'torchaudio' not in sys.modules\n"
         "assert importlib.util.find_spec('torchaudio') is None"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = run_python("-c", code)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == ""
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]
 FILE = re.compile(r"^`(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -18,26 +18,14 @@ def examples() -> dict[str, str]:
     return dict(FILE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize(
-    ("source", "test"),
-    [
-        ("log_cosh.py", "test_log_cosh.py"),
-        ("time_budget.py", "test_time_budget.py"),
-    ],
-)
-def test_a_worked_example_works_and_is_clean(source: str, test: str, tmp_path: Path) -> None:
-    files = [str(tmp_path / name) for name in (source, test)]
+def test_the_worked_examples_work_and_are_clean(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in examples()]
     for file in files:
-        Path(file).write_text(examples()[Path(file).name], encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", files[1]],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+        file.write_text(examples()[file.name], encoding="utf-8")
+    tests = [file for file in files if file.name.startswith("test_")]
+    ran = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert " passed" in ran.stdout
+    assert "5 passed" in ran.stdout
     for command in (["ruff", "check", "--config", str(ROOT / "pyproject.toml")], ["ruff", "format", "--check"]):
         linted = subprocess.run(
             [sys.executable, "-m", *command, "--line-length=120", "--no-cache", *files],

@@ -161,36 +161,16 @@ def test_parameters_without_gradient_stay_as_they_are():
     assert torch.equal(model[0].weight, frozen)
 
 
-def test_an_optimizer_leaves_the_compiler_alone_and_calls_its_hooks() -> None:
-    """torch's own step imports torch._dynamo, which takes more than a second of every start."""
-    script = """
-import sys, torch
-from phonate.training.optimizers import build_optimizer
-from phonate.training.settings import OptimizerSettings
-model = torch.nn.Linear(2, 2)
-optimizer = build_optimizer(OptimizerSettings(), model.named_parameters(), torch.device("cpu"))
-called = []
-optimizer.register_step_post_hook(lambda *args: called.append(torch.is_grad_enabled()))
-before = model.weight.detach().clone()
-model(torch.ones(1, 2)).sum().backward()
-optimizer.step()
-optimizer.load_state_dict(optimizer.state_dict())
-optimizer.zero_grad()
-assert not torch.equal(before, model.weight)
-print(called, "torch._dynamo" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "[True] False", done.stdout + done.stderr
-
-
 def test_a_training_leaves_torch_as_it_was() -> None:
-    """In a process of its own: no function of torch.optim is replaced or marked, and no compiler is imported."""
+    """In a process of its own: no function of torch.optim is replaced or marked, hooks are called, and no compiler is
+    imported, as torch's own step does, which takes more than a second of every start."""
     script = """
 import pathlib, sys, tempfile, types, torch
 sys.path.insert(0, sys.argv[1])
 from small_tasks import RegressionTask
+from phonate.training.optimizers import build_optimizer
 from phonate.training.run import Run
-from phonate.training.settings import TrainingSettings
+from phonate.training.settings import OptimizerSettings, TrainingSettings
 from phonate.training.trainer import Trainer
 
 OWNERS = [torch.optim.Optimizer, torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.nn.Module, torch.Tensor]
@@ -202,6 +182,16 @@ def functions():
     }
 
 before = functions()
+model, called = torch.nn.Linear(2, 2), []
+optimizer = build_optimizer(OptimizerSettings(), model.named_parameters(), torch.device("cpu"))
+optimizer.register_step_post_hook(lambda *args: called.append(torch.is_grad_enabled()))
+weight = model.weight.detach().clone()
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+optimizer.load_state_dict(optimizer.state_dict())
+optimizer.zero_grad()
+assert called == [True] and not torch.equal(weight, model.weight)
+
 for kind in ("adamw", "sgd", "lion"):
     folder = pathlib.Path(tempfile.mkdtemp()) / "run"
     run = Run(folder)
@@ -214,16 +204,3 @@ print([name for name, value in functions().items() if before.get(name) != value]
     here = str(Path(__file__).parent)
     done = subprocess.run([sys.executable, "-c", script, here], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[] False", done.stdout + done.stderr
-
-
-def test_no_task_imports_the_compiler() -> None:
-    """It takes a second or two of every start. In a process of its own."""
-    script = """
-import sys
-from phonate.config.tasks import TASKS, task_class
-for name in TASKS.names():
-    task_class(name)
-    assert "torch._dynamo" not in sys.modules, name
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

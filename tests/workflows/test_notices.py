@@ -15,6 +15,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from phonate.config.errors import InputError
 from phonate.workflows.session import notices
 from phonate.workflows.session.notices import EmailNotice, NoticeSettings, Outcome, WebhookNotice, check, send
+from phonate_process import run_python
 
 OUTCOME = Outcome(
     session_id="20261121_143022",
@@ -40,9 +42,15 @@ OUTCOME = Outcome(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No long pause before a second try, and no proxy between the tests and this machine."""
+    """No long pause before a second try, no proxy between the tests and this machine, and processes that start fast."""
     monkeypatch.setattr(notices, "RETRY_PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("no_proxy", "*")
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        del options["capture_output"], options["check"], options["start_new_session"]
+        return run_python(*command[1:], **options)
+
+    monkeypatch.setattr(notices, "subprocess", SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,15 +18,15 @@ from small_checkpoints import assert_whole, save
 
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.settings import CheckpointConfig
-from phonate_process import run_python
+from phonate_process import PythonProcess, run_python
 
 
 class Forker:
     """Talks to saving_process.py."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("saving_process.py"))],
+        self.process = PythonProcess(
+            Path(__file__).with_name("saving_process.py"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -138,6 +137,7 @@ def test_the_lock_dies_with_its_process(forker: Forker, tmp_path: Path) -> None:
     pid = forker.start(folder, count=100_000)
     while not acknowledged(tmp_path / "run"):
         time.sleep(0.01)
+    os.kill(pid, signal.SIGSTOP)  # so that it takes no time from the others
     code = (
         "import sys; from pathlib import Path; from phonate.training.checkpoints import files\n"
         "files.PATIENCE_SECONDS = 0.2\n"

@@ -621,6 +621,14 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     parser.add_argument("--model-name", metavar="NAME", help="name in /v1/models (default: that of RUN's folder)")
     parser.add_argument(
+        "--recogniser", metavar="MODEL", help="also transcribe: whisper, whisper/NAME, or a run (default: nothing)"
+    )
+    parser.add_argument(
+        "--diarizer",
+        metavar="RUN",
+        help=f"tell the speakers of transcripts, such as {DIARIZER} (default: nothing)",
+    )
+    parser.add_argument(
         "--alias",
         metavar="NAME=OWN",
         action="append",
@@ -647,6 +655,7 @@ _SERVING_LIMITS = (
     ("--max-silence", float, "seconds of silence that SSML may ask for in all (default: 120)"),
     ("--max-body", int, "bytes of a request (default: 26214400)"),
     ("--max-reference-seconds", float, "length of a reference recording (default: 30)"),
+    ("--max-transcription-seconds", float, "length of a recording that is transcribed (default: 3600)"),
     ("--max-voices", int, "voices that are stored (default: 1000)"),
     ("--request-seconds", float, "time for a request (default: 300)"),
     ("--decode-seconds", float, "processor time for decoding an upload (default: 10)"),
@@ -664,7 +673,7 @@ def serve(args: argparse.Namespace) -> int:
     from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError, optional_package
     from phonate.serving.settings import ServingSettings
-    from phonate.workflows.load import load
+    from phonate.workflows.load import load, task_of
 
     names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _SERVING_LIMITS]
     settings = ServingSettings(
@@ -679,8 +688,19 @@ def serve(args: argparse.Namespace) -> int:
     for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         optional_package(package, "phonate serve", "'phonate[serve]'")
     from phonate.serving.server import serve
+    from phonate.serving.transcriptions import Recogniser
 
+    if args.diarizer is not None and args.recogniser is None:
+        raise InputError("--diarizer tells the speakers of transcripts apart; add --recogniser whisper")
     log_to_console()
+    recogniser = None
+    if args.recogniser is not None:
+        task_of(args.recogniser, "recognition")  # a mistake is reported now, the model loaded with the first request
+        recogniser = Recogniser(
+            args.recogniser,
+            lambda: load(args.recogniser, "recognition", device=args.device),
+            None if args.diarizer is None else lambda: load(args.diarizer, "diarization", device=args.device),
+        )
     model = load(args.run, device=args.device, **model_options(args))
     if args.no_prosody_rules:
         if not hasattr(model, "prosody_rules"):
@@ -689,7 +709,7 @@ def serve(args: argparse.Namespace) -> int:
     service = model.speech_service(settings.max_batch)
     if service is None:
         raise InputError(f"{args.run}: this model can't make speech from text, so there is nothing to serve")
-    serve(service, settings, args.host, args.port)
+    serve(service, settings, args.host, args.port, recogniser)
     return 0
 
 

@@ -62,6 +62,21 @@ class Transcription:
         """The words of each stretch of one speaker."""
         return [list(words) for _, words in itertools.groupby(self.words, key=lambda word: word.speaker)]
 
+    def segments(self) -> list[list[TimedWord]]:
+        """The words of each sentence; a new one begins with another speaker, too, and after a long pause."""
+        segments: list[list[TimedWord]] = []
+        for word in self.words:
+            before = segments[-1][-1] if segments else None
+            if (
+                before is None
+                or before.speaker != word.speaker
+                or word.start - before.end > JOINED_PAUSE
+                or before.text.endswith((".", "!", "?", "。", "؟", "।"))
+            ):
+                segments.append([])
+            segments[-1].append(word)
+        return segments
+
     def document(self, recording: str) -> dict[str, Any]:
         """As plain JSON."""
         return {

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -32,12 +32,17 @@ from phonate.text.ssml import Part, is_ssml, parse
 from phonate.training.inference import Reference, SpeechRequest, SpeechService
 from phonate.workflows.pages.plots import render
 
+if TYPE_CHECKING:
+    from phonate.serving.transcriptions import Recogniser
+
 # ------------------------------------------------------- What they share, and how what a client sends becomes a request
 
 T = TypeVar("T")
 
 DECODERS = 2
 """Recordings that are decoded at once."""
+RECOGNISERS = 8
+"""Threads that wait for the recogniser, which takes one recording at a time."""
 MARKUP = 10
 """So many times as long as a text may be, SSML may be with its markup."""
 
@@ -72,6 +77,9 @@ class ServerState:
     speaker: Speaker
     voices: VoiceStore | None
     decoders: Decoders
+    recogniser: Recogniser | None = None
+    """What transcribes, where anything does."""
+    recognising: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(RECOGNISERS))
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
     _decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(DECODERS))
@@ -189,9 +197,13 @@ def state_of(request: Request) -> ServerState:
 def marks(sample_rate: int, ignored: Iterable[str] = ()) -> dict[str, str]:
     """Headers of every answer with sound, at `sample_rate` Hz. `ignored`: unknown fields of the request."""
     headers = {"X-AI-Generated": "true", "X-Sample-Rate": str(sample_rate), "Cache-Control": "no-store"}
-    if names := ", ".join(json.dumps(name[:50])[1:-1].replace("\\", "") for name in ignored):
-        headers["Warning"] = f'299 phonate "ignored, as this server knows no such field: {names[:500]}"'
-    return headers
+    return headers | warned(ignored)
+
+
+def warned(ignored: Iterable[str]) -> dict[str, str]:
+    """The header that names unknown fields of a request, where there are any."""
+    names = ", ".join(json.dumps(name[:50])[1:-1].replace("\\", "") for name in ignored)[:500]
+    return {"Warning": f'299 phonate "ignored, as this server knows no such field: {names}"'} if names else {}
 
 
 # ---------------------------------------------- OpenAI's protocol: `/v1/audio/speech` and `/v1/models`
@@ -351,15 +363,19 @@ def _event(value: dict[str, Any]) -> bytes:
 
 @openai_router.get("/models")
 async def models(request: Request) -> dict[str, Any]:
-    """The model that is served."""
-    return {"object": "list", "data": [_model(state_of(request))]}
+    """The models that are served: what speaks, then what transcribes."""
+    state = state_of(request)
+    data = [_model(state)]
+    if state.recogniser is not None:
+        data.append(_model(state) | {"id": state.recogniser.name})
+    return {"object": "list", "data": data}
 
 
 @openai_router.get("/models/{name:path}")
 async def model(request: Request, name: str) -> dict[str, Any]:
     """The model that is served, by its name."""
     state = state_of(request)
-    if not state.is_model(name):
+    if not state.is_model(name) and (state.recogniser is None or name != state.recogniser.name):
         raise _no_model(name)
     return _model(state) | {"id": name}
 

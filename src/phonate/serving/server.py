@@ -16,12 +16,13 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from phonate.config.errors import InputError
-from phonate.serving import guard, routes
+from phonate.serving import guard, routes, transcriptions
 from phonate.serving.guard import Gate, Guard
 from phonate.serving.metrics import Metrics
 from phonate.serving.routes import DECODERS, ServerState
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Speaker
+from phonate.serving.transcriptions import Recogniser
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import VoiceStore
 from phonate.training.inference import SpeechService
@@ -29,8 +30,8 @@ from phonate.training.inference import SpeechService
 # -------------------------------------------------------------------------------- The ASGI application
 
 
-def create_app(service: SpeechService, settings: ServingSettings) -> FastAPI:
-    """The application that serves `service`, which the caller closes.
+def create_app(service: SpeechService, settings: ServingSettings, recogniser: Recogniser | None = None) -> FastAPI:
+    """The application that serves `service`, which the caller closes, and transcribes by `recogniser`.
 
     Raises InputError where the folder of voices can't be used.
     """
@@ -53,9 +54,16 @@ def create_app(service: SpeechService, settings: ServingSettings) -> FastAPI:
         speaker=Speaker(service, metrics, settings.request_seconds, places),
         voices=None if settings.voices is None else VoiceStore(settings.voices, settings.max_voices),
         decoders=decoders,
+        recogniser=recogniser,
     )
     guard.add_handlers(app)
-    for router in (routes.openai_router, routes.document_router, routes.voices_router, routes.status_router):
+    for router in (
+        routes.openai_router,
+        transcriptions.router,
+        routes.document_router,
+        routes.voices_router,
+        routes.status_router,
+    ):
         app.include_router(router)
     app.add_middleware(Guard, settings=settings, gate=gate, metrics=metrics)
     if settings.cors_origins:
@@ -71,13 +79,19 @@ _log = logging.getLogger(__name__)
 _CUT_SECONDS = 1
 
 
-def serve(service: SpeechService, settings: ServingSettings, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(
+    service: SpeechService,
+    settings: ServingSettings,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    recogniser: Recogniser | None = None,
+) -> None:
     """Serve until SIGTERM or Ctrl-C, then refuse new requests (503), finish running ones for at most
     `settings.stop_seconds`, and close the service. The signal is raised again at the end. A second one ends at once.
 
     Raises InputError where the address can't be used.
     """
-    app = create_app(service, settings)
+    app = create_app(service, settings, recogniser)
     listening = _listening(host, port)
     warn_if_open(host, settings)
     shown = f"[{host}]" if ":" in host else host

@@ -38,6 +38,8 @@ class ServingSettings(Settings):
     """Bytes of a request."""
     max_reference_seconds: float = Field(default=30.0, gt=0)
     """Length of a reference recording."""
+    max_transcription_seconds: float = Field(default=3600.0, gt=0)
+    """Length of a recording that is transcribed."""
     max_voices: int = Field(default=1000, ge=1)
     """Voices that are stored."""
     request_seconds: float = Field(default=300.0, gt=0)

@@ -1,0 +1,186 @@
+"""`/v1/audio/transcriptions`: a recording in, what is said in it out, as OpenAI's clients ask for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Annotated, Any, Protocol
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from phonate.audio.decoding import FloatArray, resample
+from phonate.config.language_codes import primary
+from phonate.data.annotations import SpeakerTurn
+from phonate.data.transcripts import Diarizes, Transcription
+from phonate.serving.guard import ApiError
+from phonate.serving.routes import ServerState, state_of, warned
+from phonate.text.captions import TimedWord, captions
+
+router = APIRouter(prefix="/v1/audio")
+
+FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
+OPENAI_MODELS = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-4o-transcribe-diarize")
+_KNOWN = ("file", "model", "language", "response_format", "stream", "timestamp_granularities[]")
+_RATE = 16_000
+
+
+class Recognises(Protocol):
+    """What the server needs of a recogniser, such as `phonate.load("whisper")`."""
+
+    def timed(self, audio: FloatArray, *, sample_rate: int | None = None, language: str | None = None) -> Transcription:
+        """The words of a recording."""
+
+
+class Recogniser:
+    """A recogniser and a diarizer, loaded when they are first needed, which work on one recording at a time."""
+
+    def __init__(
+        self, name: str, recogniser: Callable[[], Recognises], diarizer: Callable[[], Diarizes] | None = None
+    ) -> None:
+        """`name`: what requests may call it, besides OpenAI's names. Without `diarizer` nobody is told apart."""
+        self.name = name
+        self.tells_speakers = diarizer is not None
+        self._load = (recogniser, diarizer)
+        self._loaded: list[Any] = [None, None]
+        self._lock = threading.Lock()
+
+    def transcribe(self, waveform: FloatArray, language: str | None, with_speakers: bool) -> Transcription:
+        """The words of a recording (N,) at 16 kHz. Raises the errors of both."""
+        with self._lock:
+            transcription: Transcription = self._part(0).timed(waveform, sample_rate=_RATE, language=language)
+            if not with_speakers:
+                return transcription
+            turns: list[SpeakerTurn] = self._part(1).diarize(waveform, sample_rate=_RATE).turns
+            return transcription.with_speakers(turns)
+
+    def _part(self, number: int) -> Any:
+        load = self._load[number]
+        if self._loaded[number] is None and load is not None:
+            self._loaded[number] = load()
+        return self._loaded[number]
+
+
+@router.post("/transcriptions", response_class=Response)
+async def transcriptions(
+    request: Request,
+    file: Annotated[UploadFile, File()],
+    model: Annotated[str, Form()],
+    language: Annotated[str | None, Form()] = None,
+    response_format: Annotated[str, Form()] = "json",
+    stream: Annotated[bool, Form()] = False,
+    timestamp_granularities: Annotated[list[str] | None, Form(alias="timestamp_granularities[]")] = None,
+) -> Response:
+    """Transcribe a recording."""
+    state = state_of(request)
+    recogniser = _recogniser(state, model)
+    if response_format not in FORMATS:
+        raise ApiError(400, f"response_format: must be one of {', '.join(FORMATS)}", param="response_format")
+    with_speakers = response_format == "diarized_json"
+    if with_speakers and not recogniser.tells_speakers:
+        raise ApiError(
+            400,
+            "response_format: speakers are not told here; start the server with --diarizer",
+            param="response_format",
+        )
+    unknown = [name for name in await request.form() if name not in _KNOWN]
+    waveform = await _samples(state, await file.read())
+    transcription = await anyio.to_thread.run_sync(
+        lambda: recogniser.transcribe(waveform, language or None, with_speakers), limiter=state.recognising
+    )
+    headers = warned(unknown)
+    if stream:
+        return StreamingResponse(_events(transcription, with_speakers), 200, headers, "text/event-stream")
+    if response_format in ("srt", "vtt"):
+        return PlainTextResponse(captions(transcription.words, f".{response_format}"), headers=headers)
+    if response_format == "text":
+        return PlainTextResponse(f"{transcription.text}\n", headers=headers)
+    if response_format == "json":
+        return JSONResponse({"text": transcription.text, "usage": _usage(transcription)}, headers=headers)
+    if with_speakers:
+        return JSONResponse(_diarized(transcription), headers=headers)
+    return JSONResponse(_verbose(transcription, timestamp_granularities or ["segment"]), headers=headers)
+
+
+def _recogniser(state: ServerState, model: str) -> Recogniser:
+    own = state.recogniser
+    if own is None:
+        raise ApiError(404, "this server transcribes nothing; start it with --recogniser whisper", code="no_recogniser")
+    if model != own.name and state.settings.aliases.get(model) != own.name and model not in OPENAI_MODELS:
+        raise ApiError(
+            404, f"there is no model {model[:200]!r}; GET /v1/models names it", param="model", code="model_not_found"
+        )
+    return own
+
+
+async def _samples(state: ServerState, recording: bytes) -> FloatArray:
+    """The samples (N,) of an upload at 16 kHz."""
+    settings = state.settings
+    waveform, rate = await state.in_thread(
+        lambda: state.decoders.decoded(recording, settings.max_transcription_seconds, settings.decode_seconds, "file")
+    )
+    return await state.in_thread(lambda: np.asarray(resample(waveform, rate, _RATE), dtype=np.float32))
+
+
+def _usage(transcription: Transcription) -> dict[str, Any]:
+    return {"type": "duration", "seconds": round(transcription.seconds)}
+
+
+def _text(words: Iterable[TimedWord]) -> str:
+    return " ".join(word.text for word in words)
+
+
+def _verbose(transcription: Transcription, granularities: list[str]) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "task": "transcribe",
+        "language": primary(transcription.language or ""),
+        "duration": round(transcription.seconds, 3),
+        "text": transcription.text,
+    }
+    if "word" in granularities:
+        document["words"] = [{"word": word.text, "start": word.start, "end": word.end} for word in transcription.words]
+    if "segment" in granularities:
+        document["segments"] = [
+            {"id": number, "start": words[0].start, "end": words[-1].end, "text": _text(words)}
+            for number, words in enumerate(transcription.segments())
+        ]
+    return document | {"usage": _usage(transcription)}
+
+
+def _diarized(transcription: Transcription) -> dict[str, Any]:
+    return {
+        "task": "transcribe",
+        "duration": round(transcription.seconds, 3),
+        "text": transcription.text,
+        "segments": [_segment(number, words) for number, words in enumerate(transcription.segments())],
+        "usage": _usage(transcription),
+    }
+
+
+def _segment(number: int, words: list[TimedWord]) -> dict[str, Any]:
+    return {
+        "type": "transcript.text.segment",
+        "id": f"seg_{number:03}",
+        "start": words[0].start,
+        "end": words[-1].end,
+        "text": _text(words),
+        "speaker": words[0].speaker or "",
+    }
+
+
+async def _events(transcription: Transcription, with_speakers: bool) -> AsyncIterator[bytes]:
+    """Server-sent events: a delta for each sentence, the segment where speakers are told, then all."""
+    for number, words in enumerate(transcription.segments()):
+        space = " " if number else ""
+        yield _event({"type": "transcript.text.delta", "delta": space + _text(words)})
+        if with_speakers:
+            yield _event(_segment(number, words))
+    yield _event({"type": "transcript.text.done", "text": transcription.text, "usage": _usage(transcription)})
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()

@@ -404,7 +404,7 @@ ANYTHING = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mutated_recipe_is_valid_or_refused_with_a_position(data: st.DataObject) -> None:
     from phonate.config.resolve import to_yaml
 

@@ -52,7 +52,7 @@ def test_noise_is_told_from_a_voice_at_every_resolution() -> None:
     time = torch.arange(4096) / 22050
     voice = sum(torch.sin(2 * torch.pi * 150.0 * harmonic * time) / harmonic for harmonic in range(1, 20))
     fourier = MultiResolutionFourier(RESOLUTIONS)
-    natural, made = (fourier(sound[None].expand(4, -1)) for sound in (0.1 * voice, 0.1 * torch.randn(4096)))
+    natural, made = (fourier(sound[None]) for sound in (0.1 * voice, 0.1 * torch.randn(4096)))
     network = Discriminators(RESOLUTIONS, 4)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     for _ in range(120):

@@ -512,12 +512,15 @@ def diarize(args: argparse.Namespace) -> int:
 
     RUN is a run's folder or one of its checkpoints. Without -o the RTTM lines are printed. With --stream the recording
     is processed in blocks, as from a microphone, and each turn is printed as soon as it has ended; this needs a causal
-    model.
+    model. The suffix of -o chooses RTTM, a TextGrid for Praat, .eaf for ELAN, .vtt or .srt, or .txt for Audacity.
     """
     from phonate.config.errors import InputError, optional_package
+    from phonate.data.labels import writer_for
     from phonate.workflows.load import load
 
     _require_folders(args.output, args.plot, args.page)
+    if args.output:
+        writer_for(args.output)
     known = known_speakers(args.known)
     if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
         raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
@@ -543,7 +546,7 @@ def _require_folders(*paths: str | None) -> None:
 
 def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str, str]) -> int:
     from phonate.cli.output import print_json
-    from phonate.data.annotations import write_rttm
+    from phonate.data.labels import write_turns
     from phonate.workflows.pages.recordings import write_diarization_page, write_picture
 
     diarization = diarizer.diarize(
@@ -555,7 +558,7 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str
         known=known,
     )
     if args.output:
-        write_rttm(args.output, {recording_name(args.recording): diarization.turns})
+        write_turns(args.output, recording_name(args.recording), diarization.turns, diarization.seconds)
     if args.plot:
         write_picture(args.plot, diarization)
     if args.page:
@@ -573,7 +576,8 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str
 
 def _diarize_stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
     from phonate.audio.decoding import read_blocks
-    from phonate.data.annotations import rttm_lines, write_rttm
+    from phonate.data.annotations import rttm_lines
+    from phonate.data.labels import write_turns
 
     turns = []
     name = recording_name(args.recording)
@@ -582,7 +586,7 @@ def _diarize_stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
         turns.append(turn)
         print(*rttm_lines(name, [turn]), flush=True)
     if args.output:
-        write_rttm(args.output, {name: turns})
+        write_turns(args.output, name, turns)
     return 0
 
 

@@ -100,18 +100,22 @@ def score_arguments(parser: argparse.ArgumentParser) -> None:
 def score(args: argparse.Namespace) -> int:
     """Score a diarization: DER with its components, and JER, per recording and in total.
 
-    REF.rttm and HYP.rttm may contain many recordings. A recording missing from the hypothesis counts as missed; one
-    missing from the reference is an error unless the UEM lists it. The collar is excluded on each side of a reference
-    boundary, as in md-eval (0.25 here is 0.5 in pyannote.metrics).
+    REF.rttm and HYP.rttm may contain many recordings. Each may also be another label file with speakers (TextGrid,
+    .eaf, .stm, .vtt, .srt, .cha, Audacity's .txt, AMI's .xml), or a folder of files of one kind. A recording missing
+    from the hypothesis counts as missed; one missing from the reference is an error unless the UEM lists it. The collar
+    is excluded on each side of a reference boundary, as in md-eval (0.25 here is 0.5 in pyannote.metrics).
     """
     from phonate.cli.output import print_json, print_table
-    from phonate.data.annotations import read_rttm, read_uem
+    from phonate.data.annotations import read_uem
+    from phonate.data.labels import read_pair, same_name
     from phonate.evaluation.diarization import score_recordings
 
+    reference, hypothesis = read_pair(args.reference, args.hypothesis)
+    uem = {same_name(name): regions for name, regions in read_uem(args.uem).items()} if args.uem else None
     scores = score_recordings(
-        read_rttm(args.reference),
-        read_rttm(args.hypothesis),
-        uem=None if args.uem is None else read_uem(args.uem),
+        reference,
+        hypothesis,
+        uem=uem,
         collar=args.collar,
         skip_overlap=args.skip_overlap,
     )

@@ -220,20 +220,29 @@ class SimulationSettings(Settings):
 CORPORA: Registry[object] = Registry(
     "corpus format",
     {
+        "ami": "phonate.data.corpora.label_files:ami_rows",
+        "audacity": "phonate.data.corpora.label_files:audacity_rows",
         "audiofolder": "phonate.data.corpora.tables:audiofolder_rows",
+        "chat": "phonate.data.corpora.label_files:chat_rows",
         "csv": "phonate.data.corpora.tables:csv_rows",
+        "ctm": "phonate.data.corpora.label_files:ctm_rows",
         "cutset": "phonate.data.corpora.lhotse:cutset_rows",
+        "elan": "phonate.data.corpora.label_files:elan_rows",
         "folder": "phonate.data.corpora.folders:folder_rows",
         "huggingface": "phonate.data.corpora.huggingface:huggingface_rows",
         "json": "phonate.data.corpora.lists:json_rows",
         "kaldi": "phonate.data.corpora.kaldi:kaldi_rows",
+        "labels": "phonate.data.corpora.label_files:label_rows",
         "lhotse": "phonate.data.corpora.lhotse:lhotse_rows",
         "librispeech": "phonate.data.corpora.folders:librispeech_rows",
         "ljspeech": "phonate.data.corpora.tables:ljspeech_rows",
         "nemo": "phonate.data.corpora.annotation_files:nemo_rows",
         "rttm": "phonate.data.corpora.annotation_files:rttm_rows",
         "shar": "phonate.data.corpora.lhotse:shar_rows",
+        "srt": "phonate.data.corpora.label_files:srt_rows",
         "stm": "phonate.data.corpora.annotation_files:stm_rows",
+        "textgrid": "phonate.data.corpora.label_files:textgrid_rows",
+        "webvtt": "phonate.data.corpora.label_files:webvtt_rows",
     },
     suffix="rows",
     group="phonate.corpora",
@@ -277,7 +286,8 @@ class RecordingData(Settings):
     format: str = "auto"
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
     cutset, lhotse (recordings with supervisions), shar, audiofolder, huggingface (Arrow or Parquet), rttm, stm,
-    nemo (a manifest for diarization), kaldi, or your own; auto looks at what is there."""
+    nemo (a manifest for diarization), kaldi, labels (TextGrid, ELAN, WebVTT and others beside recordings; of several
+    kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, ami), or your own; auto looks at what is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances; else recordings."""

@@ -1,4 +1,5 @@
-"""Formats of annotation files, which name recordings that lie somewhere near: RTTM, STM."""
+"""Formats of annotation files, which name recordings that lie somewhere near: RTTM, STM, NeMo's
+manifests."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from phonate.data.annotations import (
     SpeakerTurn,
     read_rttm,
     read_uem,
-    seconds,
     speaker_line,
     uem_region,
 )
@@ -30,12 +30,15 @@ from phonate.data.corpora.rows import (
     Segment,
     audio_files,
     checked_row,
-    composed,
     corpus_format,
     listed_file,
     malformed,
     printable,
     split_among,
+)
+from phonate.data.label_texts import stm_segment
+from phonate.data.labels import (
+    same_name,
 )
 
 logger = logging.getLogger("phonate")
@@ -61,14 +64,15 @@ class Recordings:
         self._files = short | self._files
         self._alike: dict[str, list[Path]] = {}
         for stem, files in self._files.items():
-            self._alike.setdefault(_plain(stem), []).extend(files)
+            self._alike.setdefault(same_name(stem), []).extend(files)
 
-    def _named(self, name: str) -> list[Path]:
-        return self._files.get(name) or list(dict.fromkeys(self._alike.get(_plain(name), ())))
+    def named(self, name: str) -> list[Path]:
+        """The files that may be meant by a name."""
+        return self._files.get(name) or list(dict.fromkeys(self._alike.get(same_name(name), ())))
 
     def find(self, name: str, place: str) -> Path | Problem:
         """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
-        files = self._named(name)
+        files = self.named(name)
         if len(files) > 1:  # a video beside its sound
             files = [file for file in files if file.suffix.lower() not in VIDEO_SUFFIXES] or files
         if len(files) == 1:
@@ -81,15 +85,10 @@ class Recordings:
 
     def others(self, names: Collection[str]) -> Iterator[Problem]:
         """A problem for each recording that none of `names` stands for."""
-        known = {file for name in names for file in self._named(name)}
+        known = {file for name in names for file in self.named(name)}
         for file in sorted({file for files in self._files.values() for file in files} - known):
             place = printable(str(file))
             yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
-
-
-def _plain(name: str) -> str:
-    """The name with `_` for spaces, which annotations can't hold, and in one form of Unicode."""
-    return re.sub(r"[\s_]+", "_", composed(name))
 
 
 def annotation_files(path: Path, suffix: str) -> list[Path]:
@@ -173,8 +172,12 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
         # Recordings without speech. Those of a list of other recordings are none of one file's.
         if path.is_dir() or silent[name].stem == path.stem:
             annotated[name] = _Recording(str(silent[name]), split_of(silent[name], root), silent[name])
-    for name, recording in sorted(annotated.items()):
-        yield from _recording_rows(name, recording, recordings, regions.get(name))
+    rows = (
+        row
+        for name, recording in sorted(annotated.items())
+        for row in _recording_rows(name, recording, recordings, regions.get(name))
+    )
+    yield from with_own_speakers(rows, path)
     if path.is_dir():
         yield from recordings.others(annotated.keys())
 
@@ -328,8 +331,8 @@ def _nemo_line(entry: dict[str, Any], root: Path, place: str) -> Iterator[Row | 
 
 def _of_recording(listed: Mapping[str, list[Listed]], audio: Path) -> list[Listed] | None:
     """What a file lists for a recording: what it calls so, or all there is where it is of one recording."""
-    named = {_plain(name): entries for name, entries in listed.items()}
-    return named.get(_plain(audio.stem)) or (next(iter(named.values())) if len(named) == 1 else None)
+    named = {same_name(name): entries for name, entries in listed.items()}
+    return named.get(same_name(audio.stem)) or (next(iter(named.values())) if len(named) == 1 else None)
 
 
 # ------------------------------------ STM: segments with speakers and texts (NIST SCTK, `stm` format)
@@ -337,10 +340,6 @@ def _of_recording(listed: Mapping[str, list[Listed]], audio: Path) -> list[Liste
 CHANNELS = {"a": 0, "b": 1, "1": 0, "2": 1}
 """What annotations call the sides of a conversation -> the channel, counted from 0."""
 _SIDES = (("a", "b"), ("1", "2"))
-_ALTERNATIVES = re.compile(r"\{\s([^{}]*)\}")
-_MARKS = re.compile(r"\([^()]*\)|(?<!\S)(@|%\w+)(?!\S)")
-"""Optional words, and what is no word."""
-_IGNORED = "ignore_time_segment_in_scoring"
 
 
 def is_stm(path: Path) -> bool:
@@ -382,7 +381,7 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
         name, place = line.split()[0], f"{file}:{number}"
         places.setdefault(name, place)
         try:
-            channel, segment = _stm_segment(line)
+            channel, segment = stm_segment(line)
         except (ValueError, IndexError):
             detail = "expected recording, channel, speaker, start, end, labels and text; correct it"
             bad.setdefault(name, Problem(name, place, "malformed row", detail))
@@ -392,12 +391,22 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
     if marked:
         report_marks(file, marked)
     yield from bad.values()
+    good = {key: segments for key, segments in segments_of.items() if key[0] not in bad}
+    yield from rows_of_sides(file, root, recordings, good, places)
+
+
+def rows_of_sides(
+    file: Path,
+    root: Path,
+    recordings: Recordings,
+    segments_of: Mapping[tuple[str, str], Iterable[Segment]],
+    places: Mapping[str, str],
+) -> Iterator[Row | Problem]:
+    """The rows of segments by recording and channel, of a conversation's sides."""
     several = {
         name for name, _ in segments_of if any({(name, one), (name, two)} <= segments_of.keys() for one, two in _SIDES)
     }
     for (name, channel), segments in segments_of.items():
-        if name in bad:
-            continue
         audio = recordings.find(name, places[name])
         if isinstance(audio, Problem):
             yield audio
@@ -419,25 +428,41 @@ def report_marks(file: Path, count: int) -> None:
     )
 
 
-def _stm_segment(line: str) -> tuple[str, Segment | None]:
-    """Channel and segment of a line; None for one that is to be ignored."""
-    _, channel, speaker, begin, finish, *rest = line.split(maxsplit=5)
-    start, end = seconds(begin), seconds(finish)
-    text = rest[0] if rest else ""
-    if text.startswith("<") and ">" in text:  # labels such as <o,f0,male>
-        text = text[text.index(">") + 1 :].strip()
-    if start >= end:
-        raise ValueError(line)
-    if _IGNORED in text.lower():
-        return channel, None
-    return channel, Segment(start, end, speaker, spoken(text) or None)
+# ----------------------------- Speakers who are numbered anew in each recording (VoxConverse: spk00, spk01)
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
-def spoken(text: str) -> str:
-    """The words of a transcript as sclite writes it: the first of alternatives (`{ wanna / want to / @ }`, where `@` is
-    nothing), without optional words and marks (`(uh)`, `(%hesitation)`, `%hesitation`)."""
-    plain = text
-    while (first := _ALTERNATIVES.sub(lambda match: f" {match[1].split(' / ')[0]} ", plain)) != plain:
-        plain = first  # alternatives may hold others
-    plain = _MARKS.sub(" ", plain)
-    return text if plain == text else " ".join(plain.split())
+def with_own_speakers(rows: Iterable[Row | Problem], path: Path) -> Iterator[Row | Problem]:
+    """The rows; where each recording numbers its speakers from 0 or 1 on, as diarizers and VoxConverse do, with
+    speakers that no other recording has."""
+    listed = list(rows)
+    spoken = [row for row in listed if isinstance(row, Row) and row.speakers]
+    numbered = len({row.path for row in spoken}) > 1 and any(len(row.speakers) > 1 for row in spoken)
+    if numbered and all(map(_counts, spoken)) and len({_stem(row.speakers[0]) for row in spoken}) == 1:
+        report_own_speakers(path, max((row.speakers for row in spoken), key=len)[:3])
+        listed = [row.with_own_speakers() if isinstance(row, Row) else row for row in listed]
+    yield from listed
+
+
+def _counts(row: Row) -> bool:
+    matches = [_NUMBERED.fullmatch(name) for name in row.speakers]
+    numbers = {int(match[2]) for match in matches if match is not None}
+    stems = {match[1] for match in matches if match is not None}
+    count = len(row.speakers)
+    return all(matches) and len(stems) == 1 and numbers in ({*range(count)}, {*range(1, count + 1)})
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("0123456789")
+
+
+@cache
+def report_own_speakers(path: Path, names: tuple[str, ...]) -> None:
+    """Says, once, that equal names are other people in other recordings."""
+    logger.warning(
+        "%s: each recording numbers its speakers anew (%s, ...), so equal names in two recordings are two people; give "
+        "people names if they are the same",
+        printable(str(path)),
+        ", ".join(map(printable, names)),
+    )

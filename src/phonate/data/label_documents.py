@@ -1,0 +1,422 @@
+"""Label files that are documents: Praat's TextGrid, ELAN's XML, the AMI corpus' own XML."""
+
+from __future__ import annotations
+
+import re
+import struct
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.annotations import SpeakerTurn, seconds, write_lines, written_seconds
+from phonate.data.corpora.rows import Segment
+from phonate.data.labels import Labelled, by_start, utterances
+
+# -------------- TextGrid: tiers of intervals and points, as long or short text, or in Praat's binary form
+
+_TOKEN = re.compile(r'"((?:[^"]|"")*)"|(?<!\S)(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?!\S)|<(exists|absent)>')
+_BINARY = b"ooBinaryFile\x08TextGrid"
+_INTERVALS = "IntervalTier"
+_PARTS = ("phones", "phone", "phonemes", "phoneme", "segments", "syllables", "syllable")
+"""Tiers of what is less than a word."""
+_WORDS = ("words", "word")
+_SPEAKERS = ("speakers", "speaker", "spk", "diarization")
+"""Tiers whose labels are speakers."""
+_SILENCE = ("sil", "<sil>", "sp", "spn", "#", "silence", "<p:>", "<eps>")
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A tier of a TextGrid."""
+
+    name: str
+    entries: list[tuple[float, float, str]]
+    """Start, end and label, in seconds. Points start and end at the same time."""
+
+
+def textgrid_tiers(path: Path) -> list[Tier]:
+    """The tiers of a TextGrid in any form that Praat saves. Raises DataError."""
+    try:
+        content = path.read_bytes()
+        values = _binary(content) if content.startswith(_BINARY) else _textual(path, content)
+        return list(_tiers(values))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    except (StopIteration, ValueError, RuntimeError, struct.error, IndexError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "it ends too early"
+        raise DataError(f"{path}: not a readable TextGrid ({reason}); save it again in Praat") from error
+
+
+Values = Iterator[str | float]
+
+
+class _Next:
+    """Values of a TextGrid, one by one."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def number(self) -> float:
+        value = next(self._values)
+        if not isinstance(value, float):
+            raise ValueError(f"{value[:40]!r} stands where a number is expected")
+        return value
+
+    def text(self) -> str:
+        value = next(self._values)
+        if not isinstance(value, str):
+            raise ValueError(f"{value:g} stands where a text is expected")
+        return value
+
+
+def _tiers(values: Values) -> Iterator[Tier]:
+    following = _Next(values)
+    for _ in range(int(following.number())):
+        kind, name = following.text(), following.text()
+        following.number(), following.number()
+        entries = []
+        for _ in range(int(following.number())):
+            start = following.number()
+            end = following.number() if kind == _INTERVALS else start
+            entries.append((start, end, following.text()))
+        yield Tier(name, entries)
+
+
+def _textual(path: Path, content: bytes) -> Values:
+    """The values from the number of tiers on. Praat saves ASCII, UTF-8, or UTF-16 with its mark; only numbers that
+    stand alone and quoted texts count."""
+    utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        text = content.decode("utf-16" if utf_16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    tokens = _TOKEN.finditer(text)
+    if "TextGrid" not in (next(tokens)[1], next(tokens)[1]):
+        raise ValueError("it does not say that it is one")
+    values: Values = (
+        float(token[2]) if token[2] is not None else token[1].replace('""', '"') for token in tokens if token[3] is None
+    )
+    next(values), next(values)  # the beginning and the end of all
+    return values
+
+
+def _binary(content: bytes) -> Values:
+    """The values from the number of tiers on, big-endian."""
+    at = len(_BINARY) + 16 + 1  # two times, and whether there are tiers
+
+    def number(form: str) -> float:
+        nonlocal at
+        (value,) = struct.unpack_from(form, content, at)
+        at += struct.calcsize(form)
+        return float(value)
+
+    def text() -> str:
+        nonlocal at
+        length, width = int(number(">H")), 1
+        if length == 0xFFFF:
+            length, width = int(number(">H")), 2
+        at += width * length
+        if at > len(content):
+            raise IndexError
+        return content[at - width * length : at].decode("latin-1" if width == 1 else "utf-16-be")
+
+    tiers = number(">i")
+    yield tiers
+    for _ in range(int(tiers)):
+        length = int(number(">B"))
+        at += length
+        kind = content[at - length : at].decode("ascii", "replace")
+        yield kind
+        yield text()
+        yield number(">d")
+        yield number(">d")
+        count = number(">i")
+        yield count
+        for _ in range(int(count)):
+            yield number(">d")
+            if kind == _INTERVALS:
+                yield number(">d")
+            yield text()
+
+
+def read_textgrid(path: Path) -> list[Labelled]:
+    """A tier is a speaker, and its labels what they say; but the labels of a tier `speaker` are speakers, and tiers
+    of words, as aligners write (`words`, `ann - words`), are joined to utterances. Tiers of phones and of points are
+    left out."""
+    tiers = textgrid_tiers(path)
+    left_out: Counter[str] = Counter()
+    segments: list[Segment] = []
+    words: list[Segment] = []
+    spoken = [one for one in tiers if _part_of(one.name) not in _PARTS]
+    left_out["tiers of parts of words"] = len(tiers) - len(spoken)
+    for tier in spoken:
+        points = [one for one in tier.entries if one[0] == one[1]]
+        left_out["points in time"] += len(points)
+        labels = [
+            (start, end, " ".join(label.split()))
+            for start, end, label in tier.entries
+            if end > start >= 0.0 and label.strip() and label.strip().lower() not in _SILENCE
+        ]
+        if _part_of(tier.name) in _SPEAKERS:
+            segments += [Segment(start, end, label) for start, end, label in labels]
+        elif _part_of(tier.name) in _WORDS:
+            speaker = tier.name.rpartition(" - ")[0].strip() or None
+            words += [Segment(start, end, speaker, label) for start, end, label in labels]
+        else:
+            name = tier.name.strip() or None
+            segments += [Segment(start, end, name, None if label == name else label) for start, end, label in labels]
+    return [Labelled(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out)]
+
+
+def is_alignment(path: Path) -> bool:
+    """Whether a TextGrid has tiers of words and phones, as aligners write beside texts."""
+    try:
+        parts = {_part_of(one.name) for one in textgrid_tiers(path)}
+    except DataError:
+        return False
+    return bool(parts & {*_PARTS}) and bool(parts & {*_WORDS})
+
+
+def _part_of(name: str) -> str:
+    return name.rpartition(" - ")[2].strip().lower()
+
+
+def write_textgrid(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
+    """A tier for each speaker, with the name as label of each turn; turns of a speaker that overlap are joined."""
+    end = max([length or 0.0, *(one.end for one in turns)]) or 1.0
+    speakers = sorted({one.speaker for one in turns})
+    head = (
+        f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n{written_seconds(end)}\n<exists>\n{len(speakers)}'
+    )
+    lines = [head]
+    for speaker in speakers:
+        intervals = list(_filled(turns, speaker, end))
+        quoted = speaker.replace('"', '""')
+        lines += [f'"{_INTERVALS}"\n"{quoted}"\n0\n{written_seconds(end)}\n{len(intervals)}']
+        lines += [
+            f'{written_seconds(first)}\n{written_seconds(last)}\n"{quoted if active else ""}"'
+            for first, last, active in intervals
+        ]
+    write_lines(path, lines)
+
+
+def _filled(turns: Sequence[SpeakerTurn], speaker: str, end: float) -> Iterator[tuple[float, float, bool]]:
+    """The intervals of a tier, which has no gaps."""
+    at = 0.0
+    pending: tuple[float, float] | None = None
+    for turn in [*(one for one in sorted(turns) if one.speaker == speaker), None]:
+        if pending is not None and turn is not None and turn.start <= pending[1]:
+            pending = (pending[0], max(pending[1], turn.end))
+            continue
+        if pending is not None:
+            if pending[0] > at:
+                yield at, pending[0], False
+            yield *pending, True
+            at = pending[1]
+        pending = None if turn is None else (turn.start, turn.end)
+    if at < end:
+        yield at, end, False
+
+
+# -------------------------------------- ELAN: annotations between time slots, of tiers with participants
+
+
+def read_elan(path: Path) -> list[Labelled]:
+    """The annotations of the tiers that depend on no other, by participant (or tier). One without a text has that of
+    the annotations that refer to it. Slots without a time lie evenly between their neighbours."""
+    document = _xml(path)
+    times = {
+        slot.get("TIME_SLOT_ID", ""): float(value) / 1000.0 if (value := slot.get("TIME_VALUE")) is not None else None
+        for slot in document.iter("TIME_SLOT")
+    }
+    tiers = list(document.iter("TIER"))
+    texts = _referring(tiers)
+    segments: list[Segment] = []
+    left_out: Counter[str] = Counter()
+    for tier in tiers:
+        if tier.get("PARENT_REF") is not None:
+            left_out["dependent tiers"] += 1
+            continue
+        speaker = (tier.get("PARTICIPANT") or tier.get("TIER_ID") or "").strip() or None
+        listed = list(tier.iter("ALIGNABLE_ANNOTATION"))
+        spans = _spans([(one.get("TIME_SLOT_REF1", ""), one.get("TIME_SLOT_REF2", "")) for one in listed], times)
+        for annotation, span in zip(listed, spans, strict=True):
+            if span is None:
+                raise DataError(f"{path}: annotation {annotation.get('ANNOTATION_ID')} has no times; align it in ELAN")
+            said = _value(annotation) or texts.get(annotation.get("ANNOTATION_ID", ""))
+            segments.append(Segment(*span, speaker, None if said == speaker else said))
+    return [Labelled(path.stem, str(path), by_start(segments), left_out=left_out)]
+
+
+def _xml(path: Path) -> ET.Element:
+    try:
+        return ET.parse(path).getroot()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    except ET.ParseError as error:
+        raise DataError(f"{path}: not readable as XML ({error})") from error
+
+
+def _value(annotation: ET.Element) -> str | None:
+    return " ".join((annotation.findtext("ANNOTATION_VALUE") or "").split()) or None
+
+
+def _referring(tiers: Sequence[ET.Element]) -> dict[str, str]:
+    """Annotation -> what the annotations of the first tier that refers to it say."""
+    texts: dict[str, str] = {}
+    for tier in tiers:
+        said: dict[str, list[str]] = {}
+        for annotation in tier.iter("REF_ANNOTATION"):
+            if (value := _value(annotation)) is not None:
+                said.setdefault(annotation.get("ANNOTATION_REF", ""), []).append(value)
+        for reference, values in said.items():
+            texts.setdefault(reference, " ".join(values))
+    return texts
+
+
+def _spans(pairs: Sequence[tuple[str, str]], times: dict[str, float | None]) -> list[tuple[float, float] | None]:
+    """The times of annotations between slots; of a chain of annotations, slots without a time are spread evenly."""
+    filled = dict(times)
+    order = list(times)
+    chain = list(dict.fromkeys(slot for pair in pairs for slot in pair))
+    position = {slot: number for number, slot in enumerate(order)}
+    for at, slot in enumerate(chain):
+        if filled.get(slot) is not None:
+            continue
+        after = next((step for step in range(at + 1, len(chain)) if times.get(chain[step]) is not None), None)
+        before = filled.get(chain[at - 1]) if at else None
+        first = before if before is not None else _neighbour(order, position.get(slot, 0), times, -1)
+        last = times.get(chain[after]) if after is not None else _neighbour(order, position.get(slot, 0), times, 1)
+        if first is None or last is None:
+            continue
+        steps = (after if after is not None else len(chain)) - at + 1
+        filled[slot] = first + (last - first) / steps
+    spans: list[tuple[float, float] | None] = []
+    for one, two in pairs:
+        start, end = filled.get(one), filled.get(two)
+        spans.append(None if start is None or end is None else (start, end))
+    return spans
+
+
+def _neighbour(order: Sequence[str], at: int, times: dict[str, float | None], step: int) -> float | None:
+    """The time of the nearest slot that has one, before or after a slot."""
+    at += step
+    while 0 <= at < len(order):
+        if (time := times[order[at]]) is not None:
+            return time
+        at += step
+    return None
+
+
+_XSI = "http://www.w3.org/2001/XMLSchema-instance"
+
+
+def write_elan(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
+    """A tier for each speaker, with the name as value of each turn."""
+    ET.register_namespace("xsi", _XSI)
+    schema = {f"{{{_XSI}}}noNamespaceSchemaLocation": "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"}
+    head = {"AUTHOR": "", "DATE": "1970-01-01T00:00:00Z", "FORMAT": "3.0", "VERSION": "3.0"}
+    root = ET.Element("ANNOTATION_DOCUMENT", {**head, **schema})
+    ET.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
+    order = ET.SubElement(root, "TIME_ORDER")
+    for number, time in enumerate(time for one in turns for time in (one.start, one.end)):
+        ET.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=f"ts{number + 1}", TIME_VALUE=str(round(1000 * time)))
+    for speaker in sorted({one.speaker for one in turns}):
+        tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF="default-lt", PARTICIPANT=speaker, TIER_ID=speaker)
+        for number, turn in enumerate(turns):
+            if turn.speaker == speaker:
+                slots = {f"TIME_SLOT_REF{end}": f"ts{2 * number + end}" for end in (1, 2)}
+                outer = ET.SubElement(tier, "ANNOTATION")
+                inner = ET.SubElement(outer, "ALIGNABLE_ANNOTATION", {"ANNOTATION_ID": f"a{number + 1}", **slots})
+                ET.SubElement(inner, "ANNOTATION_VALUE").text = speaker
+    ET.SubElement(
+        root, "LINGUISTIC_TYPE", GRAPHIC_REFERENCES="false", LINGUISTIC_TYPE_ID="default-lt", TIME_ALIGNABLE="true"
+    )
+    ET.indent(root)
+    write_lines(path, ['<?xml version="1.0" encoding="UTF-8"?>', ET.tostring(root, encoding="unicode")])
+
+
+# ----------- AMI: words/MEETING.AGENT.words.xml, segments/MEETING.AGENT.segments.xml, meetings.xml
+
+_NITE = "{http://nite.sourceforge.net/}"
+_RANGE = re.compile(r"id\(([^()]+)\)")
+_SESSION = re.compile(r"([A-Z]{2}\d{4})[a-z]")
+
+
+def read_ami(path: Path) -> list[Labelled]:
+    """One participant of a meeting: the transcriber's segments with their words, or, without a file of segments, words
+    joined to utterances. The speaker is called as in corpusResources/meetings.xml, or after the meetings that share
+    participants (ES2002A)."""
+    meeting, agent, kind, _ = path.name.split(".", 3) if path.name.count(".") > 2 else ("", "", "", "")
+    if kind not in ("words", "segments"):
+        raise DataError(f"{path}: not called MEETING.AGENT.words.xml or MEETING.AGENT.segments.xml")
+    words_file = _beside(path, "words", f"{meeting}.{agent}.words.xml")
+    segments_file = _beside(path, "segments", f"{meeting}.{agent}.segments.xml")
+    if kind == "segments" and words_file is not None:
+        return []  # its words have been read, or will be
+    session = _SESSION.fullmatch(meeting)
+    names = _participants(_resources(path))
+    speaker = names.get((meeting, agent)) or f"{session[1] if session else meeting}{agent}"
+    words = _ami_words(words_file) if words_file is not None else []
+    if segments_file is None:
+        segments = utterances(Segment(start, end, speaker, text) for _, start, end, text in words)
+    else:
+        segments = _ami_segments(segments_file, speaker, words)
+    return [Labelled(meeting, str(path), by_start(segments))]
+
+
+def _beside(path: Path, folder: str, name: str) -> Path | None:
+    places = (path.with_name(name), path.parent.parent / folder / name)
+    return next((one for one in places if one.is_file()), None)
+
+
+def _ami_words(path: Path) -> list[tuple[str, float, float, str]]:
+    """Id, start, end and text of the words, with the marks behind them. Laughs and noises are no words."""
+    words: list[tuple[str, float, float, str]] = []
+    for element in _xml(path).iter("w"):
+        text = " ".join((element.text or "").split())
+        if element.get("punc") == "true" and words:
+            id, start, end, before = words[-1]
+            words[-1] = (id, start, end, before + text)
+        elif text and element.get("starttime") is not None and element.get("endtime") is not None:
+            times = (seconds(element.get("starttime", "")), seconds(element.get("endtime", "")))
+            words.append((element.get(f"{_NITE}id", ""), *times, text))
+    return words
+
+
+def _ami_segments(path: Path, speaker: str, words: Sequence[tuple[str, float, float, str]]) -> list[Segment]:
+    segments = []
+    numbers = [(int(match[0]), text) for id, _, _, text in words if (match := re.search(r"\d+$", id)) is not None]
+    for element in _xml(path).iter("segment"):
+        try:
+            start, end = (seconds(element.get(f"transcriber_{which}", "")) for which in ("start", "end"))
+        except ValueError:
+            raise DataError(f"{path}: segment {element.get(f'{_NITE}id')} has no transcriber_start and end") from None
+        child = element.find(f"{_NITE}child")
+        ids = _RANGE.findall(child.get("href", "")) if child is not None else []
+        ends = [int(match[0]) for id in ids if (match := re.search(r"\d+$", id)) is not None]
+        said = [text for number, text in numbers if ends and ends[0] <= number <= ends[-1]]
+        segments.append(Segment(start, end, speaker, " ".join(said) or None))
+    return segments
+
+
+def _resources(path: Path) -> Path | None:
+    above = (folder / "corpusResources" / "meetings.xml" for folder in list(path.absolute().parents)[:3])
+    return next((one for one in above if one.is_file()), None)
+
+
+@lru_cache(maxsize=4)
+def _participants(path: Path | None) -> dict[tuple[str, str], str]:
+    """(meeting, agent) -> the global name of the participant."""
+    if path is None:
+        return {}
+    return {
+        (meeting.get("observation", ""), one.get("nxt_agent", "")): one.get("global_name", "")
+        for meeting in _xml(path).iter("meeting")
+        for one in meeting.iter("speaker")
+        if one.get("global_name")
+    }

@@ -1,0 +1,290 @@
+"""Labels of recordings in any format: who speaks when, and what. The one list of formats, with their suffixes.
+
+Some formats name recordings (RTTM, STM, CTM, AMI); a file of another is of the recording of its name. Readers give
+`Labelled`; diarizations are written by `write_turns`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from phonate.config.errors import DataError, InputError
+from phonate.data.annotations import SpeakerTurn
+from phonate.data.corpora.rows import Segment, audio_files, composed
+
+
+@dataclass
+class Labelled:
+    """The labels of a recording."""
+
+    recording: str
+    """As the file calls it, or the file's name without its suffix."""
+    place: str
+    """The file, and the line where there are several recordings in it."""
+    segments: list[Segment]
+    """In the order in which they start; each has an end."""
+    channel: str | None = None
+    """1, 2, A or B, where the format says so."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many of what are not taken over, such as pauses and marks."""
+
+
+Write = Callable[[Path, str, Sequence[SpeakerTurn], float | None], None]
+
+
+@dataclass(frozen=True)
+class LabelFormat:
+    """A format of labels."""
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    reader: str
+    """`module:function`, which reads a file into a list of `Labelled`. It raises DataError with the place."""
+    writer: str | None = None
+    """`module:function(path, recording, turns, seconds)`, which writes the turns of a recording so many seconds long
+    (None: as its last turn ends)."""
+    names_recordings: bool = False
+    """Whether the recordings are named in the file, not by it."""
+    content: str | None = None
+    """A pattern that the first line matches, for suffixes that other files have as well."""
+
+    def read(self, path: Path) -> list[Labelled]:
+        """The recordings of a file. Raises DataError."""
+        return cast(Callable[[Path], list[Labelled]], _function(self.reader))(path)
+
+    @cached_property
+    def write(self) -> Write | None:
+        """Writes a diarization; None where the format can't hold one."""
+        return None if self.writer is None else cast(Write, _function(self.writer))
+
+    def has(self, path: Path) -> bool:
+        """Whether a file is of this format."""
+        if not path.name.lower().endswith(self.suffixes):
+            return False
+        try:
+            return self.content is None or bool(re.match(self.content, _first_line(path)))
+        except OSError:  # reported by whoever reads it
+            return False
+
+
+def _function(name: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _first_line(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.readline(4096).decode("utf-8-sig", "replace")
+
+
+_TEXTS, _DOCUMENTS = "phonate.data.label_texts", "phonate.data.label_documents"
+
+LABEL_FORMATS = {
+    one.name: one
+    for one in (
+        LabelFormat("rttm", "RTTM", (".rttm",), f"{_TEXTS}:read_rttm", f"{_TEXTS}:write_rttm", True),
+        LabelFormat("stm", "STM", (".stm",), f"{_TEXTS}:read_stm", None, True),
+        LabelFormat("ctm", "CTM", (".ctm",), f"{_TEXTS}:read_ctm", None, True),
+        LabelFormat(
+            "textgrid", "Praat TextGrid", (".textgrid",), f"{_DOCUMENTS}:read_textgrid", f"{_DOCUMENTS}:write_textgrid"
+        ),
+        LabelFormat("elan", "ELAN", (".eaf",), f"{_DOCUMENTS}:read_elan", f"{_DOCUMENTS}:write_elan"),
+        LabelFormat("webvtt", "WebVTT", (".vtt",), f"{_TEXTS}:read_webvtt", f"{_TEXTS}:write_webvtt"),
+        LabelFormat("srt", "SubRip", (".srt",), f"{_TEXTS}:read_srt", f"{_TEXTS}:write_srt"),
+        LabelFormat(
+            "audacity",
+            "Audacity labels",
+            (".txt",),
+            f"{_TEXTS}:read_audacity",
+            f"{_TEXTS}:write_audacity",
+            content=r"\d+([.,]\d+)?\t\d+([.,]\d+)?(\t|\s*$)",
+        ),
+        LabelFormat("chat", "CHAT", (".cha",), f"{_TEXTS}:read_chat"),
+        LabelFormat(
+            "ami", "AMI words and segments", (".words.xml", ".segments.xml"), f"{_DOCUMENTS}:read_ami", None, True
+        ),
+    )
+}
+"""By the names that `data.format` takes."""
+
+
+def label_format(path: Path) -> LabelFormat | None:
+    """The format of a file; None where it holds no labels."""
+    return next((one for one in LABEL_FORMATS.values() if one.has(path)), None)
+
+
+def suffixes(formats: Iterable[LabelFormat] = LABEL_FORMATS.values()) -> str:
+    """The suffixes of formats, for messages: .rttm, .stm, ..."""
+    return ", ".join(dict.fromkeys(suffix for one in formats for suffix in one.suffixes))
+
+
+def label_files(folder: Path) -> dict[LabelFormat, list[Path]]:
+    """The label files under a folder, by format. Where the first few texts are no labels, the others are not opened."""
+    ends = {Path(f"x{suffix}").suffix for one in LABEL_FORMATS.values() for suffix in one.suffixes}
+    listed: dict[LabelFormat, list[Path]] = {}
+    opened: Counter[LabelFormat] = Counter()
+    for file in audio_files(folder, ends, problems=[]):
+        for kind in LABEL_FORMATS.values():
+            if not file.name.lower().endswith(kind.suffixes):
+                continue
+            if kind.content is not None and kind not in listed:
+                opened[kind] += 1
+                if opened[kind] > _LOOKED_AT:
+                    continue
+            if file.is_file() and kind.has(file):
+                listed.setdefault(kind, []).append(file)
+    return listed
+
+
+_LOOKED_AT = 10
+
+
+# --------------------------------------------------- Turns of any label file, and turns to a label file
+
+
+def read_turns(path: str | Path) -> dict[str, list[SpeakerTurn]]:
+    """Recording -> its turns, sorted by start, of a label file, or of all files of one format in a folder. Names are in
+    one form (`same_name`).
+
+    Raises DataError for files that can't be read, that are of no format in LABEL_FORMATS, or that name no speakers.
+    """
+    path = Path(path)
+    if path.is_dir():
+        kinds = label_files(path)
+        if len(kinds) != 1:
+            names = ", ".join(one.title for one in kinds) or f"no labels ({suffixes()})"
+            raise DataError(f"{path}: has {names}; give a folder with one kind of labels, or a file")
+        files = next(iter(kinds.values()))
+    else:
+        files = [path]
+    turns: dict[str, list[SpeakerTurn]] = {}
+    for file in files:
+        for one in _labelled(file):
+            turns.setdefault(same_name(one.recording), []).extend(map(_turn, one.segments))
+    return {name: sorted(listed) for name, listed in turns.items()}
+
+
+def read_pair(
+    reference: str | Path, hypothesis: str | Path
+) -> tuple[dict[str, list[SpeakerTurn]], dict[str, list[SpeakerTurn]]]:
+    """The turns of two label files. Where both are of one recording, and one of them does not name it, it is the same.
+
+    Raises DataError as `read_turns` does.
+    """
+    ref, hyp = read_turns(reference), read_turns(hypothesis)
+    kinds = [label_format(Path(path)) if Path(path).is_file() else None for path in (reference, hypothesis)]
+    unnamed = any(kind is not None and not kind.names_recordings for kind in kinds)
+    if unnamed and len(ref) == len(hyp) == 1:
+        hyp = dict(zip(ref, hyp.values(), strict=True))
+    return ref, hyp
+
+
+def _labelled(file: Path) -> list[Labelled]:
+    try:
+        kind = label_format(file) or (LABEL_FORMATS["rttm"] if _RTTM.match(_first_line(file)) else None)
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from error
+    if kind is None:
+        raise DataError(f"{file}: not RTTM, nor a label file by its name; these end in {suffixes()}")
+    labelled = kind.read(file)
+    unnamed = next((one for one in labelled for segment in one.segments if segment.speaker is None), None)
+    if unnamed is not None:
+        raise DataError(f"{unnamed.place}: segments of {unnamed.recording} name no speaker; give labels with speakers")
+    return labelled
+
+
+_RTTM = re.compile(r"\s*($|[;#]|[A-Z][A-Z/_-]*\s)")
+"""How RTTM under any name begins."""
+
+
+def _turn(segment: Segment) -> SpeakerTurn:
+    return SpeakerTurn(segment.start, cast(float, segment.end), cast(str, segment.speaker))
+
+
+def writer_for(path: str | Path) -> LabelFormat:
+    """The format in which turns are written to `path`, by its suffix; RTTM without one. Raises InputError."""
+    name = Path(path).name.lower()
+    if not Path(name).suffix:
+        return LABEL_FORMATS["rttm"]
+    writable = [one for one in LABEL_FORMATS.values() if one.writer is not None]
+    kind = next((one for one in writable if name.endswith(one.suffixes)), None)
+    if kind is None:
+        raise InputError(f"{path}: turns are written as {suffixes(writable)}; choose one of these suffixes")
+    return kind
+
+
+def write_turns(path: str | Path, recording: str, turns: Sequence[SpeakerTurn], seconds: float | None = None) -> None:
+    """Write the turns of a recording of so many seconds in the format of the suffix. Raises InputError."""
+    write = writer_for(path).write
+    assert write is not None
+    write(Path(path), recording, sorted(turns), seconds)
+
+
+# ---------------------------------------------------------------------------- What several readers need
+
+
+def same_name(name: str) -> str:
+    """The name with `_` for spaces, which some formats can't hold, and in one form of Unicode."""
+    return re.sub(r"[\s_]+", "_", composed(name))
+
+
+PAUSE = 0.5
+"""Seconds of silence that part two utterances of one speaker where only words have times."""
+
+
+def utterances(words: Iterable[Segment]) -> list[Segment]:
+    """Words, joined where the same speaker goes on within PAUSE seconds; sorted by start."""
+    joined: list[Segment] = []
+    latest: dict[str | None, int] = {}
+    for word in sorted(words, key=lambda one: (one.start, one.end or 0.0)):
+        at = latest.get(word.speaker)
+        if at is not None and word.start - cast(float, joined[at].end) <= PAUSE:
+            before = joined[at]
+            end = max(cast(float, before.end), cast(float, word.end))
+            joined[at] = replace(before, end=end, text=" ".join(filter(None, (before.text, word.text))) or None)
+        else:
+            latest[word.speaker] = len(joined)
+            joined.append(word)
+    return joined
+
+
+def by_start(segments: Iterable[Segment]) -> list[Segment]:
+    """Segments in the order in which they start, without those of no length."""
+    return sorted((one for one in segments if cast(float, one.end) > one.start), key=lambda one: (one.start, one.end))
+
+
+_PREFIX = re.compile(r"\[?([^\W_](?:[^:\]\n]{0,39}))\]?:\s+(?=\S)")
+_MOST_WORDS = 4
+"""Of a speaker's name before a text."""
+
+
+def voices(segments: Sequence[Segment]) -> list[Segment]:
+    """Captions with the speakers that begin their texts (`Ann Lee: hello`, `[SPEAKER_00]: hello`), where at least half
+    of the texts without a speaker begin so."""
+    open_ones = [one for one in segments if one.speaker is None and one.text]
+    prefixes = [match for one in open_ones if (match := _PREFIX.match(one.text or "")) is not None]
+    named = [match for match in prefixes if len(match[1].split()) <= _MOST_WORDS]
+    if (
+        not named
+        or 2 * len(named) < len(open_ones)
+        or (len(named) > 3 and len({one[1] for one in named}) == len(named))
+    ):
+        return list(segments)
+    speaker: str | None = None
+    told = []
+    for one in segments:
+        match = _PREFIX.match(one.text or "") if one.speaker is None else None
+        if match is not None and len(match[1].split()) <= _MOST_WORDS:
+            speaker = match[1].strip()
+            told.append(replace(one, speaker=speaker, text=(one.text or "")[match.end() :] or None))
+        else:  # the speaker goes on
+            told.append(replace(one, speaker=one.speaker or speaker))
+    return told

@@ -1,0 +1,309 @@
+"""Labels of other programs: what their files say is read, as turns, as a corpus, and written as they read it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_corpora import wav
+
+from phonate.config.errors import DataError, InputError
+from phonate.data.annotations import SpeakerTurn
+from phonate.data.corpora.manifest import CORPORA, detect_format
+from phonate.data.corpora.rows import Problem
+from phonate.data.label_texts import chat_words
+from phonate.data.labels import LABEL_FORMATS, label_format, read_pair, read_turns, write_turns
+
+FILES = Path(__file__).with_name("labels")
+PRAAT = [(0.5, 2.25, "Ann", 'she said "hello" twice'), (2.0, 3.5, "Bob", "grüß Gott")]
+WRITTEN = {
+    "long.TextGrid": PRAAT,
+    "short.TextGrid": PRAAT,
+    "binary.TextGrid": PRAAT,
+    "utf16.TextGrid": PRAAT,
+    "pympi.eaf": [
+        (0.5, 2.25, "Ann", "hello there"),  # of the tier that refers to it
+        (2.0, 3.5, "Bob", "grüß Gott"),
+        (4.0, 5.0, "Ann", "well"),
+    ],
+    "webvtt.vtt": [(0.5, 2.25, "Ann Lee", "hello & welcome"), (2.0, 3.5, "Bob", "good day")],
+    "srt.srt": [(0.5, 2.25, "SPEAKER_00", "hello and welcome"), (2.0, 3.5, "SPEAKER_01", "good day")],
+}
+
+
+def segments(file):
+    (one,) = label_format(file).read(file)
+    return [(segment.start, segment.end, segment.speaker, segment.text) for segment in one.segments]
+
+
+def text(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_the_owners_of_the_formats_wrote(name, tmp_path):
+    assert segments(FILES / name) == WRITTEN[name]
+    folder = tmp_path / "talk"
+    wav(folder / "call.wav", 5.0)
+    shutil.copy(FILES / name, folder / f"call{Path(name).suffix}")
+    assert detect_format(folder) == "labels"
+    (row,) = CORPORA.get("labels")(folder)
+    assert (row.id, row.path.name) == ("call", "call.wav")
+    assert [(one.start, one.end, one.speaker, one.text) for one in row.segments] == WRITTEN[name]
+    (again,) = CORPORA.get(detect_format(folder / f"call{Path(name).suffix}"))(folder / f"call{Path(name).suffix}")
+    assert again.segments == row.segments
+
+
+@pytest.mark.parametrize("suffix", [".rttm", ".TextGrid", ".eaf", ".vtt", ".srt", ".txt"])
+def test_turns_come_back_as_they_were_written(suffix, tmp_path):
+    turns = [SpeakerTurn(0.25, 2.5, 'ann"x'), SpeakerTurn(2.0, 3.125, "bob"), SpeakerTurn(4.0, 4.5, 'ann"x')]
+    write_turns(tmp_path / f"call{suffix}", "call", turns, 6.0)
+    assert read_turns(tmp_path / f"call{suffix}") == {"call": turns}
+
+
+def test_other_readers_read_what_is_written(tmp_path):
+    """Praat's grammar is praatio's here; pympi and webvtt-py where they are installed."""
+    from praatio.textgrid import openTextgrid
+
+    turns = [SpeakerTurn(0.25, 2.5, "ann"), SpeakerTurn(2.0, 3.125, "bob")]
+    write_turns(tmp_path / "x.TextGrid", "x", turns, 6.0)
+    grid = openTextgrid(str(tmp_path / "x.TextGrid"), includeEmptyIntervals=False)
+    found = {name: [tuple(entry) for entry in grid.getTier(name).entries] for name in grid.tierNames}
+    assert found == {"ann": [(0.25, 2.5, "ann")], "bob": [(2.0, 3.125, "bob")]}
+    assert grid.maxTimestamp == 6.0
+    write_turns(tmp_path / "x.eaf", "x", turns)
+    elan = pytest.importorskip("pympi").Elan.Eaf(str(tmp_path / "x.eaf"))
+    assert elan.get_annotation_data_for_tier("bob") == [(2000, 3125, "bob")]
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.stm", "x.docx"])
+def test_turns_are_written_in_formats_that_hold_them(name, tmp_path):
+    with pytest.raises(InputError, match=r"\.rttm, \.textgrid, \.eaf"):
+        write_turns(tmp_path / name, "x", [SpeakerTurn(0.0, 1.0, "ann")])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        (
+            "x.TextGrid",
+            'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n1\n<exists>\n1\n"IntervalTier"',
+            "early",
+        ),
+        ("x.TextGrid", "hello", "TextGrid"),
+        ("x.eaf", "<ANNOTATION", "XML"),
+        ("x.vtt", "1\n00:00 --> 00:01\nhi", "WEBVTT"),
+        ("x.srt", "no times at all\n", "caption"),
+        ("x.ctm", "rec 1 0.1 x word\n", "x.ctm:1: "),
+        ("x.cha", "@Begin\n*CHI:\thello .\n@End\n", "bullets"),
+        ("x.txt", "0.1\t0.2\tann\nnonsense\n", "x.txt:2: "),
+        ("x.words.xml", "<a/>", "MEETING"),
+    ],
+)
+def test_what_is_no_such_file_is_one_line(name, content, place, tmp_path):
+    file = text(tmp_path, name, content)
+    with pytest.raises(DataError, match=place):
+        label_format(file).read(file)
+
+
+def test_a_damaged_binary_textgrid_is_one_line(tmp_path):
+    whole = (FILES / "binary.TextGrid").read_bytes()
+    for length in range(30, len(whole) - 1, 11):
+        (tmp_path / "x.TextGrid").write_bytes(whole[:length])
+        with pytest.raises(DataError, match="not a readable TextGrid"):
+            read_turns(tmp_path / "x.TextGrid")
+
+
+def test_tiers_of_aligners_are_words_of_speakers_and_phones_are_left_out(tmp_path):
+    tiers = [("ann - words", [(0, 0.4, "good"), (0.5, 1, "day"), (2, 3, "bye")]), ("ann - phones", [(0, 0.1, "g")])]
+    lines = ['"ooTextFile"', '"TextGrid"', "0", "3", "<exists>", str(len(tiers))]
+    for name, entries in tiers:
+        lines += ['"IntervalTier"', f'"{name}"', "0", "3", str(len(entries))]
+        lines += [f'{start}\n{end}\n"{label}"' for start, end, label in entries]
+    file = text(tmp_path, "x.TextGrid", "\n".join(lines))
+    assert segments(file) == [(0.0, 1.0, "ann", "good day"), (2.0, 3.0, "ann", "bye")]
+    wav(tmp_path / "x.wav", 3.0)
+    assert detect_format(tmp_path) == "folder"  # durations belong to texts, not to this
+
+
+def test_elan_slots_without_a_time_lie_evenly_between_their_neighbours(tmp_path):
+    slots = [("ts1", 1000), ("ts2", None), ("ts3", None), ("ts4", 4000)]
+    order = "".join(
+        f'<TIME_SLOT TIME_SLOT_ID="{id}"' + ("" if value is None else f' TIME_VALUE="{value}"') + "/>"
+        for id, value in slots
+    )
+    annotations = "".join(
+        f'<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a{n}" TIME_SLOT_REF1="ts{n}" TIME_SLOT_REF2="ts{n + 1}">'
+        f"<ANNOTATION_VALUE>w{n}</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>"
+        for n in (1, 2, 3)
+    )
+    file = text(
+        tmp_path,
+        "x.eaf",
+        f"<ANNOTATION_DOCUMENT><TIME_ORDER>{order}</TIME_ORDER>"
+        f'<TIER TIER_ID="ann">{annotations}</TIER></ANNOTATION_DOCUMENT>',
+    )
+    assert segments(file) == [(1.0, 2.0, "ann", "w1"), (2.0, 3.0, "ann", "w2"), (3.0, 4.0, "ann", "w3")]
+
+
+def test_captions_with_notes_styles_several_voices_and_speakers_who_go_on(tmp_path):
+    file = text(
+        tmp_path,
+        "x.vtt",
+        "WEBVTT - a title\n\nSTYLE\n::cue { color: red }\n\nNOTE not said\n\nintro\n"
+        "00:01.000 --> 00:02.500 align:start\n"
+        "<v.loud Ann Lee>one <c.red>two</c></v>\n<v Bob>three\n\n01:00:03.000 --> 01:00:04.000\n<v Ann Lee>&lt;four\n",
+    )
+    assert segments(file) == [
+        (1.0, 2.5, "Ann Lee", "one two"),
+        (1.0, 2.5, "Bob", "three"),
+        (3603.0, 3604.0, "Ann Lee", "<four"),
+    ]
+    file = text(
+        tmp_path,
+        "zoom.vtt",
+        "WEBVTT\r\n\r\n1\r\n00:00:01.000 --> 00:00:02.000\r\nAnn Lee: hello\r\n\r\n2\r\n"
+        "00:00:02.000 --> 00:00:03.000\r\n"
+        "how are you\r\n\r\n3\r\n00:00:03.000 --> 00:00:04.000\r\nBob: fine\r\n",
+    )
+    assert [one[2:] for one in segments(file)] == [("Ann Lee", "hello"), ("Ann Lee", "how are you"), ("Bob", "fine")]
+    file = text(tmp_path, "time.srt", "1\n00:00:01,000 --> 00:00:02,000\nplain words\n\n")
+    assert segments(file) == [(1.0, 2.0, None, "plain words")]
+    with pytest.raises(DataError, match="name no speaker"):
+        read_turns(file)
+
+
+def test_audacity_labels_are_speakers_or_texts_by_their_values(tmp_path):
+    speakers = text(tmp_path, "a.txt", "0,5\t1,0\tann\n\\\t100\t200\n1.0\t1.5\tbob\n1.2\t1.2\tclick\n")
+    assert segments(speakers) == [(0.5, 1.0, "ann", None), (1.0, 1.5, "bob", None)]
+    texts = text(tmp_path, "b.txt", "0.5\t1.0\tgood morning\n1.0\t1.5\thow are you\n")
+    assert [one[2:] for one in segments(texts)] == [(None, "good morning"), (None, "how are you")]
+    assert label_format(text(tmp_path, "c.txt", "just a text\n")) is None
+
+
+def test_ctm_takes_first_alternatives_and_no_marks(tmp_path):
+    lines = [
+        ";; comment", "rec 1 0.1 0.2 hello 0.9", "rec 1 0.35 0.3 there",
+        "rec 1 * * <ALT_BEGIN>", "rec 1 1.5 0.2 gonna",
+        "rec 1 * * <ALT>", "rec 1 1.5 0.1 going", "rec 1 1.6 0.1 to", "rec 1 * * <ALT_END>",
+        "rec 1 1.8 0.1 %hesitation",
+        "rec 1 2.0 0.1 @", "rec 1 2.0 0.1 <sil>",
+    ]  # fmt: skip
+    file = text(tmp_path, "x.ctm", "\n".join(lines))
+    (one,) = label_format(file).read(file)
+    assert [(round(each.start, 3), round(each.end, 3), each.text) for each in one.segments] == [
+        (0.1, 0.65, "hello there"),
+        (1.5, 1.7, "gonna"),
+    ]
+    assert one.left_out["marks and alternatives"] == 5
+    wav(tmp_path / "rec.wav", 3.0)
+    (row,) = CORPORA.get("ctm")(tmp_path)
+    assert (row.id, row.text) == ("rec", "hello there gonna")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("what's that ?", "what's that?"),
+        ("&=laughs xxx cookie@f .", "cookie."),
+        ("<I want> [//] (be)cause &-uh &+fr no: +/.", "I want because uh no"),
+        (
+            "0is he (.) going [= where] ice_cream ice+cream bonjour@s:fra (1.5) +...",
+            "he going ice cream icecream bonjour",
+        ),
+        ("+< yes ‡ sir !", "yes sir!"),
+        ("xxx .", ""),
+    ],
+)
+def test_words_of_chat(line, words):
+    assert chat_words(line) == words
+
+
+def test_chat_turns_have_the_times_of_their_bullets(tmp_path):
+    file = text(
+        tmp_path,
+        "x.cha",
+        "@Begin\n@Participants:\tCHI Target_Child, MOT Mother\n*CHI:\tmore cookie . \x15500_1500\x15\n"
+        "%mor:\tqn|more n|cookie .\n"
+        "*MOT:\tyou want\n\tmore ? \x151500_2750\x15\n*MOT:\tno time .\n@End\n",
+    )
+    assert segments(file) == [(0.5, 1.5, "CHI", "more cookie."), (1.5, 2.75, "MOT", "you want more?")]
+    assert label_format(file).read(file)[0].left_out["utterances without times"] == 1
+
+
+def test_ami_words_in_the_segments_of_the_transcriber(tmp_path):
+    nite = 'xmlns:nite="http://nite.sourceforge.net/"'
+    for folder in ("words", "segments", "corpusResources", "audio"):
+        (tmp_path / folder).mkdir()
+    words = (
+        '<w nite:id="ES2002a.A.words0" starttime="0.50" endtime="0.80">caf&#xE9;</w>'
+        '<w nite:id="ES2002a.A.words1" starttime="0.80" endtime="0.80" punc="true">.</w>'
+        '<vocalsound nite:id="ES2002a.A.words2" starttime="0.9" endtime="1.2" type="laugh"/>'
+        '<w nite:id="ES2002a.A.words3" starttime="2.00" endtime="2.40">Yes</w>'
+    )
+    head = '<?xml version="1.0" encoding="ISO-8859-1" standalone="yes"?>\n'
+    (tmp_path / "words/ES2002a.A.words.xml").write_text(f"{head}<nite:root {nite}>{words}</nite:root>", "latin-1")
+    other = words.replace(".A.", ".B.").replace("2.00", "1.00").replace("2.40", "1.40")
+    (tmp_path / "words/ES2002a.B.words.xml").write_text(f"{head}<nite:root {nite}>{other}</nite:root>", "latin-1")
+    listed = (
+        '<segment nite:id="s1" transcriber_start="0.4" transcriber_end="1.3">'
+        '<nite:child href="ES2002a.A.words.xml#id(ES2002a.A.words0)..id(ES2002a.A.words2)"/></segment>'
+        '<segment nite:id="s2" transcriber_start="1.9" transcriber_end="2.5">'
+        '<nite:child href="ES2002a.A.words.xml#id(ES2002a.A.words3)"/></segment>'
+    )
+    (tmp_path / "segments/ES2002a.A.segments.xml").write_text(f"{head}<nite:root {nite}>{listed}</nite:root>")
+    people = '<meeting observation="ES2002a"><speaker nxt_agent="A" global_name="MEE006"/></meeting>'
+    (tmp_path / "corpusResources/meetings.xml").write_text(f"<root>{people}</root>")
+    wav(tmp_path / "audio/ES2002a.Mix-Headset.wav", 3.0)
+    (row,) = CORPORA.get(detect_format(tmp_path))(tmp_path)
+    assert [(one.start, one.end, one.speaker, one.text) for one in row.segments] == [
+        (0.4, 1.3, "MEE006", "café."),
+        (0.5, 1.4, "ES2002B", "café. Yes"),
+        (1.9, 2.5, "MEE006", "Yes"),
+    ]
+    assert set(read_turns(tmp_path)) == {"ES2002a"}
+
+
+def test_two_kinds_of_labels_are_asked_about(tmp_path):
+    wav(tmp_path / "call.wav", 5.0)
+    shutil.copy(FILES / "srt.srt", tmp_path / "call.srt")
+    shutil.copy(FILES / "webvtt.vtt", tmp_path / "call.vtt")
+    with pytest.raises(DataError, match=r"data\.format to one of srt, webvtt, or to folder"):
+        detect_format(tmp_path)
+    (row,) = CORPORA.get("webvtt")(tmp_path)
+    assert row.speakers == ("Ann Lee", "Bob")
+    assert set(CORPORA.names()) >= set(LABEL_FORMATS)
+
+
+def test_a_recording_without_labels_and_labels_without_a_recording_are_reported(tmp_path):
+    for name in ("a", "b"):
+        wav(tmp_path / f"{name}.wav", 5.0)
+    shutil.copy(FILES / "srt.srt", tmp_path / "a.srt")
+    shutil.copy(FILES / "srt.srt", tmp_path / "lost.srt")
+    rows = list(CORPORA.get(detect_format(tmp_path))(tmp_path))
+    assert [(one.id, one.reason) for one in rows if isinstance(one, Problem)] == [
+        ("lost", "missing file"),
+        ("b", "no annotation"),
+    ]
+
+
+def test_speakers_who_are_numbered_anew_in_each_recording_are_other_people(tmp_path):
+    for name in ("abjxc", "bkwns"):
+        wav(tmp_path / f"audio/{name}.wav", 3.0)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/abjxc.rttm").write_text("SPEAKER abjxc 1 0.40 1 <NA> <NA> spk00 <NA> <NA>\n")
+    two = "SPEAKER bkwns 1 0.4 1 <NA> <NA> spk00 <NA> <NA>\nSPEAKER bkwns 1 1.5 1 <NA> <NA> spk01 <NA> <NA>\n"
+    (tmp_path / "dev/bkwns.rttm").write_text(two)
+    rows = list(CORPORA.get("rttm")(tmp_path))
+    assert [one.speakers for one in rows] == [("abjxc/spk00",), ("bkwns/spk00", "bkwns/spk01")]
+    (tmp_path / "dev/bkwns.rttm").write_text(two.replace("spk00", "spk07"))
+    assert [one.speakers for one in CORPORA.get("rttm")(tmp_path)] == [("spk00",), ("spk01", "spk07")]
+
+
+def test_a_pair_of_files_of_which_one_names_no_recording_is_of_one_recording(tmp_path):
+    write_turns(tmp_path / "ref.TextGrid", "", [SpeakerTurn(0.0, 1.0, "ann")], 2.0)
+    write_turns(tmp_path / "hyp.rttm", "call_2", [SpeakerTurn(0.0, 1.0, "a")])
+    reference, hypothesis = read_pair(tmp_path / "ref.TextGrid", tmp_path / "hyp.rttm")
+    assert reference.keys() == hypothesis.keys()

@@ -73,3 +73,25 @@ def test_no_torch(files):
 
     code = f"import sys; from phonate.cli import main; main(['score', *{files!r}]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_labels_of_other_programs_and_conventions(files, capsys, tmp_path):
+    (tmp_path / "a.txt").write_text("0\t4\t1\n4\t7\t2\n")
+    (tmp_path / "b.txt").write_text("0\t2\t1\n")
+    reference = tmp_path / "ref.rttm"
+    assert main(["score", str(reference), str(tmp_path), "--json"]) == 2  # RTTM and Audacity's labels are in it
+    folder = tmp_path / "labels"
+    folder.mkdir()
+    for name in "ab":
+        (tmp_path / f"{name}.txt").rename(folder / f"{name}.txt")
+    capsys.readouterr()
+    assert main(["score", str(reference), str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["der"] == pytest.approx(2.0 / 9.0)
+    with reference.open("a") as file:
+        file.write("NON-LEX a 1 1 0.5 <NA> laugh ann <NA> <NA>\n")
+    assert main(["score", str(reference), str(folder)]) == 0
+    assert "--convention md-eval leaves them out): a" in capsys.readouterr().out
+    assert main(["score", str(reference), str(folder), "--convention", "md-eval"]) == 0
+    text = capsys.readouterr().out
+    assert "edge cases: as md-eval has them" in text
+    assert "NON-LEX" not in text

@@ -289,19 +289,6 @@ def test_a_recording_without_labels_and_labels_without_a_recording_are_reported(
     ]
 
 
-def test_speakers_who_are_numbered_anew_in_each_recording_are_other_people(tmp_path):
-    for name in ("abjxc", "bkwns"):
-        wav(tmp_path / f"audio/{name}.wav", 3.0)
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/abjxc.rttm").write_text("SPEAKER abjxc 1 0.40 1 <NA> <NA> spk00 <NA> <NA>\n")
-    two = "SPEAKER bkwns 1 0.4 1 <NA> <NA> spk00 <NA> <NA>\nSPEAKER bkwns 1 1.5 1 <NA> <NA> spk01 <NA> <NA>\n"
-    (tmp_path / "dev/bkwns.rttm").write_text(two)
-    rows = list(CORPORA.get("rttm")(tmp_path))
-    assert [one.speakers for one in rows] == [("abjxc/spk00",), ("bkwns/spk00", "bkwns/spk01")]
-    (tmp_path / "dev/bkwns.rttm").write_text(two.replace("spk00", "spk07"))
-    assert [one.speakers for one in CORPORA.get("rttm")(tmp_path)] == [("spk00",), ("spk01", "spk07")]
-
-
 def test_a_pair_of_files_of_which_one_names_no_recording_is_of_one_recording(tmp_path):
     write_turns(tmp_path / "ref.TextGrid", "", [SpeakerTurn(0.0, 1.0, "ann")], 2.0)
     write_turns(tmp_path / "hyp.rttm", "call_2", [SpeakerTurn(0.0, 1.0, "a")])

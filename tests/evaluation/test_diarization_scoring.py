@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phonate.cli.runs import CONVENTIONS as OFFERED
 from phonate.config.errors import InputError
-from phonate.data.annotations import SpeakerTurn, read_rttm, read_uem, turns_from_activity
-from phonate.evaluation.diarization import DiarizationErrors, score, score_activity, score_recordings
+from phonate.data.annotations import SpeakerTurn, read_rttm, read_uem, read_zones, turns_from_activity
+from phonate.evaluation.diarization import CONVENTIONS, DiarizationErrors, score, score_activity, score_recordings
 
 
 def turns(*listed):
@@ -76,7 +77,7 @@ def altered(rng, listed):
 
 
 def merged(listed):
-    """One turn where several of one speaker overlap: pyannote.metrics would count them twice."""
+    """One turn where several of one speaker overlap or touch: pyannote.metrics would count them twice."""
     found = []
     for turn in sorted(listed, key=lambda one: (one.speaker, one.start)):
         if found and found[-1].speaker == turn.speaker and turn.start <= found[-1].end:
@@ -243,3 +244,90 @@ def test_recordings_that_only_one_side_has():
     found = score_recordings(reference, {**hypothesis, "quiet": turns((0.0, 2.0, "x"))}, uem={"quiet": [(0.0, 9.0)]})
     assert found.left_out == ["a", "a.Mix-Headset"]
     assert found.total == DiarizationErrors(false_alarm=2.0, scored=9.0)
+
+
+# Where scorers differ: the table of docs/reference/metrics.md. The figures are those of md-eval 22 (Debian's sctk
+# 2.4.10), pyannote.metrics 4.2.0 and dscore e02f949 themselves.
+
+HOLE = turns((0.0, 4.9, "a"), (5.1, 10.0, "a"))
+"""A fifth of a second around 5 s is missing."""
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "options", "ders"),
+    [
+        (
+            turns((0.0, 10.0, "A")),
+            turns((0.0, 10.0, "a"), (12.0, 14.0, "b")),
+            {},
+            {"phonate": 20.0, "md-eval": 0.0, "pyannote": 20.0, "dscore": 20.0},
+        ),
+        (
+            turns((0.0, 5.0, "A"), (5.0, 10.0, "A")),
+            HOLE,
+            {"collar": 0.25},
+            {"phonate": 0.0, "md-eval": 0.0, "pyannote": 0.0, "dscore": 0.0},
+        ),
+        (
+            turns((0.0, 6.0, "A"), (4.0, 10.0, "A")),
+            HOLE,
+            {"collar": 0.25},
+            {"phonate": 2.35, "md-eval": 2.35, "pyannote": 17.0, "dscore": 2.11},
+        ),
+        (
+            turns((0.0, 10.0, "A"), (8.0, 12.0, "B")),
+            turns((0.0, 6.8, "a"), (8.0, 12.0, "b")),
+            {"skip_overlap": True},
+            {"phonate": 12.0, "md-eval": 12.0, "pyannote": 12.0, "dscore": 12.0},
+        ),
+    ],
+    ids=["false alarm after the end", "abutting turns", "overlapping turns of one speaker", "overlap skipped"],
+)
+def test_edge_cases_of_scorers(reference, hypothesis, options, ders):
+    assert CONVENTIONS == OFFERED == tuple(ders)
+    for convention, der in ders.items():
+        errors = score(reference, hypothesis, **options, convention=convention)
+        assert round(100 * errors.der, 2) == der, convention
+
+
+def test_jer_by_the_mapping_of_der_and_by_its_own():
+    reference = turns((0.0, 10.0, "R1"), (20.0, 22.0, "R2"))
+    hypothesis = turns((0.0, 6.5, "h1"), (20.0, 62.0, "h1"), (6.5, 10.0, "h2"))
+    found = {name: round(100 * score(reference, hypothesis, convention=name).jer, 2) for name in CONVENTIONS}
+    assert (found["phonate"], found["pyannote"], found["dscore"]) == (93.75, 93.75, 80.44)
+
+
+def test_noises_and_unscored_regions_are_left_out_as_in_md_eval(tmp_path):
+    (tmp_path / "r.rttm").write_text(
+        "SPEAKER m 1 0 10 <NA> <NA> A <NA> <NA>\nNON-LEX m 1 4 1 <NA> laugh A <NA> <NA>\n"
+        "NOSCORE m 1 7 1 <NA> <NA> <NA> <NA> <NA>\n"
+    )
+    zones = read_zones(tmp_path / "r.rttm")["m"]
+    reference, hypothesis = turns((0.0, 10.0, "A")), turns((0.0, 8.0, "a"))
+    found = {
+        (name, collar): round(100 * score(reference, hypothesis, convention=name, collar=collar, zones=zones).der, 2)
+        for name in CONVENTIONS
+        for collar in (0.0, 0.25)
+    }
+    assert (found["md-eval", 0.0], found["md-eval", 0.25]) == (28.57, 26.92)
+    assert {found[name, 0.0] for name in CONVENTIONS if name != "md-eval"} == {20.0}
+
+
+@given(st.integers(0, 10**9), st.sampled_from([0.0, 0.25]), st.booleans())
+@settings(max_examples=60)
+def test_overlapping_turns_of_one_speaker_as_pyannote_counts_them(seed, collar, skip_overlap):
+    rng = random.Random(seed)
+
+    def listed(name):
+        starts = [rng.uniform(0.0, 40.0) for _ in range(rng.randrange(1, 9))]
+        return [SpeakerTurn(one, one + rng.uniform(0.1, 6.0), f"{name}{rng.randrange(3)}") for one in starts]
+
+    reference, hypothesis = listed("r"), listed("h")
+    ours = score(reference, hypothesis, collar=collar, skip_overlap=skip_overlap, convention="pyannote")
+    theirs = pyannote_errors(reference, hypothesis, None, collar, skip_overlap)
+    assert as_tuple(ours)[:3] == pytest.approx(theirs[:3], abs=1e-6)
+
+
+def test_an_unknown_convention_is_one_line():
+    with pytest.raises(InputError, match=r"choose from phonate, md-eval, pyannote, dscore"):
+        score([], [], convention="sctk")

@@ -78,6 +78,8 @@ def _note_text(value: object) -> str:
     return str(value)
 
 
+CONVENTIONS = ("phonate", "md-eval", "pyannote", "dscore")
+"""As in phonate.evaluation.diarization, whose import takes time."""
 _SCORE_HEADER = ("recording", "DER %", "miss %", "false alarm %", "confusion %", "JER %", "speech s", "speakers")
 
 
@@ -94,6 +96,12 @@ def score_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds excluded before and after each reference boundary (default: 0)",
     )
     parser.add_argument("--skip-overlap", action="store_true", help="exclude overlapping speech")
+    parser.add_argument(
+        "--convention",
+        choices=CONVENTIONS,
+        default=CONVENTIONS[0],
+        help="whose edge cases to follow, to compare with figures of that scorer (default: phonate)",
+    )
     parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and fractions")
 
 
@@ -107,7 +115,7 @@ def score(args: argparse.Namespace) -> int:
     """
     from phonate.cli.output import print_json, print_table
     from phonate.data.annotations import read_uem
-    from phonate.data.labels import read_pair, same_name
+    from phonate.data.labels import read_pair, read_zones, same_name
     from phonate.evaluation.diarization import score_recordings
 
     reference, hypothesis = read_pair(args.reference, args.hypothesis)
@@ -118,6 +126,8 @@ def score(args: argparse.Namespace) -> int:
         uem=uem,
         collar=args.collar,
         skip_overlap=args.skip_overlap,
+        convention=args.convention,
+        zones=(zones := read_zones(args.reference)),
     )
     conventions = _conventions(args)
     if args.json:
@@ -138,6 +148,10 @@ def score(args: argparse.Namespace) -> int:
         print(f"{what}: {how}")
     for note in _score_notes(scores):
         print(note)
+    if zones and args.convention != "md-eval":
+        print(
+            f"NOSCORE and NON-LEX lines, scored as all else (--convention md-eval leaves them out): {', '.join(zones)}"
+        )
     return 0
 
 
@@ -149,10 +163,12 @@ def _conventions(args: argparse.Namespace) -> dict[str, str]:
             f"{args.collar:g} s before and after each reference boundary are not scored, "
             f"as in md-eval (pyannote.metrics: collar={2 * args.collar:g})"
         )
+    whole = "the reference's first to last label" if args.convention == "md-eval" else "whole recordings"
     return {
+        "edge cases": f"as {args.convention} has them",
         "collar": collar,
         "overlap": "not scored" if args.skip_overlap else "scored for each speaker",
-        "regions": args.uem or "whole recordings",
+        "regions": args.uem or whole,
         "speakers": "mapped one to one in each recording, maximising the common duration",
     }
 

@@ -145,6 +145,78 @@ def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:
     return {recording: sorted(turns) for recording, turns in recordings.items()}
 
 
+Region = tuple[float, float]
+"""Start and end in seconds."""
+_NOISES = ("laugh", "breath", "lipsmack", "cough", "sneeze", "other")
+_EXTEND = 0.5
+
+
+@dataclass(frozen=True)
+class Zones:
+    """What the lines of an RTTM file beside SPEAKER say of a recording, as md-eval takes it."""
+
+    unscored: tuple[Region, ...] = ()
+    """NOSCORE lines."""
+    noises: tuple[Region, ...] = ()
+    """NON-LEX lines (laughs, breaths), up to half a second longer at each end, but not over a word or the boundary of
+    a turn."""
+    labels: tuple[Region, ...] = ()
+    """All labels that count for how long the recording is."""
+
+    def extent(self, turns: Sequence[SpeakerTurn]) -> list[Region]:
+        """From the first to the last label and turn."""
+        bounds = [*self.labels, *((one.start, one.end) for one in turns)]
+        return [(min(one[0] for one in bounds), max(one[1] for one in bounds))] if bounds else []
+
+
+_EXTENTS = ("SEGMENT", "SPEAKER", "SU", "EDIT", "FILLER", "IP", "CB", "A/P", "LEXEME", "NON-LEX")
+
+
+def read_zones(path: str | Path) -> dict[str, Zones]:
+    """Recording -> its zones, for recordings that have NOSCORE or NON-LEX lines. Raises DataError with file and line
+    for invalid lines of these types."""
+    listed: dict[str, dict[str, list[Region]]] = {}
+    for place, fields in fields_of(path):
+        kind = fields[0]
+        if kind not in (*_EXTENTS, "NOSCORE") or len(fields) < 5:
+            continue
+        try:
+            start = seconds(fields[3])
+            end = start + seconds(fields[4])
+        except ValueError:
+            if kind in ("NOSCORE", "NON-LEX"):
+                raise DataError(f"{place}: expected {kind}, recording, channel, start and duration") from None
+            continue
+        if kind == "NON-LEX" and (len(fields) < 7 or fields[6].lower() not in _NOISES):
+            kind = "SEGMENT"
+        if end > start:
+            listed.setdefault(fields[1], {}).setdefault(kind, []).append((start, end))
+    return {
+        name: Zones(
+            tuple(kinds.get("NOSCORE", ())),
+            tuple(_extended(kinds)),
+            tuple(one for kind, regions in kinds.items() if kind != "NOSCORE" for one in regions),
+        )
+        for name, kinds in listed.items()
+        if kinds.keys() & {"NOSCORE", "NON-LEX"}
+    }
+
+
+def _extended(kinds: Mapping[str, list[Region]]) -> Iterator[Region]:
+    """Noises, as far as md-eval extends them: after one behind which nothing follows, nothing is scored."""
+    words, edges = kinds.get("LEXEME", []), [time for region in kinds.get("SPEAKER", ()) for time in region]
+    noises = kinds.get("NON-LEX", [])
+    for start, end in noises:
+        following = [first for first, _ in noises if first > end + 2 * _EXTEND]
+        if not any(first < end < last for first, last in words):
+            after = [time for time in (*(first for first, _ in words), *edges) if time >= end]
+            end = min([end + _EXTEND, *after]) if after or following else _LONGEST
+        if not any(first < start < last for first, last in words):
+            before = [time for time in (*(last for _, last in words), *edges) if time <= start]
+            start = max([start - _EXTEND, *before])
+        yield start, end
+
+
 def write_rttm(path: str | Path, recordings: Mapping[str, Iterable[SpeakerTurn]]) -> None:
     """Write the turns of recordings to an RTTM file, with channel 1 and times to the microsecond.
 
@@ -166,9 +238,6 @@ def rttm_lines(recording: str, turns: Iterable[SpeakerTurn]) -> list[str]:
 
 
 # --------------------- UEM: the regions of recordings to score ("un-partitioned evaluation map", NIST)
-
-Region = tuple[float, float]
-"""Start and end in seconds."""
 
 
 def uem_region(fields: Sequence[str]) -> Region:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from phonate.config.errors import DataError, InputError
-from phonate.data.annotations import SpeakerTurn
+from phonate.data import annotations as nist
+from phonate.data.annotations import SpeakerTurn, Zones
 from phonate.data.corpora.rows import Segment, audio_files, composed
 
 
@@ -185,6 +186,15 @@ def read_pair(
     if unnamed and len(ref) == len(hyp) == 1:
         hyp = dict(zip(ref, hyp.values(), strict=True))
     return ref, hyp
+
+
+def read_zones(path: str | Path) -> dict[str, Zones]:
+    """Recording -> the zones of an RTTM file; none of other labels. Raises DataError."""
+    path = Path(path)
+    kind = None if path.is_dir() else label_format(path)
+    if path.is_dir() or (kind is not None and kind.name != "rttm"):
+        return {}
+    return {same_name(name): zones for name, zones in nist.read_zones(path).items()}
 
 
 def _labelled(file: Path) -> list[Labelled]:

@@ -172,12 +172,8 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
         # Recordings without speech. Those of a list of other recordings are none of one file's.
         if path.is_dir() or silent[name].stem == path.stem:
             annotated[name] = _Recording(str(silent[name]), split_of(silent[name], root), silent[name])
-    rows = (
-        row
-        for name, recording in sorted(annotated.items())
-        for row in _recording_rows(name, recording, recordings, regions.get(name))
-    )
-    yield from with_own_speakers(rows, path)
+    for name, recording in sorted(annotated.items()):
+        yield from _recording_rows(name, recording, recordings, regions.get(name))
     if path.is_dir():
         yield from recordings.others(annotated.keys())
 
@@ -425,44 +421,4 @@ def report_marks(file: Path, count: int) -> None:
         "%s: %d texts hold alternatives, optional words or marks; of these only first alternatives are taken",
         printable(str(file)),
         count,
-    )
-
-
-# ----------------------------- Speakers who are numbered anew in each recording (VoxConverse: spk00, spk01)
-
-_NUMBERED = re.compile(r"(.*?)(\d+)")
-
-
-def with_own_speakers(rows: Iterable[Row | Problem], path: Path) -> Iterator[Row | Problem]:
-    """The rows; where each recording numbers its speakers from 0 or 1 on, as diarizers and VoxConverse do, with
-    speakers that no other recording has."""
-    listed = list(rows)
-    spoken = [row for row in listed if isinstance(row, Row) and row.speakers]
-    numbered = len({row.path for row in spoken}) > 1 and any(len(row.speakers) > 1 for row in spoken)
-    if numbered and all(map(_counts, spoken)) and len({_stem(row.speakers[0]) for row in spoken}) == 1:
-        report_own_speakers(path, max((row.speakers for row in spoken), key=len)[:3])
-        listed = [row.with_own_speakers() if isinstance(row, Row) else row for row in listed]
-    yield from listed
-
-
-def _counts(row: Row) -> bool:
-    matches = [_NUMBERED.fullmatch(name) for name in row.speakers]
-    numbers = {int(match[2]) for match in matches if match is not None}
-    stems = {match[1] for match in matches if match is not None}
-    count = len(row.speakers)
-    return all(matches) and len(stems) == 1 and numbers in ({*range(count)}, {*range(1, count + 1)})
-
-
-def _stem(name: str) -> str:
-    return name.rstrip("0123456789")
-
-
-@cache
-def report_own_speakers(path: Path, names: tuple[str, ...]) -> None:
-    """Says, once, that equal names are other people in other recordings."""
-    logger.warning(
-        "%s: each recording numbers its speakers anew (%s, ...), so equal names in two recordings are two people; give "
-        "people names if they are the same",
-        printable(str(path)),
-        ", ".join(map(printable, names)),
     )

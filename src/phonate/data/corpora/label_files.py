@@ -17,7 +17,6 @@ from phonate.data.corpora.annotation_files import (
     root_of,
     rows_of_sides,
     split_of,
-    with_own_speakers,
 )
 from phonate.data.corpora.rows import Problem, Row, audio_files, checked_row, corpus_format, printable
 from phonate.data.label_documents import is_alignment
@@ -118,7 +117,7 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
         rows += [_labelled_row(one, root, recordings) for one in merged.values()]
     for what, count in left_out.items():
         report_left_out(path, what, count)
-    yield from with_own_speakers(rows, path)
+    yield from rows
     if path.is_dir():
         yield from recordings.others(names)
 

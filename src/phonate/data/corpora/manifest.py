@@ -215,7 +215,7 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     report = Report(str(path), name)
     listed = list(rows(path, **extra))
     if local:
-        listed = [row.with_own_speakers() if isinstance(row, Row) else row for row in listed]
+        listed = [_with_own_speakers(row) for row in listed]
     if settings.speaker is not None:
         listed = [_of_one_speaker(row, settings.speaker) for row in listed]
     unit = settings.unit if corpus.unit == "auto" else corpus.unit
@@ -246,6 +246,14 @@ def _within(row: Row | Problem, name: str, speaker: str | None) -> Row | Problem
         for one in row.segments
     )
     return replace(row, id=f"{name}/{row.id}", segments=segments)
+
+
+def _with_own_speakers(row: Row | Problem) -> Row | Problem:
+    """The row with speakers that no other row has."""
+    if isinstance(row, Problem):
+        return row
+    segments = tuple(replace(one, speaker=one.speaker and f"{row.id}/{one.speaker}") for one in row.segments)
+    return replace(row, segments=segments)
 
 
 def check_corpus(

@@ -162,11 +162,6 @@ class Row:
         """The same with `name` as the speaker of every segment."""
         return replace(self, segments=tuple(replace(one, speaker=name) for one in self.segments))
 
-    def with_own_speakers(self) -> Row:
-        """The same with speakers that no other row has: each is called after the row, too."""
-        own = (replace(one, speaker=one.speaker and f"{self.id}/{one.speaker}") for one in self.segments)
-        return replace(self, segments=tuple(own))
-
 
 _SPLITS = {
     "train": ("train", "training", "trn", "tr"),

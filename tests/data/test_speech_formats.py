@@ -331,3 +331,42 @@ def test_real_tables_of_piper(recordings, tmp_path):
     rows, report = rows_of(VoiceData(path=str(tmp_path)))
     assert report.usable == 5
     assert [text for _, text in rows.values()] == [line.partition("|")[2] for line in lines]
+
+
+def test_speechbrain_lists_have_placeholders_ids_and_samples(tmp_path):
+    for name in ("a", "b"):
+        wav(tmp_path / f"clips/{name}.wav", 3.0)
+    csv_file, json_file = tmp_path / "clips/train.csv", tmp_path / "clips/train.json"
+    csv_file.write_text(
+        "ID,duration,wav,spk_id,wrd\nu1,3.0,$data_root/a.wav,ann,HELLO THERE\nu2,3.0,$data_root/b.wav,bob,DAY\n"
+    )
+    expected = {"u1": ("ann", "HELLO THERE"), "u2": ("bob", "DAY")}
+    assert rows_of(corpus(tmp_path / "clips"))[0] == expected
+    csv_file.unlink()
+    entries = {
+        id: {"wav": f"{{data_root}}/{name}.wav", "length": 3.0, "spk_id": speaker, "words": words}
+        for (id, (speaker, words)), name in zip(expected.items(), "ab", strict=True)
+    }
+    json_file.write_text(json.dumps(entries))
+    assert rows_of(corpus(tmp_path / "clips"))[0] == expected
+    assert rows_of(corpus(json_file))[0] == expected
+    json_file.unlink()
+    csv_file.write_text(
+        "ID,duration,wav,start,stop,spk_id\nu1,3.0,/x/a.wav,0,16000,ann\nu2,3.0,/x/b.wav,8000,24000,bob\n"
+    )
+    checked, _ = check_corpus(corpus(csv_file))
+    assert [(one.row.start, one.row.end) for one in checked] == [(0.0, 1.0), (0.5, 1.5)]
+    csv_file.write_text("ID,wav,start,stop,spk_id\nu1,a.wav,0,1,ann\nu2,b.wav,0.5,2.5,bob\n")
+    checked, _ = check_corpus(corpus(csv_file))
+    assert [(one.row.start, one.row.end) for one in checked] == [(0.0, 1.0), (0.5, 2.5)]
+
+
+@pytest.mark.parametrize("inside", ["data/train", "dump/raw/train", "train"])
+def test_espnet_and_kaldi_recipes_are_found_from_their_folder(tmp_path, inside):
+    wav(tmp_path / "clips/a.wav", 1.0)
+    folder = tmp_path / inside
+    folder.mkdir(parents=True)
+    for name, line in (("wav.scp", "u1 clips/a.wav"), ("text", "u1 HELLO"), ("utt2spk", "u1 ann")):
+        (folder / name).write_text(f"{line}\n")
+    found, report = rows_of(corpus(tmp_path))
+    assert (report.format, found) == ("kaldi", {f"{inside}/u1": ("ann", "HELLO")})

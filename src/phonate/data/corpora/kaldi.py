@@ -33,7 +33,7 @@ _PARENTS = 4
 
 
 def is_kaldi(path: Path) -> bool:
-    """A folder with wav.scp, or with folders (train, dev, test) that have one."""
+    """A folder with wav.scp, or with folders (train, dev, test; data/train; ESPnet's dump/raw/train) that have one."""
     return path.is_dir() and bool(_kaldi_folders(path))
 
 
@@ -58,7 +58,8 @@ def kaldi_rows(path: Path) -> Iterator[Row | Problem]:
 def _kaldi_folders(path: Path) -> list[Path]:
     if (path / "wav.scp").is_file():
         return [path]
-    return sorted(file.parent for file in path.glob("*/wav.scp"))
+    inside = (sorted(path.glob(f"{folder}*/wav.scp")) for folder in ("", "data/", "dump/raw/"))
+    return [file.parent for file in next(filter(None, inside), [])]
 
 
 class _KaldiFolder:

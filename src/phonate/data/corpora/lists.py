@@ -9,14 +9,17 @@ import json
 import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from phonate.audio.decoding import probe
 from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.corpora.rows import (
+    SLACK_SECONDS,
     Problem,
     Row,
     Segment,
@@ -46,16 +49,17 @@ COLUMNS = {
         "audio_file",
     ),
     "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk"),
-    "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized"),
+    "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized", "wrd", "words"),
     "id": ("id",),
     "split": ("split", "subset", "partition"),
     "start": ("start", "offset", "start_time", "begin"),
     "end": ("end", "end_time"),
+    "stop": ("stop",),
     "duration": ("duration",),
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
 
-PART = ("start", "end", "duration")
+PART = ("start", "end", "duration", "stop")
 """The columns that make a row a part of its file."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
@@ -198,12 +202,22 @@ def _first_cells(file: Path) -> list[list[str]]:
             for line in filled
         ]
     objects = [document for line in filled if isinstance(document := _document(line), dict)]
-    if len(objects) < len(filled) and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
+    if (len(objects) < len(filled) or len(filled) == 1) and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
         document = _document(file.read_text(encoding="utf-8-sig", errors="replace"))
-        samples = document.get("samples") if isinstance(document, dict) else document
-        listed = samples[:_LOOKED_AT] if isinstance(samples, list) else []
+        samples = samples_of(document)
+        listed = samples[:_LOOKED_AT] if isinstance(samples, list) else objects
         objects = [sample for sample in listed if isinstance(sample, dict)]
     return [[name] if (name := audio_name(document)) else [] for document in objects]
+
+
+def samples_of(document: Any) -> Any:
+    """The samples of a JSON document: the list that it is, that under "samples", or objects by their ids, as
+    SpeechBrain writes them."""
+    if not isinstance(document, dict) or "samples" in document:
+        return document["samples"] if isinstance(document, dict) else document
+    if document and all(isinstance(one, dict) and audio_name(one) for one in document.values()):
+        return [{"id": name, **one} for name, one in document.items()]
+    return None
 
 
 def _document(text: str) -> Any:
@@ -229,7 +243,7 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
     whole file, or of a part at its beginning (`Row.of_file`)."""
     try:
-        start, end = _part(listed)
+        start, end = _part(_in_seconds(listed, file))
     except (TypeError, ValueError):
         times = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
         return malformed(place, f"{times}: must be seconds, with the end after the start; correct them")
@@ -251,8 +265,23 @@ def _seconds(duration: object) -> float | None:
     return seconds if 0.0 < seconds < float("inf") else None
 
 
+def _in_seconds(listed: Mapping[str, object], file: Path) -> Mapping[str, object]:
+    """The columns, `start` and `stop` as `start` and `end`: SpeechBrain gives them in samples, which they are where
+    `stop` is over the length of the file in seconds."""
+    stop = as_text(listed.get("stop"))
+    if stop is None or as_text(listed.get("end")) is not None:
+        return listed
+    rate = 1
+    if float(stop).is_integer():
+        with suppress(DataError):  # reported when the file is checked
+            info = probe(file)
+            rate = info.sample_rate if float(stop) > info.duration + SLACK_SECONDS else 1
+    start = float(as_text(listed.get("start")) or 0.0) / rate
+    return {**listed, "start": start, "end": float(stop) / rate}
+
+
 def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
-    start, end, duration = (as_text(listed.get(key)) for key in PART)
+    start, end, duration = (as_text(listed.get(key)) for key in PART[:3])
     if start is None and end is None:
         return 0.0, None
     begins = float(start or 0.0)
@@ -316,6 +345,8 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
 
 def _json_row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place: str) -> Row | Problem:
     listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
+    if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
+        listed.pop("text", None)
     speaker = listed.get("speaker_id")
     return clip_of(listed, name, listed_file(path.parent, name), as_text(alone if speaker is None else speaker), place)
 
@@ -333,7 +364,7 @@ def _json_samples(path: Path) -> list[tuple[str, object]]:
         raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
     if document is None:
         return [_json_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    samples = document.get("samples") if isinstance(document, dict) else document
+    samples = samples_of(document)
     if samples is None and audio_name(document):
         samples = [document]
     if not isinstance(samples, list):

@@ -330,7 +330,8 @@ _LIKELY = sorted({*USUAL_SUFFIXES, ".aac", ".opus"})
 """Suffixes that are tried first, so that long lists are read fast."""
 
 
-_ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\$?\{\w+\}/|\$\w+/")
+"""Paths of another place: absolute, or below a folder that a recipe fills in, as SpeechBrain's `$data_root/`."""
 
 
 def listed_file(root: Path, name: str) -> Path:

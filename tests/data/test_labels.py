@@ -93,6 +93,11 @@ def test_turns_are_written_in_formats_that_hold_them(name, tmp_path):
             "early",
         ),
         ("x.TextGrid", "hello", "TextGrid"),
+        (
+            "x.TextGrid",
+            '"ooTextFile"\n"TextGrid"\n0\n1\n<exists>\n1\n"IntervalTier"\n"phones"\n0\n1\n0\n',
+            "parts of words",
+        ),
         ("x.eaf", "<ANNOTATION", "XML"),
         ("x.vtt", "1\n00:00 --> 00:01\nhi", "WEBVTT"),
         ("x.srt", "no times at all\n", "caption"),
@@ -173,6 +178,19 @@ def test_captions_with_notes_styles_several_voices_and_speakers_who_go_on(tmp_pa
     assert segments(file) == [(1.0, 2.0, None, "plain words")]
     with pytest.raises(DataError, match="name no speaker"):
         read_turns(file)
+
+
+def test_captions_that_roll_say_each_line_once(tmp_path):
+    cues = [
+        ("00:04:46.070 --> 00:04:46.470", " \nyeah<00:04:46.200><c> what</c>"),
+        ("00:04:46.470 --> 00:04:46.480", "yeah what\n "),
+        ("00:04:46.480 --> 00:04:48.000", "yeah what\nthis will<00:04:47.000><c> happen</c>"),
+    ]
+    lines = ["WEBVTT", "Kind: captions", ""]
+    for times, said in cues:
+        lines += [f"{times} align:start position:0%", said, ""]
+    file = text(tmp_path, "x.vtt", "\n".join(lines))
+    assert [one[3] for one in segments(file)] == ["yeah what", "this will happen"]
 
 
 def test_audacity_labels_are_speakers_or_texts_by_their_values(tmp_path):

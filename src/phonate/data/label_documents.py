@@ -24,6 +24,11 @@ _INTERVALS = "IntervalTier"
 _PARTS = ("phones", "phone", "phonemes", "phoneme", "segments", "syllables", "syllable")
 """Tiers of what is less than a word."""
 _WORDS = ("words", "word")
+_UTTERANCES = (
+    "phrase", "phrases", "utterance", "utterances", "sentence", "sentences", "transcript", "transcription", "text",
+    "ort", "ortho", "orthography", "speech",
+)  # fmt: skip
+"""Tiers of one speaker, who has no name."""
 _SPEAKERS = ("speakers", "speaker", "spk", "diarization")
 """Tiers whose labels are speakers."""
 _SILENCE = ("sil", "<sil>", "sp", "spn", "#", "silence", "<p:>", "<eps>")
@@ -152,6 +157,8 @@ def read_textgrid(path: Path) -> list[Labelled]:
     segments: list[Segment] = []
     words: list[Segment] = []
     spoken = [one for one in tiers if _part_of(one.name) not in _PARTS]
+    if tiers and not spoken:
+        raise DataError(f"{path}: only tiers of parts of words ({', '.join(one.name for one in tiers)}) are in it")
     left_out["tiers of parts of words"] = len(tiers) - len(spoken)
     for tier in spoken:
         points = [one for one in tier.entries if one[0] == one[1]]
@@ -167,7 +174,8 @@ def read_textgrid(path: Path) -> list[Labelled]:
             speaker = tier.name.rpartition(" - ")[0].strip() or None
             words += [Segment(start, end, speaker, label) for start, end, label in labels]
         else:
-            name = tier.name.strip() or None
+            prefix, _, level = tier.name.rpartition(" - ")
+            name = (prefix if level.strip().lower() in _UTTERANCES else tier.name).strip() or None
             segments += [Segment(start, end, name, None if label == name else label) for start, end, label in labels]
     return [Labelled(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out)]
 
@@ -182,7 +190,7 @@ def is_alignment(path: Path) -> bool:
 
 
 def _part_of(name: str) -> str:
-    return name.rpartition(" - ")[2].strip().lower()
+    return name.rpartition(" - ")[2].strip(' "').lower()
 
 
 def write_textgrid(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:

@@ -122,31 +122,35 @@ def read_webvtt(path: Path) -> list[Labelled]:
 
 def read_srt(path: Path) -> list[Labelled]:
     """The captions of a SubRip file, with the speakers of texts such as `Ann: hello`."""
-    return _captions(path, _text(path))
+    text = _text(path)
+    if not any(_CUE.match(line.strip()) for line in text.split("\n")):
+        raise DataError(f"{path}: no caption with times (00:00:01,000 --> 00:00:02,000) in it")
+    return _captions(path, text, r"\s*")
 
 
-def _captions(path: Path, text: str) -> list[Labelled]:
-    segments = [segment for cue in _cues(path, text) for segment in _voices(*cue)]
+def _captions(path: Path, text: str, blank: str = r"") -> list[Labelled]:
+    segments = [segment for cue in _cues(text, blank) for segment in _voices(*cue)]
     return [Labelled(path.stem, str(path), by_start(voices(segments)))]
 
 
-def _cues(path: Path, text: str) -> Iterator[tuple[float, float, str]]:
-    """Start, end and text of each cue. Raises DataError where there is none."""
-    some = False
-    lines = iter(text.split("\n"))
-    for line in lines:
-        times = _CUE.match(line.strip())
-        if times is None:  # a number, a name, a note, a style
-            continue
-        some = True
-        said = []
-        for following in lines:
-            if not following.strip():
-                break
-            said.append(following.strip())
-        yield _clock(times[1]), _clock(times[2]), " ".join(said)
-    if not some:
-        raise DataError(f"{path}: no caption with times (00:00:01.000 --> 00:00:02.000) in it")
+def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
+    """Start, end and text of each cue, which ends at a line that matches `blank`. Captions that roll, as YouTube's with
+    times of words, repeat the line before: it is said once."""
+    rolls = re.search(r"<\d\d:\d\d:\d\d", text) is not None
+    times: re.Match[str] | None = None
+    said: list[str] = []
+    before: list[str] = []
+    for line in [*text.split("\n"), ""]:
+        following = _CUE.match(line.strip())
+        if times is not None and (following is not None or re.fullmatch(blank, line)):
+            plain = [_TAG.sub("", one) for one in said]
+            new = said[1:] if rolls and plain and before[-1:] == plain[:1] else said
+            yield _clock(times[1]), _clock(times[2]), " ".join(new)
+            times, before = None, plain or before
+        if following is not None:
+            times, said = following, []
+        elif times is not None and line.strip():  # else a number, a name, a note, a style
+            said = [*said, line.strip()]
 
 
 def _voices(start: float, end: float, text: str) -> Iterator[Segment]:

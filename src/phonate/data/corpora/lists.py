@@ -202,7 +202,8 @@ def _first_cells(file: Path) -> list[list[str]]:
             for line in filled
         ]
     objects = [document for line in filled if isinstance(document := _document(line), dict)]
-    if (len(objects) < len(filled) or len(filled) == 1) and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
+    one_document = len(objects) < len(filled) or len(filled) == 1
+    if one_document and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
         document = _document(file.read_text(encoding="utf-8-sig", errors="replace"))
         samples = samples_of(document)
         listed = samples[:_LOOKED_AT] if isinstance(samples, list) else objects

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ TURNS = {
 }
 
 
+@cache
 def tone(seconds: float, pitch: float, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     at = np.arange(round(seconds * RATE)) / RATE

@@ -249,7 +249,7 @@ def previewed(tmp_path, **validation):
 
 
 def hyper(**more):
-    return {"optimizer": {"lr": 0.5, "weight_decay": 0.0}, "scheduler": {"type": "constant"}, "max_steps": 60, **more}
+    return {"optimizer": {"lr": 0.5, "weight_decay": 0.0}, "scheduler": {"type": "constant"}, "max_steps": 30, **more}
 
 
 class Rising(RegressionTask):

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
-from lingering import linger
+from pool_work import die_at, linger
 
 import phonate
 from phonate.config.errors import DataError, InputError
@@ -321,14 +321,6 @@ def test_numbers_that_are_no_sound_are_refused(tmp_path):
 # --- several processes
 
 
-def die_at(number: int, deadly: tuple[int, ...] = ()) -> int:
-    """What a decoder that crashes does."""
-    if number in deadly:
-        os.kill(os.getpid(), 9)
-    return number * number
-
-
-@pytest.mark.slow
 def test_a_process_that_dies_takes_one_file_with_it():
     said: list[int] = []
     found = list(
@@ -352,7 +344,7 @@ from functools import partial
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from phonate.data.parallel import map_files
-from lingering import linger
+from pool_work import linger
 for number in map_files(partial(linger, folder=Path(sys.argv[1])), range(100_000), abs, "numbers", processes=2):
     print(number, flush=True)
 """

@@ -1,0 +1,21 @@
+"""Work for the processes of a pool, which import this file and with it nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def linger(number: int, folder: Path) -> int:
+    """Work that tells who does it, and takes its time."""
+    (folder / str(os.getpid())).touch()
+    time.sleep(0.02)
+    return number
+
+
+def die_at(number: int, deadly: tuple[int, ...] = ()) -> int:
+    """What a decoder that crashes does."""
+    if number in deadly:
+        os.kill(os.getpid(), 9)
+    return number * number

@@ -133,14 +133,15 @@ def beta_binomial(audible_T: NDArray[np.bool_], optional_L: NDArray[np.bool_], s
         optional_L: True for boundaries, which may have no frame.
         strength: The higher, the closer to the diagonal.
     """
-    from scipy.special import betaln, gammaln
+    from scipy.special import gammaln
 
     n = int((~optional_L).sum()) - 1
     k_L = np.clip(np.cumsum(~optional_L) - 1.0 + 0.5 * optional_L, 0, n)
     frames, t_T = int(audible_T.sum()), np.maximum(1.0, np.cumsum(audible_T))[:, None]
     a_T, b_T = strength * t_T, strength * (frames - t_T + 1.0)
     ways_L = gammaln(n + 1.0) - gammaln(k_L + 1.0) - gammaln(n - k_L + 1.0)
-    log_TL = ways_L + betaln(k_L + a_T, n - k_L + b_T) - betaln(a_T, b_T)
+    both_T = gammaln(a_T) + gammaln(b_T) + gammaln(n + a_T + b_T) - gammaln(a_T + b_T)  # ln B(x, y) by its definition
+    log_TL = ways_L + gammaln(k_L + a_T) + gammaln(n - k_L + b_T) - both_T
     return np.asarray(log_TL - _SILENT * (audible_T[:, None] & optional_L), dtype=np.float32)
 
 

@@ -29,6 +29,7 @@ from phonate.config.documents import parse
 from phonate.config.resolve import recipe_class, resolve_document
 from phonate.config.settings import Option, Settings, options, section
 from phonate.config.tasks import TASKS, task_settings
+from phonate.data.labels import LABEL_FORMATS
 from phonate.data.settings import VoiceData
 from phonate.training.settings import TrainingSettings
 from phonate.workflows.explain import commented_yaml
@@ -321,12 +322,31 @@ def _prose(text: str) -> str:
     )
 
 
+# --------------------------------------------------------------------------------------------- labels
+
+
+def labels_table() -> str:
+    """The formats of labels: what of them is read, and where they go."""
+    rows = [
+        "| labels | `data.format` | files | what is read | `score` | `diarize -o` |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in LABEL_FORMATS.values():
+        module, _, name = one.reader.partition(":")
+        read = " ".join((inspect.getdoc(getattr(importlib.import_module(module), name)) or "").split())
+        files = ", ".join(f"`{suffix}`" for suffix in one.suffixes)
+        uses = ["yes" if use else "" for use in (one.names_speakers, one.writer is not None)]
+        rows.append(_row(one.title, f"`{one.name}`", files, _prose(read), *uses))
+    return "\n".join(rows) + "\n"
+
+
 # ---------------------------------------------------------------------------------------------- pages
 
 REFERENCE, EXAMPLES = Path("docs") / "reference", Path("examples") / "configs"
 PAGES: dict[Path, tuple[Callable[[], str], tuple[str, str]]] = {
     REFERENCE / "commands.md": (commands_page, MARKDOWN),
     REFERENCE / "python.md": (python_page, MARKDOWN),
+    REFERENCE / "files.md": (labels_table, MARKDOWN),
     REFERENCE / "options" / "training.md": (training_page, MARKDOWN),
     **{REFERENCE / "options" / f"{name}.md": (partial(task_page, name), MARKDOWN) for name in TASKS.names()},
     REFERENCE / "options" / "session.md": (session_reference, MARKDOWN),

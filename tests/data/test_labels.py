@@ -80,7 +80,7 @@ def test_other_readers_read_what_is_written(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.json", "x.stm", "x.docx"])
 def test_turns_are_written_in_formats_that_hold_them(name, tmp_path):
-    with pytest.raises(InputError, match=r"\.rttm, \.textgrid, \.eaf"):
+    with pytest.raises(InputError, match=r"\.rttm, \.TextGrid, \.eaf"):
         write_turns(tmp_path / name, "x", [SpeakerTurn(0.0, 1.0, "ann")])
 
 

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray, write_audio
 from phonate.config.errors import DataError
 from phonate.config.randomness import generator
-from phonate.data.annotations import SpeakerTurn, read_rttm, write_rttm
+from phonate.data.annotations import SpeakerTurn, write_rttm
 from phonate.data.clips import ClipBank, Utterance, joined
+from phonate.data.labels import read_turns
 from phonate.data.prepared import PreparedCorpus
 from phonate.data.settings import AcousticSettings, SimulationSettings
 
@@ -181,7 +182,7 @@ class RecordedTurns:
         Raises DataError if the file can't be read, or has no turns.
         """
         self._path, self._speakers = path, speakers
-        self._conversations = [turns for turns in read_rttm(path).values() if turns]
+        self._conversations = [turns for turns in read_turns(path).values() if turns]
         if not self._conversations:
             raise DataError(f"data.simulation.turns_from: {path} has no turns; name an RTTM file with some")
         self._seconds = np.array([max(turn.end for turn in turns) for turns in self._conversations])

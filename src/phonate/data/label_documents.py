@@ -149,9 +149,9 @@ def _binary(content: bytes) -> Values:
 
 
 def read_textgrid(path: Path) -> list[Labelled]:
-    """A tier is a speaker, and its labels what they say; but the labels of a tier `speaker` are speakers, and tiers
-    of words, as aligners write (`words`, `ann - words`), are joined to utterances. Tiers of phones and of points are
-    left out."""
+    """Long and short text, UTF-16, and Praat's binary form. A tier is a speaker, and its labels what they say; but the
+    labels of a tier `speaker` are speakers, and tiers of words, as aligners write (`words`, `ann - words`), are joined
+    to utterances. Tiers of phones and of points are left out."""
     tiers = textgrid_tiers(path)
     left_out: Counter[str] = Counter()
     segments: list[Segment] = []

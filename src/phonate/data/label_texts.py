@@ -19,7 +19,7 @@ from phonate.data.labels import Labelled, by_start, utterances, voices
 
 
 def read_rttm(path: Path) -> list[Labelled]:
-    """The SPEAKER lines, by recording."""
+    """The turns (SPEAKER lines) of recordings."""
     return [
         Labelled(name, str(path), [Segment(one.start, one.end, one.speaker) for one in turns])
         for name, turns in nist.read_rttm(path).items()
@@ -62,7 +62,8 @@ def spoken(text: str) -> str:
 
 
 def read_stm(path: Path) -> list[Labelled]:
-    """The segments, by recording and channel."""
+    """The segments of recordings and their channels, with texts: of alternatives (`{ a / b }`) the first, without
+    optional words and marks (`(uh)`, `%hesitation`)."""
     recordings: dict[tuple[str, str], Labelled] = {}
     for place, fields in fields_of(path):
         try:
@@ -78,7 +79,8 @@ def read_stm(path: Path) -> list[Labelled]:
 
 
 def read_ctm(path: Path) -> list[Labelled]:
-    """The words, by recording and channel, joined to utterances; of alternatives the first. CTM names no speakers."""
+    """The words of recordings and their channels, joined to utterances where no pause is over half a second; of
+    alternatives the first. CTM names no speakers."""
     words: dict[tuple[str, str], list[Segment]] = {}
     first: dict[tuple[str, str], str] = {}
     marks: Counter[tuple[str, str]] = Counter()
@@ -113,7 +115,7 @@ _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 
 
 def read_webvtt(path: Path) -> list[Labelled]:
-    """The cues of a WebVTT file, with the speakers of voice tags (`<v Ann>`), or of texts such as `Ann: hello`."""
+    """The cues, with the speakers of voice tags (`<v Ann>`), or of texts such as `Ann: hello`."""
     text = _text(path)
     if not text.startswith("WEBVTT"):
         raise DataError(f"{path}: does not begin with WEBVTT; is it another kind of file?")
@@ -121,7 +123,7 @@ def read_webvtt(path: Path) -> list[Labelled]:
 
 
 def read_srt(path: Path) -> list[Labelled]:
-    """The captions of a SubRip file, with the speakers of texts such as `Ann: hello`."""
+    """The captions, with the speakers of texts such as `Ann: hello` or `[SPEAKER_00]: hello`."""
     text = _text(path)
     if not any(_CUE.match(line.strip()) for line in text.split("\n")):
         raise DataError(f"{path}: no caption with times (00:00:01,000 --> 00:00:02,000) in it")
@@ -249,7 +251,8 @@ _SIGNS = re.compile(r"[<>↑↓→⌈⌉⌊⌋∆∇°▁▔☺♋]|(?<=\w)[:^](
 
 
 def read_chat(path: Path) -> list[Labelled]:
-    """The main lines of a CHAT transcript that have times."""
+    """The main lines that have times (bullets), without what is no word: `xxx`, `&=laughs`, `0is`, codes in
+    brackets."""
     segments: list[Segment] = []
     left_out: Counter[str] = Counter()
     for place, speaker, line in _main_lines(path):

@@ -54,8 +54,14 @@ class LabelFormat:
     (None: as its last turn ends)."""
     names_recordings: bool = False
     """Whether the recordings are named in the file, not by it."""
+    names_speakers: bool = True
+    """Whether it can say who speaks."""
     content: str | None = None
     """A pattern that the first line matches, for suffixes that other files have as well."""
+
+    def ends(self, name: str) -> bool:
+        """Whether a file's name has one of the suffixes, in small or capital letters."""
+        return name.lower().endswith(tuple(suffix.lower() for suffix in self.suffixes))
 
     def read(self, path: Path) -> list[Labelled]:
         """The recordings of a file. Raises DataError."""
@@ -68,7 +74,7 @@ class LabelFormat:
 
     def has(self, path: Path) -> bool:
         """Whether a file is of this format."""
-        if not path.name.lower().endswith(self.suffixes):
+        if not self.ends(path.name):
             return False
         try:
             return self.content is None or bool(re.match(self.content, _first_line(path)))
@@ -93,9 +99,9 @@ LABEL_FORMATS = {
     for one in (
         LabelFormat("rttm", "RTTM", (".rttm",), f"{_TEXTS}:read_rttm", f"{_TEXTS}:write_rttm", True),
         LabelFormat("stm", "STM", (".stm",), f"{_TEXTS}:read_stm", None, True),
-        LabelFormat("ctm", "CTM", (".ctm",), f"{_TEXTS}:read_ctm", None, True),
+        LabelFormat("ctm", "CTM", (".ctm",), f"{_TEXTS}:read_ctm", None, True, False),
         LabelFormat(
-            "textgrid", "Praat TextGrid", (".textgrid",), f"{_DOCUMENTS}:read_textgrid", f"{_DOCUMENTS}:write_textgrid"
+            "textgrid", "Praat TextGrid", (".TextGrid",), f"{_DOCUMENTS}:read_textgrid", f"{_DOCUMENTS}:write_textgrid"
         ),
         LabelFormat("elan", "ELAN", (".eaf",), f"{_DOCUMENTS}:read_elan", f"{_DOCUMENTS}:write_elan"),
         LabelFormat("webvtt", "WebVTT", (".vtt",), f"{_TEXTS}:read_webvtt", f"{_TEXTS}:write_webvtt"),
@@ -129,12 +135,12 @@ def suffixes(formats: Iterable[LabelFormat] = LABEL_FORMATS.values()) -> str:
 
 def label_files(folder: Path) -> dict[LabelFormat, list[Path]]:
     """The label files under a folder, by format. Where the first few texts are no labels, the others are not opened."""
-    ends = {Path(f"x{suffix}").suffix for one in LABEL_FORMATS.values() for suffix in one.suffixes}
+    ends = {Path(f"x{suffix}").suffix.lower() for one in LABEL_FORMATS.values() for suffix in one.suffixes}
     listed: dict[LabelFormat, list[Path]] = {}
     opened: Counter[LabelFormat] = Counter()
     for file in audio_files(folder, ends, problems=[]):
         for kind in LABEL_FORMATS.values():
-            if not file.name.lower().endswith(kind.suffixes):
+            if not kind.ends(file.name):
                 continue
             if kind.content is not None and kind not in listed:
                 opened[kind] += 1
@@ -221,11 +227,10 @@ def _turn(segment: Segment) -> SpeakerTurn:
 
 def writer_for(path: str | Path) -> LabelFormat:
     """The format in which turns are written to `path`, by its suffix; RTTM without one. Raises InputError."""
-    name = Path(path).name.lower()
-    if not Path(name).suffix:
+    if not Path(path).suffix:
         return LABEL_FORMATS["rttm"]
     writable = [one for one in LABEL_FORMATS.values() if one.writer is not None]
-    kind = next((one for one in writable if name.endswith(one.suffixes)), None)
+    kind = next((one for one in writable if one.ends(Path(path).name)), None)
     if kind is None:
         raise InputError(f"{path}: turns are written as {suffixes(writable)}; choose one of these suffixes")
     return kind

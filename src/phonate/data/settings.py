@@ -182,9 +182,9 @@ class SimulationSettings(Settings):
     speakers: tuple[PositiveInt, PositiveInt] = (2, 4)
     """Minimum and maximum number of speakers in a conversation, uniformly distributed."""
     turns_from: str | None = None
-    """An RTTM file of real conversations, whose recordings are not needed. Each simulated conversation has the turns of
-    a random part of one of them, with other speakers; `overlap`, `pause_seconds` and `turn_seconds` don't apply. Null:
-    random turns."""
+    """An RTTM file (or other labels) of real conversations, whose recordings are not needed. Each simulated
+    conversation has the turns of a random part of one of them, with other speakers; `overlap`, `pause_seconds` and
+    `turn_seconds` don't apply. Null: random turns."""
     overlap: Annotated[float, Field(ge=0.0, le=0.8)] = 0.15
     """Mean fraction of the speech in which several speakers are active."""
     pause_seconds: NonNegativeFloat = 0.5
@@ -290,7 +290,7 @@ class RecordingData(Settings):
     kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, ami), or your own; auto looks at what is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
-    kaldi and stm, whose lines are utterances; else recordings."""
+    kaldi, stm and labels, whose lines are utterances; else recordings."""
     speaker: str | None = None
     """All recordings are of this speaker, whatever folders and lists say. Null: as they say."""
     drop: str | None = None

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from phonate.cli.parsing import COMMANDS, Command, parse_command, top_parser
+from phonate.cli.parsing import COMMANDS, parse_command, top_parser
 
 BROKEN_PIPE = 141
 
@@ -26,7 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = argparse.Namespace(traceback=False)
     _open_closed_streams()
-    _print_every_name()
+    # a file's name may not be UTF-8; printing it must not fail
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(argv, args)
         sys.stdout.flush()
@@ -55,13 +58,6 @@ def _open_closed_streams() -> None:
         setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def _print_every_name() -> None:
-    """A file's name may not be UTF-8; printing it must not fail."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     parser = top_parser()
     parser.parse_args(argv, args)
@@ -77,7 +73,15 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         return 2
     command = parse_command(args.command, args.rest, args)
     with _progress():
-        return _call(command, args)
+        if args.plugin:
+            from phonate.config.registry import load_plugin
+
+            for path in args.plugin:
+                load_plugin(Path(path))
+        from phonate.training.signals import interruptible
+
+        with interruptible():
+            return command(args)
 
 
 @contextlib.contextmanager
@@ -92,18 +96,6 @@ def _progress() -> Iterator[None]:
             yield
     finally:
         bar.close()
-
-
-def _call(command: Command, args: argparse.Namespace) -> int:
-    if args.plugin:
-        from phonate.config.registry import load_plugin
-
-        for path in args.plugin:
-            load_plugin(Path(path))
-    from phonate.training.signals import interruptible
-
-    with interruptible():
-        return command(args)
 
 
 def _fail(error: Exception, args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from phonate.cli.parsing import (
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
     from phonate.tasks.cloning.inference import VoiceCloner
-    from phonate.tasks.diarization.inference import Diarization, Diarizer
+    from phonate.tasks.diarization.inference import Diarizer
 
 
 VOICE = "base/voice"
@@ -564,7 +564,16 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str
     if args.page:
         write_diarization_page(args.page, args.recording, diarization)
     if args.json:
-        print_json(_diarization_document(args.recording, diarization))
+        print_json(
+            {
+                "recording": args.recording,
+                "seconds": diarization.seconds,
+                "speakers": diarization.speakers,
+                "turns": [
+                    {"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in diarization.turns
+                ],
+            }
+        )
     elif args.output:
         written = ", ".join(filter(None, (args.output, args.plot, args.page)))
         counts = f"{_count(diarization.speakers, 'speaker')} in {_count(diarization.turns, 'turn')}"
@@ -597,15 +606,6 @@ def recording_name(path: str) -> str:
 
 def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}" if len(things) == 1 else f"{len(things)} {name}s"
-
-
-def _diarization_document(recording: str, diarization: Diarization) -> dict[str, Any]:
-    return {
-        "recording": recording,
-        "seconds": diarization.seconds,
-        "speakers": diarization.speakers,
-        "turns": [{"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in diarization.turns],
-    }
 
 
 _KEY_VARIABLE = "PHONATE_API_KEY"

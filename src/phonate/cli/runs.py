@@ -247,7 +247,16 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
     leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
     _add_export_arguments(leave)
     merge = sub_command("merge", "add a run's adapters to the weights of their base and write the model")
-    _add_merge_arguments(merge)
+    merge.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
+    merge.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
+    add_base_option(merge)
+    merge.add_argument(
+        "--dtype",
+        choices=("auto", "fp32", "fp16", "bf16"),
+        default="auto",
+        help="type of the weights; auto: as in the base",
+    )
+    merge.add_argument("--quantize", choices=("int8", "int4"), help="quantise the linear layers (needs phonate[qlora])")
     push = sub_command("push", "push what inference needs to the Hugging Face Hub, with a model card")
     push.add_argument("name", metavar="hf:OWNER/NAME", help="the model on the hub, which is created if it is not there")
     push.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
@@ -292,21 +301,6 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         type=Path,
         help="the npm package onnxruntime-web, for browser (default: node_modules/onnxruntime-web)",
-    )
-
-
-def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
-    parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
-    add_base_option(parser)
-    parser.add_argument(
-        "--dtype",
-        choices=("auto", "fp32", "fp16", "bf16"),
-        default="auto",
-        help="type of the weights; auto: as in the base",
-    )
-    parser.add_argument(
-        "--quantize", choices=("int8", "int4"), help="quantise the linear layers (needs phonate[qlora])"
     )
 
 

@@ -15,9 +15,6 @@ from phonate.cli.parsing import add_recipe
 
 if TYPE_CHECKING:
     from phonate.training.plan import Plan
-    from phonate.workflows.demo.demo import Demo
-    from phonate.workflows.session.session import TrainingSession
-    from phonate.workflows.train import Trained
 
 
 def demo_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +55,6 @@ def demo(args: argparse.Namespace) -> int:
     output = args.output or free_folder(Path("runs/demo"))
     say = partial(print, flush=True)
     result = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
-    _print_demo(result)
-    return 0
-
-
-def _print_demo(result: Demo) -> None:
     from phonate.cli.output import print_table
 
     if result.evaluation is not None:
@@ -73,6 +65,7 @@ def _print_demo(result: Demo) -> None:
     print("next:")
     for command in result.next_commands:
         print(f"  {command}")
+    return 0
 
 
 VOICE_MODES = ("voice", "text", "auto")
@@ -135,24 +128,19 @@ def session(args: argparse.Namespace) -> int:
         code = 0 if detector.has_voice_data() else 1
     if args.show_resources or args.check_voice_data:
         return code
-    from phonate.config.errors import Interrupted
-
-    session = _session(args)
-    try:
-        return 0 if session.run() else 1
-    except Interrupted as error:  # the log has shown it
-        return error.exit_code
-
-
-def _session(args: argparse.Namespace) -> TrainingSession:
     from phonate.cli.output import ProgressBar
+    from phonate.config.errors import Interrupted
     from phonate.workflows.session.session import TrainingSession
 
     options: dict[str, Any] = {
         argument: value for option, argument in _SESSION_OPTIONS.items() if (value := getattr(args, option)) is not None
     }
     start = TrainingSession.resume if args.resume else TrainingSession
-    return start(**options, bar=ProgressBar() if sys.stderr.isatty() else None)
+    session = start(**options, bar=ProgressBar() if sys.stderr.isatty() else None)
+    try:
+        return 0 if session.run() else 1
+    except Interrupted as error:  # the log has shown it
+        return error.exit_code
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -220,7 +208,16 @@ def _train(args: argparse.Namespace) -> int:
 
     trained = train_plan(planned, dry_run=args.dry_run)
     if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
-        _print_run(trained, args)
+        from phonate.cli.output import print_json, print_table
+
+        if args.json:
+            outcome = {} if args.dry_run else {"run": str(trained.run.path), "step": trained.step}
+            print_json({**outcome, "metrics": trained.metrics})
+        elif args.dry_run:
+            print_table([[name, f"{value:.5g}"] for name, value in trained.metrics.items()], ["estimate", "value"])
+        else:
+            shown = "".join(f"  {name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
+            print(f"{trained.run.path}: step {trained.step}{shown}")
     return 0
 
 
@@ -238,19 +235,6 @@ def _search(args: argparse.Namespace, planned: Plan) -> int:
         print_table(result.rows(), result.header())
         print(f"\n{result.run.path}: best {result.best.run}; its recipe is {result.run.path / BEST}")
     return 0
-
-
-def _print_run(trained: Trained, args: argparse.Namespace) -> None:
-    from phonate.cli.output import print_json, print_table
-
-    if args.json:
-        outcome = {} if args.dry_run else {"run": str(trained.run.path), "step": trained.step}
-        print_json({**outcome, "metrics": trained.metrics})
-    elif args.dry_run:
-        print_table([[name, f"{value:.5g}"] for name, value in trained.metrics.items()], ["estimate", "value"])
-    else:
-        shown = "".join(f"  {name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
-        print(f"{trained.run.path}: step {trained.step}{shown}")
 
 
 def explain_arguments(parser: argparse.ArgumentParser) -> None:

@@ -117,17 +117,6 @@ def load_pretrained(
         except Exception as error:  # damaged files: each reader raises its own errors
             why = " ".join(str(error).split())
             raise InputError(f"model.name: {name}: the model can't be loaded ({why})") from error
-    _require_all_weights(name, info)
-    loaded: nn.Module = model
-    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
-        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(DTYPES[dtype])
-    return loaded
-
-
-def _require_all_weights(name: str, info: Mapping[str, Any]) -> None:
-    """Raises InputError unless the file had every weight, in its shape; `found` is what transformers says of it."""
     if missing := sorted(info["missing_keys"]):
         raise InputError(f"model.name: {name}: its file lacks {len(missing)} weights, such as {missing[0]}")
     if mismatched := sorted(info["mismatched_keys"]):
@@ -135,6 +124,12 @@ def _require_all_weights(name: str, info: Mapping[str, Any]) -> None:
         raise InputError(
             f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(expected)} by its config.json"
         )
+    loaded: nn.Module = model
+    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
+        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(DTYPES[dtype])
+    return loaded
 
 
 def pretrained_file(name: str, file: str) -> Path | None:
@@ -666,9 +661,13 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
             )
         mergeable.save(merged.to(dtype), folder)
         if request.quantization is not None:
-            _quantise(folder, request.quantization, mergeable)
+            model = mergeable.read(folder, "nf4" if request.quantization == "int4" else request.quantization)
+            for file in folder.glob("*.safetensors*"):  # shards and their index
+                file.unlink()
+            mergeable.save(model, folder)
         with torch.no_grad():
             stored = mergeable.logits(mergeable.read(folder, None).eval()).float()
+        names = ["phonate", "torch", "transformers", "peft", *(["bitsandbytes"] if request.quantization else [])]
         report = MergeReport(
             source=str(request.source),
             base=mergeable.base,
@@ -680,18 +679,10 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
             stored_error=float((stored - expected).norm() / expected.norm()),
             stored_agreement=float((stored.argmax(-1) == expected.argmax(-1)).float().mean()),
             bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
-            versions=_versions(request.quantization),
+            versions={name: version(name) for name in names},
         )
         (folder / REPORT).write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
     return report
-
-
-def _quantise(folder: Path, kind: Stored, mergeable: Mergeable) -> None:
-    """Replace the model in `folder` by the same with quantised linear layers."""
-    model = mergeable.read(folder, "nf4" if kind == "int4" else kind)
-    for file in folder.glob("*.safetensors*"):  # shards and their index
-        file.unlink()
-    mergeable.save(model, folder)
 
 
 def _dtype_of(model: nn.Module) -> torch.dtype:
@@ -717,11 +708,6 @@ def new_folder(target: Path) -> Iterator[Path]:
         folder.rename(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _versions(quantization: Stored | None) -> dict[str, str]:
-    names = ["phonate", "torch", "transformers", "peft", *(["bitsandbytes"] if quantization else [])]
-    return {name: version(name) for name in names}
 
 
 def export(

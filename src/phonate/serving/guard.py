@@ -183,7 +183,9 @@ class Guard:
             _require_origin(headers, scope, self._settings.cors_origins)
             if scope["path"] not in OPEN:
                 _require_key(headers, self._keys)
-            _require_length(headers, self._settings.max_body)
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length) > self._settings.max_body:
+                raise too_large(self._settings.max_body)
             if scope["method"] != "POST" or scope["path"] not in WORK:
                 await self._app(scope, _Body(receive, self._settings), send)
                 return
@@ -237,12 +239,6 @@ class _Body:
 def too_large(limit: int) -> ApiError:
     """The error for a body of over `limit` bytes."""
     return ApiError(413, f"the request is larger than {limit} bytes, which is the limit", code="request_too_large")
-
-
-def _require_length(headers: Headers, limit: int) -> None:
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit:
-        raise too_large(limit)
 
 
 def _require_key(headers: Headers, keys: Sequence[bytes]) -> None:

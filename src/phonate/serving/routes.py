@@ -27,7 +27,6 @@ from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import CONSENT, VoiceStore, new_voice
-from phonate.text.captions import TimedWord
 from phonate.text.ssml import Part, is_ssml, parse
 from phonate.training.inference import Reference, SpeechRequest, SpeechService
 from phonate.workflows.pages.plots import render
@@ -281,7 +280,11 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
         raise ApiError(400, f"{shown!r} is not a field; {nearest(shown, list(SpeechBody.model_fields))}", param=shown)
     content = state.spoken_text(body.input, "input", body.input_type)
     if body.timestamp_granularities:
-        _require_times(state, body)
+        name = "timestamp_granularities"
+        if body.stream_format != "sse":
+            raise ApiError(400, f"{name}: an audio stream can't carry times; set stream_format to sse", param=name)
+        if not state.service.tells_times:
+            raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request = await _speech_request(state, body, content)
     speech = await state.speaker.speak(request, speech_request, body.response_format)
     headers = marks(FORMATS[body.response_format].rate or state.service.sample_rate, unknown)
@@ -293,15 +296,6 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
             headers,
         )
     return _Streamed(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
-
-
-def _require_times(state: ServerState, body: SpeechBody) -> None:
-    """Raise ApiError where there is no room for times, or nobody who knows them."""
-    name = "timestamp_granularities"
-    if body.stream_format != "sse":
-        raise ApiError(400, f"{name}: an audio stream can't carry times; set stream_format to sse", param=name)
-    if not state.service.tells_times:
-        raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
 
 
 async def _speech_request(state: ServerState, body: SpeechBody, content: SpokenText) -> SpeechRequest:
@@ -342,7 +336,9 @@ async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator
     """Server-sent events: a delta for each part, words before their sound, then done, or an error."""
     try:
         async for part in speech.parts():
-            if times and (words := [_timed(word) for word in speech.words()]):
+            if times and (
+                words := [{"word": word.text, "start": word.start, "end": word.end} for word in speech.words()]
+            ):
                 yield _event({"type": "speech.audio.words", "words": words})
             yield _event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
     except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
@@ -350,11 +346,6 @@ async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator
         return
     usage = {"input_tokens": characters, "output_tokens": speech.samples, "total_tokens": characters + speech.samples}
     yield _event({"type": "speech.audio.done", "usage": usage})
-
-
-def _timed(word: TimedWord) -> dict[str, Any]:
-    """As in OpenAI's transcriptions."""
-    return {"word": word.text, "start": word.start, "end": word.end}
 
 
 def _event(value: dict[str, Any]) -> bytes:

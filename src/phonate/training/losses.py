@@ -337,7 +337,8 @@ class LossManager(nn.Module):
         for name in self.weights:
             if name == "adversarial":
                 if isinstance(outputs, Mapping) and "scores" in outputs:
-                    terms[name] = _least_squares(outputs["scores"])
+                    scores = outputs["scores"]
+                    terms[name] = (scores - 1).square().sum(), float(scores.numel())
                 elif not self._warned:
                     self._warned = True
                     logger.warning("loss_weights.adversarial: the model returns no discriminator scores; left out")
@@ -394,7 +395,3 @@ def _mask(lengths: Tensor | None, values: Tensor) -> Tensor | None:
     if lengths is None:
         return None
     return torch.arange(values.shape[1], device=values.device) < lengths.to(values.device)[:, None]
-
-
-def _least_squares(scores: Tensor) -> SumCount:
-    return (scores - 1).square().sum(), float(scores.numel())

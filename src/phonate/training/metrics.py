@@ -176,7 +176,9 @@ def directed(
     )
     options = [selection]
     scheduler = settings.scheduler
-    if _follows_a_metric(scheduler.type):
+    # as far as the schedule says what it reads
+    reads = SCHEDULES.get(scheduler.type).reads
+    if reads is None or "metric" in reads:
         mode = _BY_WORD.get(scheduler.mode)
         path = "training.scheduler"
         options.append(MetricOption(f"{path}.metric", scheduler.metric, f"{path}.mode", _MODES, mode))
@@ -299,9 +301,3 @@ def undirected(option: MetricOption) -> UnknownMetricError:
 
 def _mode(better: Better | None) -> Mode | None:
     return None if not better else "max" if better == "higher" else "min"
-
-
-def _follows_a_metric(schedule: str) -> bool:
-    """Whether a schedule reads `training.scheduler.metric`, as far as it says what it reads."""
-    reads = SCHEDULES.get(schedule).reads
-    return reads is None or "metric" in reads

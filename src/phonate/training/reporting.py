@@ -110,7 +110,10 @@ class Reporter:
             }
         )
         self.progress.logged = step
-        self._advise_on_data(wait, before, step)
+        long = self.waited > LEAST_WAIT * (step - before)
+        if before and long and wait > DATA_LIMIT and not self._advised_on_data:
+            self._advised_on_data = True
+            logger.warning("%s", slow_data(wait, self.settings, self.own_loader))
         self.waited = 0.0
         self._logged_at = (step, now)
 
@@ -149,13 +152,6 @@ class Reporter:
                 "set training.mixed_precision: bf16 or fp32, or check the recordings with `phonate data check`"
             )
         return {} if scale is None else {"grad_scale": scale}
-
-    def _advise_on_data(self, wait: float, before: int, step: int) -> None:
-        """Warn once where waiting for data takes a large share of the time. (The first line has the loader's start.)"""
-        long = self.waited > LEAST_WAIT * (step - before)
-        if before and long and wait > DATA_LIMIT and not self._advised_on_data:
-            self._advised_on_data = True
-            logger.warning("%s", slow_data(wait, self.settings, self.own_loader))
 
 
 def slow_data(wait: float, settings: TrainingSettings, own_loader: bool = False) -> str:

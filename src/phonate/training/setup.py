@@ -93,7 +93,8 @@ def batch_source(
         merged = merged_for(settings, ranks.world_size)
         if (idle := ranks.world_size - batch_size * merged) > 0:
             _warn_idle(settings, ranks, idle)
-    split = performance.split_by_length and not validation and _alone_on_cpu(ranks, device)
+    # a GPU is not filled by parts of a batch, and ranks would wait for each other's
+    split = performance.split_by_length and not validation and device.type == "cpu" and ranks.world_size == 1
     source = BatchSource(
         samples,
         seed=settings.random_seed,
@@ -113,11 +114,6 @@ def batch_source(
     if not (split or validation) and frames is None and ranks.is_main:
         _advise_on_padding(source.padding(0), samples, batch_size)
     return source
-
-
-def _alone_on_cpu(ranks: Ranks, device: torch.device) -> bool:
-    """Where parts of a batch pay: a GPU is not filled by them, and ranks would wait for each other's."""
-    return device.type == "cpu" and ranks.world_size == 1
 
 
 def _advise_on_padding(padding: float, samples: Dataset, batch_size: int) -> None:

@@ -244,7 +244,12 @@ class WeightsAndBiases(Sink):
                 resume="allow",
             )
         except self._wandb.Error as error:
-            raise _unreachable(error) from error
+            reason = str(error).split("\n", maxsplit=1)[0].rstrip(".")
+            raise TrackerError(
+                f"training.logging.wandb: {reason}. Log in with `wandb login`; or set WANDB_MODE=offline in the "
+                "environment to record the run in its folder for `wandb sync`; or turn it off with "
+                "training.logging.wandb=false"
+            ) from error
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")
 
@@ -289,14 +294,6 @@ def artifact_name(name: str, run_id: str) -> str:
     if allowed != name:
         allowed = f"{allowed}-{run_id}".lstrip("-")
     return f"{allowed}-checkpoint"
-
-
-def _unreachable(error: Exception) -> TrackerError:
-    reason = str(error).split("\n", maxsplit=1)[0].rstrip(".")
-    return TrackerError(
-        f"training.logging.wandb: {reason}. Log in with `wandb login`; or set WANDB_MODE=offline in the environment to "
-        "record the run in its folder for `wandb sync`; or turn it off with training.logging.wandb=false"
-    )
 
 
 EXPERIMENT = "phonate"

@@ -662,7 +662,10 @@ class Trainer:
             self.reporter.waited += time.perf_counter() - started
             if group is None:
                 if progress.consumed:
-                    self._leave_epoch()
+                    # after a resume: it has fewer samples than were consumed
+                    logger.info("nothing remains of epoch %d; epoch %d begins", self.epoch, self.epoch + 1)
+                    self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
+                    self._end_epoch({})
                 break
             self.train_step(group, progress.step, self.ema)
             progress.step += 1
@@ -672,12 +675,6 @@ class Trainer:
             self._after_step(group[-1].last)
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 self._report_profile()
-
-    def _leave_epoch(self) -> None:
-        """End an epoch of which nothing remains after a resume, because it has fewer samples than were consumed."""
-        logger.info("nothing remains of epoch %d; epoch %d begins", self.epoch, self.epoch + 1)
-        self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
-        self._end_epoch({})
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the epoch that has ended. `metrics`: of the validation after it, if any."""

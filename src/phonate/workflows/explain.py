@@ -54,18 +54,14 @@ def _commented(text: str, kind: type[Settings]) -> list[str]:
         if key is not None:
             path = [*path[: len(key[1]) // 2], key[2]]
             if (option := option_at(kind, tuple(path))) is not None:
-                lines += _comment(option.description, key[1])
+                mark = f"{key[1]}# "
+                lines += textwrap.wrap(option.description, 100, initial_indent=mark, subsequent_indent=mark)
                 lines.append(line)
                 if line.endswith(": null") and (inner := section(option.field.annotation)) is not None:
                     lines += [f"{key[1]}#   {one}".rstrip() for one in _commented(_defaults(inner), inner)]
                 continue
         lines.append(line)
     return lines
-
-
-def _comment(text: str, indent: str) -> list[str]:
-    """`text` as lines of comment."""
-    return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
 def _defaults(settings: type[Settings]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,9 @@ def model_card(checkpoint: Path, repository: str, licence: str | None = None, ba
     inference = read_json(checkpoint / files.INFERENCE)
     own = dict(referred(info.facts)(inference)) if info.facts is not None else {}
     facts = {"task": recipe.task, **own, "steps": metadata["global_step"], "parameters": metadata["num_parameters"]}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in front.items() if value is not None]
     sections = [
-        _front_matter(front),
+        "\n".join(["---", *lines, "---"]),
         f"# {repository.partition('/')[2]}",
         f"Trained with phonate. {_NOTICE}" if info.hub_task in _SPEAKING else "Trained with phonate.",
         f'## Use\n\n```python\nimport phonate\n\nmodel = phonate.load("hf:{repository}", "{recipe.task}")\n```\n\n'
@@ -101,11 +102,6 @@ def model_card(checkpoint: Path, repository: str, licence: str | None = None, ba
         "## Figures\n\n" + _figures(checkpoint),
     ]
     return "\n\n".join(sections) + "\n"
-
-
-def _front_matter(values: Mapping[str, Any]) -> str:
-    lines = [f"{key}: {json.dumps(value)}" for key, value in values.items() if value is not None]
-    return "\n".join(["---", *lines, "---"])
 
 
 def _figures(checkpoint: Path) -> str:

@@ -74,8 +74,16 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
         "steps": total_steps,
         "seconds_per_step": step_seconds,
         "hours": step_seconds * total_steps / 3600,
-        "memory_gib": _peak_memory(device) / GIB,
-        "memory_free_gib": _free_memory(device) / GIB,
+        "memory_gib": (
+            (float(torch.cuda.max_memory_allocated(device))) if (device.type == "cuda") else (float(peak_memory()))
+        )
+        / GIB,
+        "memory_free_gib": (
+            (float(torch.cuda.mem_get_info(device)[0]))
+            if (device.type == "cuda")
+            else (float(psutil.virtual_memory().available))
+        )
+        / GIB,
         "checkpoint_gib": checkpoint / GIB,
         "disk_gib": checkpoint * copies / GIB,
         "disk_free_gib": shutil.disk_usage(beside).free / GIB,
@@ -98,18 +106,6 @@ def _time_steps(trainer: Trainer) -> float:
             if steps >= MAX_STEPS or (steps >= MIN_STEPS and seconds > MIN_SECONDS):
                 return statistics.median(end - start for start, end in itertools.pairwise(ends))
     raise AssertionError
-
-
-def _peak_memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    return float(peak_memory())
-
-
-def _free_memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    return float(psutil.virtual_memory().available)
 
 
 logger = logging.getLogger("phonate")

@@ -408,7 +408,11 @@ def tune(plan: Plan, train: Train) -> Search:
             train=train,
         )
         trials: list[Trial] = []
-        for trial in _trials(experiment, settings.random_seed):
+        for trial in (
+            (optuna_search(experiment, settings.random_seed))
+            if (experiment.settings.library == "optuna")
+            else (ray_search(experiment, settings.random_seed))
+        ):
             trials.append(trial)
             _write(Search(run, tuple(trials), settings))
             _log(trial, settings)
@@ -420,26 +424,16 @@ def tune(plan: Plan, train: Train) -> Search:
     return search
 
 
-def _trials(experiment: Experiment, seed: int) -> Iterator[Trial]:
-    if experiment.settings.library == "optuna":
-        return optuna_search(experiment, seed)
-    return ray_search(experiment, seed)
-
-
 def _write(search: Search) -> None:
     """Write the table, and the recipe of the best run."""
     table = io.StringIO()
+    reasons = {one.run: one.reason for one in search.trials}
     csv.writer(table).writerows(
-        [[*search.header(), "reason"], *_with_reasons(search)],
+        [[*search.header(), "reason"], *[[*row, reasons[row[0]]] for row in search.rows()]],
     )
     search.run.write(TRIALS, table.getvalue())
     if any(one.state == "complete" for one in search.trials):
         shutil.copyfile(search.run.path / search.best.run / "recipe.yaml", search.run.path / BEST)
-
-
-def _with_reasons(search: Search) -> list[list[str]]:
-    reasons = {one.run: one.reason for one in search.trials}
-    return [[*row, reasons[row[0]]] for row in search.rows()]
 
 
 def _log(trial: Trial, settings: TrainingSettings) -> None:

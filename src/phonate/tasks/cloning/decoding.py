@@ -612,7 +612,10 @@ class Engine:
             while self._wait():
                 self._drop_cancelled()
                 if self._decoder.free and (job := self._next()) is not None:
-                    self._join(job)
+                    try:
+                        self._decoder.join(job)
+                    except Exception as error:  # noqa: BLE001  # raised in the request's thread
+                        self._finish(job.owner, error)
                 self._step()
         finally:  # nobody may wait for a thread that is gone
             with self._changed:
@@ -647,12 +650,6 @@ class Engine:
             self._finish(generation)
         return job
 
-    def _join(self, job: Job[Generation]) -> None:
-        try:
-            self._decoder.join(job)
-        except Exception as error:  # noqa: BLE001  # raised in the request's thread
-            self._finish(job.owner, error)
-
     def _step(self) -> None:
         try:
             steps = self._decoder.step()
@@ -664,15 +661,11 @@ class Engine:
         for step in steps:
             step.owner.add(step)
             if step.done:
-                self._go_on(step.owner)
-
-    def _go_on(self, generation: Generation) -> None:
-        """Queue the next piece of a request."""
-        job = generation.next_job()
-        if job is None:
-            self._finish(generation)
-        else:
-            self._next_pieces.append(job)
+                job = step.owner.next_job()
+                if job is None:
+                    self._finish(step.owner)
+                else:
+                    self._next_pieces.append(job)
 
     def _finish(self, generation: Generation, error: Exception | None = None) -> None:
         self._begun.remove(generation)

@@ -245,7 +245,12 @@ def load_base(
     options: dict[str, Any] = {"use_text_head": has_head, "attn_implementation": "sdpa", "config": config}
     options["unquantized"] = ("audio_lm_head", "text_lm_head")
     if original:
-        options["state_dict"] = _converted_weights(name)
+        from safetensors.torch import load_file
+
+        weights: dict[str, Tensor] = {}
+        for path in _shards(name):
+            weights |= load_file(path)  # memory-mapped
+        options["state_dict"] = converted_weights(weights)
     model: Any = load_pretrained(name, dtype, quantization, device, HiggsAudioV2ForConditionalGeneration, **options)
     model.config._name_or_path = name
     model.generation_config = make_generation(**_generation(name, config, original))
@@ -285,16 +290,6 @@ def _generation(name: str, config: Any, original: bool) -> dict[str, Any]:
         return ids
     values = _parsed(name, path)
     return {key: value for key, value in values.items() if key not in ("_from_model_config", "transformers_version")}
-
-
-def _converted_weights(name: str) -> dict[str, Tensor]:
-    """All weights of the original release, memory-mapped."""
-    from safetensors.torch import load_file
-
-    weights: dict[str, Tensor] = {}
-    for path in _shards(name):
-        weights |= load_file(path)
-    return converted_weights(weights)
 
 
 def _keys(name: str) -> set[str]:

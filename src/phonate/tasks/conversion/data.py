@@ -172,7 +172,13 @@ class OtherSpeech:
     def timbre(self, position: int, cut: slice, rng: np.random.Generator) -> FloatArray:
         """Spectra (T, M) for the frames `cut` of a recording, from at most half a minute of the speaker's other
         recordings, and where these are shorter, also from the rest of this one."""
-        reference = self._frames(self._others(position, rng))
+        # other recordings of the speaker, drawn until they last long enough
+        chosen, left = list[int](), _TRAINING_SECONDS * self._rate
+        for other in rng.permutation(self._of_speaker[int(self._index.speaker[position])]):
+            if other != position and left > 0:
+                chosen.append(int(other))
+                left -= float(self._index.frames[other])
+        reference = self._frames(chosen)
         if sum(map(len, reference)) < _TRAINING_SECONDS * FEATURES_PER_SECOND:
             (own,) = self._frames([position])
             before, after = cut.start / self._rate - _APART_SECONDS, cut.stop / self._rate + _APART_SECONDS
@@ -192,15 +198,6 @@ class OtherSpeech:
 
     def _frames(self, positions: Iterable[int]) -> list[SpeechFrames]:
         return [SpeechFrames.of(self._corpus.recording(position), self._rate) for position in positions]
-
-    def _others(self, position: int, rng: np.random.Generator) -> list[int]:
-        """Other recordings of the speaker, drawn until they last long enough."""
-        chosen, left = list[int](), _TRAINING_SECONDS * self._rate
-        for other in rng.permutation(self._of_speaker[int(self._index.speaker[position])]):
-            if other != position and left > 0:
-                chosen.append(int(other))
-                left -= float(self._index.frames[other])
-        return chosen
 
     def _other_seconds(self, position: int) -> float:
         """Seconds of the speaker's speech outside of a crop of this recording."""

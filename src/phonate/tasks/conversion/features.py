@@ -231,7 +231,11 @@ class Content:
             mel_TM = self._noisy(mel_TM, settings, rng)
         if self.causal:
             mel_TM = mel_TM - np.float32(rng.uniform(0.0, _QUIETER))
-        content_TM = mel_TM @ self._warp(_random_warp(settings, rng))
+        # one of a few dozen factors, evenly spaced on a log scale, so that their matrices can be cached
+        low, high = np.log(settings.formants)
+        content_TM = mel_TM @ self._warp(
+            float(np.exp(low + (high - low) * rng.integers(_WARP_STEPS + 1) / _WARP_STEPS))
+        )
         return self._normalised(content_TM + self._ripple(settings.equaliser_db, rng), mel_TM)
 
     def smoothed(self, mel_TM: FloatArray) -> FloatArray:
@@ -277,12 +281,6 @@ class Content:
         scale = np.float32(np.log(10.0) * self._decibels / 20.0)
         magnitude = np.exp(scale * (mel_TM - 1.0)) + np.exp(scale * (level_M + flutter_TM - 1.0))
         return np.asarray(1.0 + np.log(magnitude) / scale, dtype=np.float32)
-
-
-def _random_warp(settings: PerturbationSettings, rng: np.random.Generator) -> float:
-    """One of a few dozen formant factors, evenly spaced on a log scale, so that their matrices can be cached."""
-    low, high = np.log(settings.formants)
-    return float(np.exp(low + (high - low) * rng.integers(_WARP_STEPS + 1) / _WARP_STEPS))
 
 
 def speech_frames(mel_TM: FloatArray) -> npt.NDArray[np.bool_]:
@@ -553,7 +551,9 @@ class SpeechFrames:
             raise ValueError("the recording has no Whisper features")
         times_S = np.arange(len(recording.whisper_SW)) * (frames_per_second / FEATURES_PER_SECOND)
         nearest_S = np.minimum(np.round(times_S).astype(int), len(recording.mel_TM) - 1)
-        return cls(_of_length_1(normalised(recording.whisper_SW)), recording.mel_TM[nearest_S])
+        values_SW = normalised(recording.whisper_SW)
+        length_S1 = np.linalg.norm(values_SW, axis=1, keepdims=True)
+        return cls(np.asarray(values_SW / np.maximum(length_S1, 1e-6), dtype=np.float32), recording.mel_TM[nearest_S])
 
     @classmethod
     def joined(cls, parts: Sequence[SpeechFrames]) -> SpeechFrames:
@@ -587,8 +587,3 @@ def timbre(recording: Recording, reference: SpeechFrames, cut: slice, frames_per
     spectra_SM = np.zeros((len(content_SW), reference.mel_RM.shape[1]), dtype=np.float32)
     spectra_SM[part] = reference.nearest(content_SW[part])
     return at_frames(spectra_SM, frames_T, frames_per_second)
-
-
-def _of_length_1(values_SW: FloatArray) -> FloatArray:
-    length_S1 = np.linalg.norm(values_SW, axis=1, keepdims=True)
-    return np.asarray(values_SW / np.maximum(length_S1, 1e-6), dtype=np.float32)

@@ -416,7 +416,10 @@ class Converter(Inference):
         """
         if not self.extractor.reference_dim:
             raise InputError(self._no_reference)
-        waveforms = self._reference_waveforms(recordings, sample_rate)
+        waveforms: list[FloatArray] = []
+        for one in recordings if isinstance(recordings, list | tuple) else [recordings]:
+            for file in reference_files(one) if isinstance(one, str | Path) else [one]:
+                waveforms.append(self._waveform(file, sample_rate))
         seconds = sum(map(len, waveforms)) / self.sample_rate
         if seconds < _LEAST_REFERENCE_SECONDS:
             raise DataError(
@@ -436,15 +439,6 @@ class Converter(Inference):
             f"this model converts to the voices that it learnt ({known}), not to those of other recordings; name one "
             "by --speaker, or train a model by the recipe conversion-any"
         )
-
-    def _reference_waveforms(
-        self, recordings: Audio | list[AudioT] | tuple[AudioT, ...], sample_rate: int | None
-    ) -> list[FloatArray]:
-        waveforms: list[FloatArray] = []
-        for one in recordings if isinstance(recordings, list | tuple) else [recordings]:
-            for file in reference_files(one) if isinstance(one, str | Path) else [one]:
-                waveforms.append(self._waveform(file, sample_rate))
-        return waveforms
 
     def speaker(self, name: Target | None) -> int:
         """Number of a speaker. Raises InputError with the nearest name, or where the voice is given by recordings."""
@@ -507,7 +501,11 @@ class Converter(Inference):
         whole recording.
         """
         if self._streams:
-            yield from self._live(self._waveform(audio, sample_rate), speaker)
+            waveform = self._waveform(audio, sample_rate)
+            live, size = self.live(speaker), round(_WINDOW_SECONDS * self.sample_rate)
+            for start in range(0, len(waveform), size):
+                yield live.push(waveform[start : start + size])
+            yield live.finish()
             return
         for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker)):
             yield streamed(piece)
@@ -515,12 +513,6 @@ class Converter(Inference):
     @property
     def _streams(self) -> bool:
         return self.model.causal and self._causal_vocoder is not None
-
-    def _live(self, waveform: FloatArray, speaker: Target | None) -> Iterator[FloatArray]:
-        live, size = self.live(speaker), round(_WINDOW_SECONDS * self.sample_rate)
-        for start in range(0, len(waveform), size):
-            yield live.push(waveform[start : start + size])
-        yield live.finish()
 
     def convert_mel(self, recording: Recording, speaker: Target | None = None) -> FloatArray:
         """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""

@@ -102,7 +102,9 @@ def build_simulators(
         simulation = _with_speakers_of(banks["train"], simulation) if optional else simulation
     elif data.validation == 0.0:
         banks = {"train": bank([_without(source, _TEST) for source in sources])}
-    elif any(_VALIDATION in _official(source) for source in sources):
+    elif any(
+        _VALIDATION in np.asarray(source.prepared.index.official_split)[list(source.positions)] for source in sources
+    ):
         train = bank([_without(source, _VALIDATION, _TEST) for source in sources])
         held_out = [_without(source, _NONE, _TRAIN, _TEST) for source in sources]
         unseen_speakers = set(bank(held_out).speakers) - set(train.speakers)
@@ -186,14 +188,12 @@ def _own_part(path: str, data: DiarizationData, own: Source | None) -> Source | 
     if own is None:
         return None
     corpora, ids = data.corpora, own.prepared.index.id
-    name = next((one.name for one in corpora if one.path is not None and _same(one.path, path)), None)
+    folder = Path(path).expanduser().resolve()
+    same = (one.name for one in corpora if one.path is not None and Path(one.path).expanduser().resolve() == folder)
+    name = next(same, None)
     if name is None:
         return None
     return own.of([one for one in own.positions if len(corpora) == 1 or ids[one].startswith(f"{name}/")])
-
-
-def _same(one: str, other: str) -> bool:
-    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
 def _source(clips: DiarizationData, prefix: str) -> Source:
@@ -204,10 +204,6 @@ def _source(clips: DiarizationData, prefix: str) -> Source:
 
 def _name(prefix: str, index: Index, position: int, speaker: int) -> str:
     return f"{prefix}{index.speakers[speaker]}"
-
-
-def _official(source: Source) -> set[int]:
-    return set(np.asarray(source.prepared.index.official_split)[list(source.positions)].tolist())
 
 
 def _without(source: Source, *splits: int) -> Source:
@@ -243,13 +239,6 @@ def frame_centre(audio: KaldiSettings) -> float:
     return 0.5 * audio.window_length / audio.hop_length if audio.snip_edges else 0.5
 
 
-def _of_known_speakers(prepared: PreparedCorpus, data: DiarizationData) -> PreparedCorpus:
-    """The corpus, split by recording so that every speaker is in training."""
-    person = persons(prepared.index, data.speaker_names)
-    train, validation, test = split_index(prepared.index, data.validation, person)
-    return replace(prepared, train=train, validation=validation, test=test)
-
-
 class DiarizationCorpus:
     """The recordings of a recipe, and the simulators of conversations."""
 
@@ -266,7 +255,10 @@ class DiarizationCorpus:
             raise DataError(f"{data.label}: no recording has speaker labels; add RTTM files, for example")
         if known_speakers:
             if self.prepared is not None:
-                self.prepared = _of_known_speakers(self.prepared, data)
+                # split by recording, so that every speaker is in training
+                person = persons(self.prepared.index, data.speaker_names)
+                train, validation, test = split_index(self.prepared.index, data.validation, person)
+                self.prepared = replace(self.prepared, train=train, validation=validation, test=test)
             self._warn_of_unseen_speakers()
 
     @classmethod

@@ -31,7 +31,7 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
-from phonate.data.conversations import ConversationSimulator, turns_of
+from phonate.data.conversations import turns_of
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
@@ -155,7 +155,11 @@ def validation_recordings(recipe: DiarizationRecipe) -> Iterator[LabelledRecordi
     corpus = DiarizationCorpus.of(recipe)
     simulator = corpus.simulators.get("validation")
     if simulator is not None:
-        yield from _simulated(corpus, simulator)
+        rate, samples = corpus.data.audio.sample_rate, corpus.samples(corpus.data.chunk_frames)
+        for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
+            conversation = simulator.conversation(samples, generator("validation conversation", number))
+            read: Callable[[], Iterable[FloatArray]] = partial(list, [conversation.waveform_N])
+            yield LabelledRecording(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)
         return
     positions = corpus.positions("validation")
     if corpus.prepared is None or not positions:
@@ -178,15 +182,6 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
         if one.end > one.start
     ]
     return LabelledRecording(index.id[position], read, sorted(turns), samples / rate)
-
-
-def _simulated(corpus: DiarizationCorpus, simulator: ConversationSimulator) -> Iterator[LabelledRecording]:
-    """The validation conversations, at most 100."""
-    rate, samples = corpus.data.audio.sample_rate, corpus.samples(corpus.data.chunk_frames)
-    for number in range(min(_MOST_SIMULATED, simulator.settings.validation_samples)):
-        conversation = simulator.conversation(samples, generator("validation conversation", number))
-        read: Callable[[], Iterable[FloatArray]] = partial(list, [conversation.waveform_N])
-        yield LabelledRecording(f"simulated#{number}", read, turns_of(conversation, simulator), samples / rate)
 
 
 logger = logging.getLogger("phonate")

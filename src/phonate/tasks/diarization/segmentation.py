@@ -628,16 +628,11 @@ class Voices:
             self._seconds.append(seconds)
             self._embeddings.append(self._embedding(waveform_N[: len(chosen_N)][chosen_N]))
             if self._wants_segments:
-                self._add_segments(window, start, column, clean_U, waveform_N, frame)
-
-    def _add_segments(
-        self, window: int, start: int, column: int, clean_U: NDArray[np.uint8], waveform_N: FloatArray, frame: int
-    ) -> None:
-        """Embed the segments in which a speaker of a window is active alone."""
-        for first, end in np.flatnonzero(np.diff(clean_U, prepend=0, append=0)).reshape(-1, 2).tolist():
-            if (end - first) * frame >= _SHORTEST_SECONDS * self._rate:
-                self._segments.append((window, column, first, end, start + first))
-                self._segment_embeddings.append(self._embedding(waveform_N[first * frame : end * frame]))
+                # embed the segments in which a speaker of a window is active alone
+                for first, end in np.flatnonzero(np.diff(clean_U, prepend=0, append=0)).reshape(-1, 2).tolist():
+                    if (end - first) * frame >= _SHORTEST_SECONDS * self._rate:
+                        self._segments.append((window, column, first, end, start + first))
+                        self._segment_embeddings.append(self._embedding(waveform_N[first * frame : end * frame]))
 
     def _embedding(self, speech_N: FloatArray) -> FloatArray:
         """(D,) mean of the embeddings of segments of the speech; zeros for silence."""

@@ -69,7 +69,10 @@ class DiarizationTask(Task):
     def model(self, device: torch.device) -> nn.Module:
         """A model for the features of the corpus."""
         model = build_model(self.recipe, self.corpus.features.width, self.corpus.speakers)
-        examples = self._examples()
+        # some training samples, the same in every process
+        samples = self.dataset("train")
+        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int))
+        examples = [samples.get(int(index), generator("example", int(index))) for index in chosen]
         model.normalisation.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
         crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
         if crowded and self.label_type in _MANY:
@@ -79,12 +82,6 @@ class DiarizationTask(Task):
                 *(crowded, len(examples), model.speakers),
             )
         return model.to(device)
-
-    def _examples(self) -> list[DiarizationItem]:
-        """Some training samples, the same in every process."""
-        samples = self.dataset("train")
-        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int))
-        return [samples.get(int(index), generator("example", int(index))) for index in chosen]
 
     def dataset(self, split: str) -> DiarizationDataset:
         """Chunks of recordings and simulated conversations."""

@@ -158,7 +158,8 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
     models_of: dict[str, Callable[[Generator], nn.Module]] = {"untrained": _untrained, "trained": lambda one: one.model}
     for name, model in models_of.items():  # one at a time: they may be large
         system = Generator(model(generator).to(where), generator.tokenizer, generator.chat, generator.recipe)
-        systems[name] = _perplexities(system.model, batches, characters)
+        sums = [scores(system.model.eval(), batch) for batch in batches]
+        systems[name] = _figures(sum(nll for nll, _ in sums), sum(count for _, count in sums), characters)
         if questions:
             answers[name] = questions.ask(name, system)
         del system
@@ -186,11 +187,6 @@ def _batches(dataset: LanguageDataset, size: int) -> list[Batch]:
     rng = np.random.default_rng(0)
     items = [dataset.get(index, rng) for index in range(len(dataset.rows))]
     return [dataset.collate(items[start : start + size]) for start in range(0, len(items), size)]
-
-
-def _perplexities(model: nn.Module, batches: Sequence[Batch], characters: float) -> dict[str, float]:
-    sums = [scores(model.eval(), batch) for batch in batches]
-    return _figures(sum(nll for nll, _ in sums), sum(count for _, count in sums), characters)
 
 
 def _untrained(generator: Generator) -> nn.Module:

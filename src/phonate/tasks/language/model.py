@@ -71,7 +71,11 @@ def freeze(model: Any, layers: int) -> None:
 
     Raises InputError for a model without a list of layers, or with fewer.
     """
-    name, stack = _layers(model)
+    # the layers are the model's longest ModuleList
+    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise InputError("model.strategy: freeze: this model has no list of layers; use lora")
+    name, stack = max(lists, key=lambda named: len(named[1]))
     if layers > len(stack):
         raise InputError(f"model.trained_layers: {layers}; this model has {len(stack)} layers")
     model.requires_grad_(False)
@@ -80,14 +84,6 @@ def freeze(model: Any, layers: int) -> None:
     tops: list[nn.Module] = [*stack[len(stack) - layers :], *children[children.index(stack) + 1 :]]
     for module in (*tops, model.get_output_embeddings()):
         module.requires_grad_(True)
-
-
-def _layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    """The model's layers, which are its longest ModuleList, with its name."""
-    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    if not lists:
-        raise InputError("model.strategy: freeze: this model has no list of layers; use lora")
-    return max(lists, key=lambda named: len(named[1]))
 
 
 @torch.no_grad()

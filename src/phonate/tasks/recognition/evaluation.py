@@ -60,12 +60,16 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": hypothesis, **_rates([clip], [hypothesis])}
         for clip, hypothesis in zip(clips, hypotheses[focus], strict=True)
     }
+    overlap = trained_on(transcriber.recipe.data, transcriber.inference_metadata["validation"], clips)
     notes = {
         "recordings": len(clips),
         "speakers": len({clip.speaker for clip in clips}),
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(seconds, 1),
-        **_overlap(transcriber, clips),
+        **{
+            "trained_on": None if overlap is None else overlap.recordings,
+            "speakers_trained_on": None if overlap is None else overlap.speakers,
+        },
     }
     sounds = {
         f"{clip.id}: {clip.text} (heard: {items[clip.id]['heard']})": {"recorded": clip.waveform}
@@ -119,12 +123,3 @@ def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
             yield replace(clip, text=wording(clip.text))
         except InputError as error:
             logger.warning("%s: skipped: %s", clip.id, error)
-
-
-def _overlap(transcriber: Transcriber, clips: Sequence[Clip]) -> dict[str, int | None]:
-    """How many of `clips`, and of their speakers, the model was trained on; None if unknown."""
-    overlap = trained_on(transcriber.recipe.data, transcriber.inference_metadata["validation"], clips)
-    return {
-        "trained_on": None if overlap is None else overlap.recordings,
-        "speakers_trained_on": None if overlap is None else overlap.speakers,
-    }

@@ -259,15 +259,17 @@ class ItemMaker:
             return self._targets(row, (), self.tokenizer.encode(row), cut=row.is_plain)
         source = source_ids(self.tokenizer, row.prompt[0].text)
         if kind == "encoder":
-            return [SequenceItem(row.id, self._sources(source), label=self._label(row.response.text), row=row)]
-        self._check_source(len(source))
+            if row.response.text not in self.labels:
+                raise DataError(f"the label {row.response.text!r} does not occur in the training rows")
+            return [SequenceItem(row.id, self._sources(source), label=self.labels.index(row.response.text), row=row)]
+        # the targets of a window see the whole source, so learnable positions are the only limit
+        count = len(source)
+        if self.window is None:
+            self._check(count, "source")
+        elif (limit := self.recipe.model.max_tokens) is not None and count > limit:
+            raise DataError(f"the source has {count} tokens, more than the {limit} learnable positions (max_seq_len)")
         target = self.tokenizer.encode(Dialogue.plain(row.id, row.response.text))
         return self._targets(row, (source,), target, cut=False)
-
-    def _label(self, text: str) -> int:
-        if text not in self.labels:
-            raise DataError(f"the label {text!r} does not occur in the training rows")
-        return self.labels.index(text)
 
     def _sources(self, ids: Ids) -> tuple[Ids, ...]:
         if self.window is None:
@@ -287,13 +289,6 @@ class ItemMaker:
         names = [row.id] if len(parts) == 1 else [f"{row.id}#{number}" for number in range(len(parts))]
         rows = [row, *[None] * (len(parts) - 1)]
         return [SequenceItem(name, sources, part, row=of) for name, part, of in zip(names, parts, rows, strict=True)]
-
-    def _check_source(self, count: int) -> None:
-        """The targets of a window see the whole source, so learnable positions are the only limit."""
-        if self.window is None:
-            self._check(count, "source")
-        elif (limit := self.recipe.model.max_tokens) is not None and count > limit:
-            raise DataError(f"the source has {count} tokens, more than the {limit} learnable positions (max_seq_len)")
 
     def _check(self, count: int, what: str) -> None:
         if count > self.recipe.data.max_length:

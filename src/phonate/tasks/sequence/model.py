@@ -59,7 +59,11 @@ class SequenceModel(nn.Module):
         assert mask_NS is not None
         pooled_ND = _mean(memory_NSD, mask_NS)
         count = len(batch["label"]) if "label" in batch else int(batch["item"].max()) + 1
-        pooled_BD = _mean_of_items(pooled_ND, batch["item"], count)
+        # the mean over the windows of each item: (N, D) -> (B, D)
+        item_N = batch["item"]
+        total_BD = pooled_ND.new_zeros(count, pooled_ND.shape[1]).index_add(0, item_N, pooled_ND)
+        windows_B = torch.bincount(item_N, minlength=count).clamp_min(1)
+        pooled_BD = total_BD / windows_B[:, None]
         # as the output layer is linear, averaging embeddings averages the logits
         return self._logits(pooled_BD), pooled_BD
 
@@ -130,10 +134,3 @@ def _mean(x_NSD: Tensor, mask_NS: Tensor) -> Tensor:
     """The mean over real tokens: (N, S, D) -> (N, D)."""
     real_NS1 = mask_NS[:, :, None]
     return x_NSD.masked_fill(~real_NS1, 0).sum(1) / real_NS1.sum(1).clamp_min(1)
-
-
-def _mean_of_items(x_ND: Tensor, item_N: Tensor, count: int) -> Tensor:
-    """The mean over the windows of each item: (N, D) -> (B, D)."""
-    total_BD = x_ND.new_zeros(count, x_ND.shape[1]).index_add(0, item_N, x_ND)
-    windows_B = torch.bincount(item_N, minlength=count).clamp_min(1)
-    return total_BD / windows_B[:, None]

@@ -96,7 +96,10 @@ class SequenceTask(Task):
         pairs = [row for row in rows if row is not None and not row.is_plain]
         if not self.writes or not pairs:
             return {}
-        hypotheses = self._generator(model).answers(pairs)
+        corpus = self.corpus
+        hypotheses = SequenceGenerator(
+            cast(SequenceModel, model), corpus.tokenizer, corpus.labels, self._chat, self.recipe
+        ).answers(pairs)
         references = [pair.response.text for pair in pairs]
         exact = sum(text == reference for text, reference in zip(hypotheses, references, strict=True))
         bleu = sum(self._scores.of_one(ref, text)["bleu"] for ref, text in zip(references, hypotheses, strict=True))
@@ -105,10 +108,6 @@ class SequenceTask(Task):
     def derived(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """`perplexity`, per token or per label."""
         return {"perplexity": math.exp(min(metrics["nll"], 700.0))}
-
-    def _generator(self, model: nn.Module) -> SequenceGenerator:
-        corpus = self.corpus
-        return SequenceGenerator(cast(SequenceModel, model), corpus.tokenizer, corpus.labels, self._chat, self.recipe)
 
     @cached_property
     def _scores(self) -> AnswerScores:

@@ -431,7 +431,12 @@ def export(
         elif form == "piper":
             _write_voice(spoken, synthesiser, temporary[0], temporary[1], facts, stored)
         else:
-            _write_model(spoken, synthesiser, temporary[0], facts, stored)
+            length = torch.export.Dim("tokens", min=1, max=_MOST)
+            inputs = {
+                "input": (torch.ones(1, _EXAMPLE, dtype=torch.long), {1: length}),
+                "scales": (torch.ones(3), None),
+            }
+            _write(spoken, inputs, temporary[0], synthesiser, facts, stored)
         card = model_card(model.stem, rows | {"weights": stored}, figures_beside(source))
         temporary[-1].write_text(card, encoding="utf-8")
         for path, final in zip(temporary, written, strict=True):
@@ -458,14 +463,6 @@ def _vocoder(synthesiser: Synthesiser, source: Path) -> Vocoder:
             "vocoder by --vocoder RUN"
         )
     return synthesiser.render.network
-
-
-def _write_model(
-    spoken: SpokenText, synthesiser: Synthesiser, target: Path, facts: Mapping[str, str], dtype: Dtype
-) -> None:
-    length = torch.export.Dim("tokens", min=1, max=_MOST)
-    inputs = {"input": (torch.ones(1, _EXAMPLE, dtype=torch.long), {1: length}), "scales": (torch.ones(3), None)}
-    _write(spoken, inputs, target, synthesiser, facts, dtype)
 
 
 def _write_voice(

@@ -59,14 +59,6 @@ _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
 
 
-def _check_durations(data: SpeechData) -> None:
-    """Raise InputError for an option of durations that come from elsewhere."""
-    if data.alignments is not None and data.durations != "mfa":
-        raise InputError(f"data.alignments: has no effect with durations {data.durations}; set data.durations=mfa")
-    if data.durations != "learnt" and data.aligner_steps != SpeechData.model_fields["aligner_steps"].default:
-        raise InputError(f"data.aligner_steps: has no effect with durations {data.durations}, which train no aligner")
-
-
 class SpeechTask(AdversarialTask[Any]):
     """Trains an acoustic model as `recipe` says."""
 
@@ -88,7 +80,17 @@ class SpeechTask(AdversarialTask[Any]):
                 "data.augmentation: has no effect, durations, pitch and energy are those of the clean recordings; set "
                 "it to null"
             )
-        _check_durations(recipe.data)
+        if recipe.data.alignments is not None and recipe.data.durations != "mfa":
+            raise InputError(
+                f"data.alignments: has no effect with durations {recipe.data.durations}; set data.durations=mfa"
+            )
+        if (
+            recipe.data.durations != "learnt"
+            and recipe.data.aligner_steps != SpeechData.model_fields["aligner_steps"].default
+        ):
+            raise InputError(
+                f"data.aligner_steps: has no effect with durations {recipe.data.durations}, which train no aligner"
+            )
         require_own_loss(recipe.training.loss, "speech")
         check_judges(recipe)
         check_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))

@@ -117,11 +117,6 @@ def _web(match: re.Match[str]) -> str:
     return _read_aloud(bare) + address[len(bare) :].lstrip("/")
 
 
-def _expand_addresses(text: str) -> str:
-    """ "ann@example.com" -> "ann at example dot com"; "https://example.org/x" -> "example dot org slash x"."""
-    return _WEB.sub(_web, _EMAIL.sub(lambda match: _read_aloud(match[0]), text))
-
-
 # --------------------------------------------------------------------------------------------- Written English -> words
 
 _SYMBOLS = {
@@ -230,7 +225,8 @@ def _fixed_point(text: str) -> str:
 
 
 def _pass(text: str) -> str:
-    text = _expand_addresses(text)
+    # "ann@example.com" -> "ann at example dot com"; "https://example.org/x" -> "example dot org slash x"
+    text = _WEB.sub(_web, _EMAIL.sub(lambda match: _read_aloud(match[0]), text))
     for pattern, words in _FIRST:
         text = pattern.sub(words, text)
     text = dates.expand(text)

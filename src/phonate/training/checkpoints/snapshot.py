@@ -251,16 +251,13 @@ class Snapshot:
         self._header = _header(names, tensors, starts, ends)
         self._used = ends[-1] if ends else 0
         self._layout, self._views = None, {}
-        self._reserve(self._used, pinned)
+        if self._used > self._buffer.nbytes or (pinned and not self._buffer.is_pinned()):
+            self._buffer = torch.empty(0, dtype=torch.uint8)  # the old one goes before the new one comes
+            self._buffer = torch.empty(self._used, dtype=torch.uint8, pin_memory=pinned)
+            self._buffer.fill_(0)  # touch every page now, not in a later copy
         for name, start, end in zip(names, starts, ends, strict=True):
             tensor = tensors[name]
             self._views[name] = self._buffer[start:end].view(tensor.dtype).view(tensor.shape)
-
-    def _reserve(self, nbytes: int, pinned: bool) -> None:
-        if nbytes > self._buffer.nbytes or (pinned and not self._buffer.is_pinned()):
-            self._buffer = torch.empty(0, dtype=torch.uint8)  # the old one goes before the new one comes
-            self._buffer = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
-            self._buffer.fill_(0)  # touch every page now, not in a later copy
 
     def first_nan(self) -> str | None:
         """The name of a tensor that holds NaN."""

@@ -245,7 +245,13 @@ def train_speech(
     `language` is that of `data`; None: English. Everything goes to `output`. Returns the evaluation; None where the
     packages for it are not installed.
     """
-    _speak_first(output, say)
+    from phonate.audio.decoding import MADE, write_audio
+    from phonate.workflows.load import load
+
+    voice = load(BASE_VOICE, "speech")  # something to listen to at once
+    path = output / "base-voice.flac"
+    write_audio(path, voice.speak(_GREETING), voice.sample_rate, MADE)
+    say(f'listen to {path}: the voice that comes with phonate says "{_GREETING}"')
     if synthetic:
         say(f"making a corpus: {_SENTENCES} random sentences, spoken by espeak-ng")
         data = embedded.make_voice(output / "corpus", _SENTENCES).folder
@@ -310,17 +316,6 @@ def _listed(settings: SpeechData, say: Say) -> tuple[list[Row | Problem], list[s
 
 def _has_text(listed: list[Row | Problem]) -> bool:
     return any(isinstance(row, Row) and row.text for row in listed)
-
-
-def _speak_first(output: Path, say: Say) -> None:
-    """Speak with the voice that comes along, so that there is something to listen to at once."""
-    from phonate.audio.decoding import MADE, write_audio
-    from phonate.workflows.load import load
-
-    voice = load(BASE_VOICE, "speech")
-    path = output / "base-voice.flac"
-    write_audio(path, voice.speak(_GREETING), voice.sample_rate, MADE)
-    say(f'listen to {path}: the voice that comes with phonate says "{_GREETING}"')
 
 
 def _add_base(output: Path) -> None:

@@ -200,7 +200,10 @@ def train_text(work: Work) -> Path:
     """
     log = work.log
     log.info("Starting text training")
-    plan = _text_plan(work)
+    config = work.config
+    name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
+    overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
+    plan = config.plan(name, overrides)
     written = plan.written
     log.success(f"Configuration: {written.document.name if work.config.exists else 'the recipe ' + written.name}")
     log.info(f"Training on the texts in {plan.recipe.data.path}, on {work.device}")
@@ -212,14 +215,6 @@ def train_text(work: Work) -> Path:
     if shown is not None:
         log.success(shown)
     return model
-
-
-def _text_plan(work: Work) -> Plan:
-    """The plan: a new model, or adapters where the configuration names a pretrained one."""
-    config = work.config
-    name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
-    overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
-    return config.plan(name, overrides)
 
 
 def _texts(work: Work) -> Path:

@@ -88,7 +88,13 @@ class TrainingSession:
             raise InputError(f"unknown voice mode {voice_mode!r}; choose voice, text or auto")
         if not min_gpu_memory >= 0.0:
             raise InputError(f"minimum GPU memory is {min_gpu_memory} GB; give 0 or more")
-        _check_folder(voice_data_dir)
+        # a folder that was named and does not exist is a typing mistake most likely
+        if str(voice_data_dir) == "":
+            raise InputError("--voice-data-dir: the name is empty; name a folder, or leave the option out")
+        if Path(voice_data_dir) != RECORDINGS and not Path(voice_data_dir).exists():
+            raise InputError(
+                f"--voice-data-dir {voice_data_dir}: no such folder; name an existing one, or leave the option out"
+            )
         self.mode: Mode = mode
         self.voice_mode = voice_mode
         self.device = device
@@ -157,7 +163,11 @@ class TrainingSession:
             lock.file.unlink(missing_ok=True)
             lock.release()
             if failed:
-                _remove_if_unused(log.folder)
+                # the session failed before it made anything
+                with contextlib.suppress(OSError):
+                    if [entry.name for entry in log.folder.iterdir()] in ([STATE], []):
+                        (log.folder / STATE).unlink(missing_ok=True)
+                        log.folder.rmdir()
         seconds = time.monotonic() - started
         self._end(log, "done", f"Session {log.session_id} done in {seconds / 60:.1f} minutes; log: {log.path}", seconds)
         return True
@@ -198,7 +208,10 @@ class TrainingSession:
         self._config = config
         state = SessionState(self._options()) if self._resumed is None else read_state(self._resumed)
         state.write(log.folder)
-        self._device = self._choose_device(config)
+        from phonate.compute import device as devices
+
+        configured = config.value("training", "device")
+        self._device = str(devices.choose(self.mode, self.device or configured, self.min_gpu_memory))
         log.set("device", self._device)
         log.success(f"Device: {self._device}")
 
@@ -225,13 +238,6 @@ class TrainingSession:
             recordings = [default_recipe("transcribed recordings"), default_recipe("recordings")]
         texts = [default_recipe("texts", pretrained=config.value("model", "name") is not None)]
         return {"voice": recordings, "text": texts, "auto": [*recordings, *texts]}[self.voice_mode]
-
-    def _choose_device(self, config: SessionConfig) -> str:
-        """The device that was asked for, else the configuration's, else what `mode` allows."""
-        from phonate.compute import device as devices
-
-        configured = config.value("training", "device")
-        return str(devices.choose(self.mode, self.device or configured, self.min_gpu_memory))
 
     def _has_recordings(self, log: SessionLog) -> bool:
         if self.voice_mode != "auto":
@@ -267,22 +273,6 @@ class TrainingSession:
     def _quit(self, log: SessionLog, message: str) -> None:
         """The last entry of a session that is told to quit at once. Runs in a signal handler: it prints nothing."""
         log.add("ERROR", [f"Interrupted: {message}; continue with: {self._command()}"], mirrored=False)
-
-
-def _check_folder(folder: str | Path) -> None:
-    """Refuse a folder of recordings that was named and does not exist: it is a typing mistake most likely."""
-    if str(folder) == "":
-        raise InputError("--voice-data-dir: the name is empty; name a folder, or leave the option out")
-    if Path(folder) != RECORDINGS and not Path(folder).exists():
-        raise InputError(f"--voice-data-dir {folder}: no such folder; name an existing one, or leave the option out")
-
-
-def _remove_if_unused(folder: Path) -> None:
-    """Remove the folder of a session that failed before it made anything."""
-    with contextlib.suppress(OSError):
-        if [entry.name for entry in folder.iterdir()] in ([STATE], []):
-            (folder / STATE).unlink(missing_ok=True)
-            folder.rmdir()
 
 
 def _meant_for(tasks: tuple[str, ...], config: SessionConfig, log: SessionLog) -> SessionConfig:

@@ -107,7 +107,6 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _of_texts(args: argparse.Namespace) -> bool:
-    """Whether texts are prepared, not recordings."""
     return args.action == "prepare" and args.output is not None and args.output.lower().endswith(".jsonl")
 
 

@@ -156,7 +156,6 @@ def score(args: argparse.Namespace) -> int:
 
 
 def _conventions(args: argparse.Namespace) -> dict[str, str]:
-    """The scoring conventions, in words."""
     collar = "none"
     if args.collar:
         collar = (

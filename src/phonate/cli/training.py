@@ -222,7 +222,6 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace, planned: Plan) -> int:
-    """Search for hyperparameters, then print the table of runs."""
     from phonate.cli.output import print_json, print_table
     from phonate.workflows.train import search
     from phonate.workflows.tuning import BEST

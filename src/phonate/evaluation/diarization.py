@@ -209,7 +209,6 @@ _NOTHING = (np.zeros(0), np.zeros(0))
 
 
 def _bounds(regions: Iterable[Region]) -> tuple[Times, Times]:
-    """The starts and the ends of regions."""
     bounds = np.array(list(regions), float).reshape(-1, 2)
     return bounds[:, 0], bounds[:, 1]
 

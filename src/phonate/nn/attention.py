@@ -158,7 +158,6 @@ def _rotated(packed_3BHTE: Tensor, rotation: Rotation | None) -> tuple[Tensor, T
 
 
 def _last(rotation: Rotation, frames: int) -> Rotation:
-    """The rotation of the last `frames` frames."""
     return rotation[0][-frames:], rotation[1][-frames:]
 
 

@@ -583,7 +583,6 @@ class MultiResolutionSTFTLoss(Loss):
         return values.mean(0).sum(), (lengths > 0).sum()
 
     def _resolution(self, outputs: Tensor, targets: Tensor, lengths: Tensor, n_fft: int, hop_length: int) -> Tensor:
-        """The loss of each item (B,) at one resolution."""
         output_magnitudes, mask = magnitudes(outputs, lengths, n_fft, hop_length)
         target_magnitudes, _ = magnitudes(targets, lengths, n_fft, hop_length)
         return spectral_distance(output_magnitudes, target_magnitudes, mask, floor=FLOOR)

@@ -212,8 +212,6 @@ def _without_body(send: Send) -> Send:
 
 
 class _Body:
-    """Receives a body of limited size in limited time."""
-
     def __init__(self, receive: Receive, settings: ServingSettings) -> None:
         self._receive = receive
         self._left = settings.max_body

@@ -65,7 +65,6 @@ def normalise_arabic(text: str, settings: ArabicText) -> str:
 
 
 def _removed(text: str, settings: ArabicText) -> str:
-    """`text` without the marks that are to be removed."""
     if settings.remove_diacritics:
         text = _DIACRITICS.sub("", text)
     return text.replace(_TATWEEL, "") if settings.remove_tatweel else text

@@ -264,8 +264,6 @@ class _Mistake(ValueError):
 
 @dataclass
 class _Element:
-    """An element of a document."""
-
     tag: str
     attributes: dict[str, str]
     line: int
@@ -313,7 +311,6 @@ def _root(markup: str, first_line: int) -> _Element:
 
 
 def _inside(element: _Element, delivery: Delivery) -> Iterator[Part]:
-    """What stands between the tags of an element."""
     if element.text:
         yield Part(element.text, delivery)
     for child in element.children:
@@ -518,8 +515,6 @@ def plainly(words: Sequence[Word] | Sequence[ScriptWord]) -> list[ScriptWord]:
 
 @dataclass
 class _Sentence:
-    """A sentence as it is read."""
-
     parts: list[Part] = field(default_factory=list)
     silences: dict[int, float] = field(default_factory=dict)
     """After so many parts -> seconds."""

@@ -238,7 +238,6 @@ def _build(entry: CallbackSettings, index: int) -> Callback:
 
 
 def _check_options(callback: type[Callback], options: dict[str, Any], place: str) -> None:
-    """Check `options` against the constructor's parameters."""
     parameters = inspect.signature(callback).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

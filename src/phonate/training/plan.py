@@ -243,7 +243,6 @@ class Plan:
 
 
 def _check_search_space(resolved: Resolved) -> None:
-    """Raise RecipeError for an unknown option in `training.tuning.search_space`."""
     known = {".".join(path) for path in resolved.origins if path[:2] != ("training", "tuning")}
     for path in resolved.recipe.training.tuning.search_space:
         if path not in known and not any(one.startswith(f"{path}.") for one in known):
@@ -262,5 +261,4 @@ def _is_own(resolved: Resolved, path: Key) -> bool:
 
 @lru_cache(maxsize=4)
 def _usual(task: str, size: str) -> Resolved:
-    """The shipped recipe of a task."""
     return resolve(task, {"size": size}, incomplete=True)

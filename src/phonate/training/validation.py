@@ -89,7 +89,6 @@ class Validator:
         return Validation(first if better else raw, averaged=better)
 
     def _measure(self, step: int, averaged: bool, previews: bool = True) -> dict[str, float]:
-        """The metrics of the raw or the averaged weights."""
         weights = self.ema.applied() if self.ema is not None and averaged else contextlib.nullcontext()
         self.model.eval()
         try:

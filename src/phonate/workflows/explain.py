@@ -46,7 +46,6 @@ def commented_yaml(resolved: Resolved) -> str:
 
 
 def _commented(text: str, kind: type[Settings]) -> list[str]:
-    """The YAML of settings of this kind, with comments."""
     lines: list[str] = []
     path: list[str] = []
     for line in text.splitlines():
@@ -65,7 +64,6 @@ def _commented(text: str, kind: type[Settings]) -> list[str]:
 
 
 def _defaults(settings: type[Settings]) -> str:
-    """The options of a section with their defaults, as YAML."""
     values = {}
     for name, info in settings.model_fields.items():
         default = info.get_default(call_default_factory=True, validated_data={})

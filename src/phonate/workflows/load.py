@@ -154,12 +154,17 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
 
             file = pretrained_file(str(run), "config.json")
     if file is not None and file.is_file():
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:  # of JSON and of UTF-8
-            raise InputError(f"{file}: is no JSON ({error}); export the model again") from error
-        kind = content.get("model_type") if isinstance(content, dict) else None
+        kind = _model_type(file)
         for name in TASKS.names():
             if kind in task_info(name).model_types:
                 return name
     return task_of_checkpoint(run)
+
+
+def _model_type(file: Path) -> str | None:
+    """What a config.json says that it describes."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # of JSON and of UTF-8
+        raise InputError(f"{file}: is no JSON ({error}); export the model again") from error
+    return content.get("model_type") if isinstance(content, dict) else None

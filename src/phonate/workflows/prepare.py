@@ -69,7 +69,6 @@ def speaker_option(overrides: Sequence[str]) -> str | None:
 
 
 def _data_options(overrides: Sequence[str]) -> dict[str, Any]:
-    """The options of a corpus that overrides of `data` give."""
     options = {}
     for change in parse_overrides(overrides):
         if len(change.path) != 2 or change.path[0] != "data" or change.path[1] == "path":

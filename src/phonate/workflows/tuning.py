@@ -425,7 +425,6 @@ def tune(plan: Plan, train: Train) -> Search:
 
 
 def _write(search: Search) -> None:
-    """Write the table, and the recipe of the best run."""
     table = io.StringIO()
     reasons = {one.run: one.reason for one in search.trials}
     csv.writer(table).writerows(

@@ -60,8 +60,6 @@ class _Language:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A pair with its recordings."""
-
     sample: CloningSample
     script: str
     reference: FloatArray

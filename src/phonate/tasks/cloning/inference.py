@@ -532,7 +532,6 @@ class VoiceCloner(Inference):
     def _trained(
         cls, trained: TrainedModel[CloningRecipe], device: torch.device, dtype: str | None, codec: str | Path | None
     ) -> Self:
-        """The model of a run or a checkpoint."""
         settings, metadata = trained.recipe.model, trained.inference_metadata
         if dtype == "int8":
             raise InputError(

@@ -208,7 +208,6 @@ class OtherSpeech:
 
     @cached_property
     def _of_speaker(self) -> dict[int, list[int]]:
-        """Positions of each speaker's recordings in training and validation."""
         by_speaker: dict[int, list[int]] = {}
         for position in sorted([*self._corpus.prepared.train, *self._corpus.prepared.validation]):
             by_speaker.setdefault(int(self._index.speaker[position]), []).append(int(position))

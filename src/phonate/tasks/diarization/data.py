@@ -430,8 +430,6 @@ _DRAWS = 10
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A chunk of a recording."""
-
     position: int
     start: int
     """Its first frame."""

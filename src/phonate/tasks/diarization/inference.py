@@ -92,8 +92,6 @@ class Analysis:
 
 
 class _DiarizeOptions(TypedDict, total=False):
-    """What `Diarizer.diarize` takes by name."""
-
     speakers: int | None
     min_speakers: int | None
     max_speakers: int | None

@@ -434,8 +434,6 @@ def cluster(speakers: LocalSpeakers, distance: float, limits: SpeakerLimits = Sp
 
 @dataclass(frozen=True)
 class _Tracks:
-    """Properties of the tracks."""
-
     track_N: Labels
     """The track of each local speaker."""
     embeddings_MD: FloatArray

@@ -174,7 +174,6 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
 def _dataset(
     generator: Generator, corpus: LanguageCorpus, dialogues: Sequence[Dialogue], data: str | None
 ) -> LanguageDataset:
-    """The sequences to evaluate on."""
     settings = corpus.data
     if data is None:
         return corpus.dataset("validation", generator.tokenizer)

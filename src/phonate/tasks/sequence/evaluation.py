@@ -109,7 +109,6 @@ def _untrained(generator: SequenceGenerator) -> SequenceGenerator:
 
 @torch.no_grad()
 def _token_figures(generator: SequenceGenerator, items: Sequence[SequenceItem]) -> dict[str, float]:
-    """Perplexity and accuracy."""
     dataset = SequenceDataset(items, generator.tokenizer.pad)
     nll, right, count = 0.0, 0, 0.0
     for _, _, batch in evaluation_batches(dataset, range(len(items)), generator.recipe.training.batch_size):

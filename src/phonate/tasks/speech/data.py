@@ -79,7 +79,6 @@ class SpeechCorpus:
 
     @cached_property
     def _written(self) -> list[list[Word]]:
-        """The words of each text."""
         texts, ids = self.prepared.index.text, self.prepared.index.id
         words, reasons = words_of([texts[position] for position in range(len(texts))], self.phonemizer)
         refused = [f"{ids[position]}: {reason}" for position, reason in reasons.items()]
@@ -137,7 +136,6 @@ class SpeechCorpus:
 
     @cached_property
     def _textgrid_files(self) -> TextGridFiles:
-        """The TextGrids of the recordings that have words."""
         index = self.prepared.index
         spoken = [position for position, words in enumerate(self._written) if words]
         if self.data.durations == "mfa":

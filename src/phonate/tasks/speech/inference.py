@@ -158,7 +158,6 @@ def shaping(
 
 
 def _longest_run(values: NDArray[np.bool_]) -> int:
-    """Length of the longest run of True."""
     longest = run = 0
     for value in values:
         run = run + 1 if value else 0

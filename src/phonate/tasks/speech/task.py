@@ -180,7 +180,6 @@ class SpeechTask(AdversarialTask[Any]):
         return Synthesiser(acoustic, self.recipe.data, self.corpus.inventory, self.corpus.speakers)
 
     def _clip(self, position: int) -> Clip:
-        """The recording at `position` of the corpus."""
         index, speakers = self.corpus.prepared.index, self.corpus.speakers
         waveform = self.corpus.prepared.cache.waveform(position)
         return Clip(index.id[position], speakers[index.speaker[position]], index.text[position], waveform)

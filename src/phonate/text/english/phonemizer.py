@@ -70,7 +70,6 @@ class EnglishPhonemizer:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """The words of a normalised text."""
     shouted = not re.search(r"[a-z]", text) and len(re.findall(r"[A-Z]{2,}", text)) > 1
     matches = list(_TOKEN.finditer(text))
     tokens: list[_Token] = []

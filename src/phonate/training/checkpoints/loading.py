@@ -405,7 +405,6 @@ def _planned(text: str, name: str) -> Recipe[Any, Any, Any]:
 
 
 def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
-    """The recipe in a checkpoint's folder."""
     file = path / files.RECIPE
     if text is None and not file.is_file():
         raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")

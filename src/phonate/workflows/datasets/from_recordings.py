@@ -253,8 +253,6 @@ SAMPLE_RATE = 22050
 
 @dataclass
 class _Result:
-    """What was made of the recordings."""
-
     pieces: list[tuple[str, Path, Piece]] = field(default_factory=list)
     """Id, source file, and which part of it."""
     dropped: list[dict[str, Any]] = field(default_factory=list)

@@ -74,8 +74,6 @@ def _summary(folder: Path, ids: set[str]) -> str:
 
 
 class _Transcribing:
-    """The transcription of a corpus into its folder."""
-
     def __init__(self, folder: Path, data: SpokenData, device: str | torch.device) -> None:
         """Loads the transcriber."""
         self._folder = folder

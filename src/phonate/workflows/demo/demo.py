@@ -361,7 +361,6 @@ def _bf16_is_faster() -> bool:
 
 
 def _speak(output: Path) -> None:
-    """Synthesise validation texts for the report."""
     from phonate.audio.decoding import MADE, write_audio
     from phonate.data.prepared import prepare
     from phonate.tasks.speech.inference import Synthesiser

@@ -218,5 +218,4 @@ def _saved(output: Path) -> int:
 
 
 def _reached(output: Path) -> int:
-    """The last step in the metrics."""
     return max((int(line["step"]) for line in read_metrics(Run(output).metrics)), default=0)

@@ -110,7 +110,6 @@ def _summary(profile: dict[str, Any], report: Report) -> str:
 
 
 def _figures(profile: dict[str, Any], report: Report) -> list[dict[str, str]]:
-    """The headline numbers."""
     pitch = profile["voice_pitch"]
     has_pitch = pitch["mean"] is not None
     spread = f"mean pitch, from {pitch['min']:.0f} to {pitch['max']:.0f} Hz" if has_pitch else "no recording is voiced"
@@ -124,7 +123,6 @@ def _figures(profile: dict[str, Any], report: Report) -> list[dict[str, str]]:
 
 
 def _facts(profile: dict[str, Any]) -> list[dict[str, str]]:
-    """Rows of the table of figures."""
     pitch, spectrum, energy = profile["voice_pitch"], profile["spectral_profile"], profile["energy_profile"]
     rows = {
         "Pitch": "no pitch",
@@ -541,7 +539,6 @@ def _rows(diarization: Diarization) -> list[dict[str, Any]]:
 
 
 def _compressed(recording: str | Path) -> bytes:
-    """The recording as MP3, converted in blocks."""
     packed = io.BytesIO()
     kind = {"format": "MP3", "subtype": "MPEG_LAYER_III", "compression_level": 0.8}
     with soundfile.SoundFile(packed, "w", _PLAYED_RATE, 1, **kind) as file:

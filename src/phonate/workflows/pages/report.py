@@ -177,8 +177,6 @@ def _sound(path: Path) -> str:
 
 
 class _Pictures:
-    """Mel spectrograms with the audio settings of the recipe, as the model sees them."""
-
     def __init__(self, recipe: Mapping[str, Any]) -> None:
         from phonate.audio.processor import AudioProcessor
         from phonate.audio.settings import AudioConfig
@@ -213,8 +211,6 @@ _MOST_PROBED = 20_000
 
 @dataclass(frozen=True)
 class _Story:
-    """Data read from a run folder."""
-
     run: Run
     recipe: dict[str, Any]
     lines: list[dict[str, Any]]
@@ -278,7 +274,6 @@ def write_report(path: str | Path) -> Path:
 
 
 def _page(story: _Story) -> dict[str, Any]:
-    """Template variables."""
     run = story.run
     compared = listening(run.path / LISTENING, story.recipe)
     return {
@@ -340,7 +335,6 @@ def _valued(value: float | None, metric: Metric) -> str:
 
 
 def _figures(story: _Story) -> list[dict[str, str]]:
-    """The headline numbers."""
     cards = []
     if story.best is not None and story.best.metric != NEWEST:
         step = int(story.best.name.rpartition("-")[2])

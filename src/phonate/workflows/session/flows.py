@@ -243,8 +243,6 @@ _AUTO = "auto"
 
 @dataclass(frozen=True)
 class _Choice:
-    """What `data.vocoder` is to be."""
-
     run: str | None
     """Its value."""
     recipe: str | None = None
@@ -287,7 +285,6 @@ def _choice(work: Work, plan: Plan) -> _Choice:
 
 
 def _with(plan: Plan, vocoder: str | None) -> Plan:
-    """The plan with `data.vocoder`."""
     if getattr(plan.written.recipe.data, "vocoder", None) == vocoder:
         return plan
     return plan.but({"data.vocoder": vocoder})
@@ -302,8 +299,6 @@ LISTED = "recordings.jsonl"
 
 @dataclass(frozen=True)
 class _Recording:
-    """A recording that can be trained on."""
-
     row: Row
     file: VoiceFile
 
@@ -447,7 +442,6 @@ def _extract(work: Work, files: Sequence[VoiceFile]) -> ExtractedFeatures:
 
 
 def _analyse(work: Work, extracted: ExtractedFeatures, report: Report) -> None:
-    """Write the voice's profile as JSON and as a page."""
     work.log.info("Analysing the voice")
     profile = voice_profile(extracted.files, extracted.features)
     write_profile(profile, work.folder)
@@ -592,7 +586,6 @@ def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recor
 
 
 def _first(listed: Path) -> tuple[Path, str | None]:
-    """Path and text of the first recording in the list."""
     with listed.open(encoding="ascii") as file:
         row = json.loads(file.readline())
     return Path(row["audio_path"]), row["text"]

@@ -258,7 +258,6 @@ class TrainingSession:
         }
 
     def _command(self) -> str:
-        """The command that resumes this session."""
         output = "" if self.output_dir == OUTPUT else f" --output-dir {shlex.quote(str(self.output_dir))}"
         return f"phonate session --resume{output}"
 

@@ -70,7 +70,6 @@ class ElementwiseLoss(Loss):
     unit = "elements"
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         same_shape(outputs, targets)
         targets = targets.to(outputs.dtype)
         if mask is None:
@@ -111,7 +110,6 @@ class L1Loss(ElementwiseLoss):
     """|outputs - targets| of each element."""
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `ElementwiseLoss.cells`."""
         return (outputs - targets).abs()
 
 
@@ -122,7 +120,6 @@ class MSELoss(ElementwiseLoss):
     """(outputs - targets)^2 of each element."""
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `ElementwiseLoss.cells`."""
         return (outputs - targets).square()
 
 
@@ -137,7 +134,6 @@ class SmoothL1Loss(ElementwiseLoss):
         self.beta = beta
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `ElementwiseLoss.cells`."""
         return functional.smooth_l1_loss(outputs, targets, reduction="none", beta=self.beta)
 
 
@@ -152,7 +148,6 @@ class HuberLoss(ElementwiseLoss):
         self.delta = delta
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `ElementwiseLoss.cells`."""
         return functional.huber_loss(outputs, targets, reduction="none", delta=self.delta)
 
 
@@ -170,7 +165,6 @@ class KLDivLoss(Loss):
     unit = "targets"
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         same_shape(outputs, targets)
         targets = targets.to(outputs.dtype)
         if mask is None:
@@ -260,12 +254,10 @@ class BCEWithLogitsLoss(ElementwiseLoss):
         self.label_smoothing = label_smoothing
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         labelled = targets != IGNORED
         return super().measure(outputs, targets, labelled if mask is None else labelled & expanded(mask, targets))
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `ElementwiseLoss.cells`."""
         targets = smoothed_binary(targets, self.label_smoothing)
         return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
 
@@ -279,7 +271,6 @@ class BCELoss(BCEWithLogitsLoss):
     reads = "probabilities"
 
     def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `ElementwiseLoss.cells`."""
         return functional.binary_cross_entropy(
             outputs, smoothed_binary(targets, self.label_smoothing), reduction="none"
         )
@@ -304,7 +295,6 @@ class CrossEntropyLoss(Loss):
         self.label_smoothing = label_smoothing
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         scores, classes, valid = flat("cross_entropy", outputs, targets, mask)
         values = smoothed_nll(scores.log_softmax(-1), classes, self.label_smoothing)
         return values.masked_fill(~valid, 0).sum(), valid.sum()
@@ -328,7 +318,6 @@ class NLLLoss(Loss):
         self.label_smoothing = label_smoothing
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         log_probabilities, classes, valid = flat("nll", outputs, targets, mask)
         values = smoothed_nll(log_probabilities, classes, self.label_smoothing)
         return values.masked_fill(~valid, 0).sum(), valid.sum()
@@ -368,7 +357,6 @@ class FocalLoss(Loss):
         self.gamma = gamma
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         if outputs.shape == targets.shape:
             valid = targets != IGNORED
             if mask is not None:
@@ -407,7 +395,6 @@ class ContrastiveLoss(Loss):
         self.temperature = temperature
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         if outputs.dim() != 2:
             raise InputError(f"contrastive: embeddings (items, features), not {tuple(outputs.shape)}")
         valid = torch.ones(len(outputs), dtype=torch.bool, device=outputs.device)
@@ -544,7 +531,6 @@ class SpectralLoss(Loss):
         self.hop_length = hop_length
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         outputs, targets, lengths = waveforms("spectral", outputs, targets.to(outputs.dtype), mask)
         output_magnitudes, mask = magnitudes(outputs, lengths, self.n_fft, self.hop_length)
         target_magnitudes, _ = magnitudes(targets, lengths, self.n_fft, self.hop_length)
@@ -575,7 +561,6 @@ class MultiResolutionSTFTLoss(Loss):
         self.resolutions = tuple((int(n_fft), int(hop_length)) for n_fft, hop_length in resolutions)
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         outputs, targets, lengths = waveforms("multi_resolution_stft", outputs, targets.to(outputs.dtype), mask)
         values = torch.stack(
             [self._resolution(outputs, targets, lengths, *resolution) for resolution in self.resolutions]
@@ -610,7 +595,6 @@ class PerceptualLoss(Loss):
         self.fmax = fmax
 
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
-        """See `Loss.measure`."""
         same_shape(outputs, targets)
         if outputs.dim() < 2:
             raise InputError(f"perceptual compares mel frames (..., bands), not {tuple(outputs.shape)}")

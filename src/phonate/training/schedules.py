@@ -85,7 +85,6 @@ class ConstantSchedule(Schedule):
     reads = frozenset()
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         return self.peak
 
 
@@ -98,7 +97,6 @@ class LinearSchedule(Schedule):
     reads = frozenset({"decay_steps"})
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         return self.peak + (self.floor - self.peak) * min(1.0, step / self.decay_steps)
 
 
@@ -111,7 +109,6 @@ class CosineSchedule(Schedule):
     reads = frozenset({"decay_steps"})
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         return self.cosine(step / self.decay_steps, self.peak, self.floor)
 
 
@@ -141,7 +138,6 @@ class CosineRestartsSchedule(Schedule):
             self.end = self.decay_steps
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         if step >= self.end:
             return self.floor
         if self.mult == 1:
@@ -170,7 +166,6 @@ class ExponentialSchedule(Schedule):
     reads = frozenset({"step_size", "gamma"})
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         gamma, interval = self.settings.gamma, self.settings.step_size
         if gamma is None and interval is None:
             return self.peak * float(END ** (step / self.decay_steps))
@@ -191,7 +186,6 @@ class OneCycleSchedule(Schedule):
     reads = frozenset({"decay_steps"})
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         rise = RISE * self.decay_steps
         if step < rise:
             return self.cosine(step / rise, START * self.peak, self.peak)
@@ -207,7 +201,6 @@ class StepSchedule(Schedule):
     reads = frozenset({"step_size", "gamma"})
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         gamma = 0.1 if self.settings.gamma is None else self.settings.gamma
         return self.peak * float(gamma ** (step // self.steps(self.settings.step_size or USUAL_INTERVAL)))
 
@@ -233,7 +226,6 @@ class PlateauSchedule(Schedule):
         self.reductions = 0
 
     def curve(self, step: int) -> float:
-        """See `Schedule.curve`."""
         return self.peak * float(self.gamma**self.reductions)
 
     def observe(self, metric: float) -> None:

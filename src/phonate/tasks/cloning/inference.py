@@ -308,7 +308,6 @@ class ClonedSpeech(SpeechResult):
         self._codec = codec
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
-        """As `SpeechResult.chunks`."""
         return _spoken(self._generation.frames(timeout), self._codec, self._generation)
 
     def cancel(self) -> None:

@@ -339,7 +339,6 @@ class DistilledTransformer(nn.Module):
         mask: Tensor | None = None,
         prosody: Tensor | None = None,
     ) -> Tensor:
-        """As `VoiceTransformer.forward`."""
         return self.with_content(features, speaker_id, lengths, mask, prosody)[0]
 
     def with_content(
@@ -362,7 +361,6 @@ class DistilledTransformer(nn.Module):
     def step(
         self, features: Tensor, state: DistilledState, speaker_id: Tensor | None = None, prosody: Tensor | None = None
     ) -> Tensor:
-        """As `VoiceTransformer.step`."""
         content_BTW = self.content.step(features, state.content)
         if prosody is not None:
             held = prosody if state.prosody_BTP is None else torch.cat((state.prosody_BTP, prosody), dim=1)

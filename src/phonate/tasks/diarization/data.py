@@ -736,7 +736,6 @@ class DiarizationDataset:
         return self._parts[part].get(index - int(self._first[part]), rng)
 
     def collate(self, items: list[Any]) -> Batch:
-        """See `DiarizationCollator`."""
         return collated(items)
 
 

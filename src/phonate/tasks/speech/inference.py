@@ -272,7 +272,6 @@ class Synthesiser(Inference):
         return Demonstration(summary, command, self.speak(text))
 
     def speech_service(self, max_batch: int = 8) -> SpeechService:
-        """See `Inference.speech_service`."""
         from phonate.tasks.speech.speaking import SynthesiserService  # which imports this module
 
         return SynthesiserService(self, max_batch)

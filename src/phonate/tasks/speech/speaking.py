@@ -76,7 +76,6 @@ class Utterance(SpeechResult):
         self._words: queue.SimpleQueue[TimedWord] = queue.SimpleQueue()
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
-        """See `SpeechResult.chunks`."""
         while True:
             try:
                 chunk = self._made.get(timeout=timeout)
@@ -89,7 +88,6 @@ class Utterance(SpeechResult):
             yield chunk
 
     def words(self) -> list[TimedWord]:
-        """See `SpeechResult.words`."""
         return [self._words.get() for _ in range(self._words.qsize())]
 
     def say(self, words: Iterable[TimedWord]) -> None:
@@ -98,7 +96,6 @@ class Utterance(SpeechResult):
             self._words.put(word)
 
     def cancel(self) -> None:
-        """See `SpeechResult.cancel`."""
         self.cancelled = True
         self._made.put(_END)
 
@@ -147,16 +144,13 @@ class SynthesiserService(SpeechService):
 
     @property
     def active(self) -> int:
-        """See `SpeechService.active`."""
         return len(self._active)
 
     @property
     def waiting(self) -> int:
-        """See `SpeechService.waiting`."""
         return len(self._waiting)
 
     def submit(self, request: SpeechRequest) -> Utterance:
-        """See `SpeechService.submit`."""
         utterance = Utterance(request, *self._sentences(request))
         with self._changed:
             if self._closed:
@@ -166,7 +160,6 @@ class SynthesiserService(SpeechService):
         return utterance
 
     def close(self) -> None:
-        """See `SpeechService.close`."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -470,7 +470,6 @@ def build_stream(
     resume_step: int | None = None,
     logged: int = 0,
     is_main: bool = True,
-    verbosity: Literal["quiet", "normal", "debug"] | None = None,
     hyperparameters: Mapping[str, Any] | None = None,
 ) -> MetricStream:
     """Build the stream for `settings`.
@@ -483,7 +482,6 @@ def build_stream(
         resume_step: The step from which a resumed run continues. None: a new run.
         logged: The last step up to there whose training metrics the run's folder should have.
         is_main: False for ranks other than the first; their stream has no sinks.
-        verbosity: Overrides `settings.verbosity`.
         hyperparameters: The recipe, for trackers that record it.
 
     Raises:
@@ -506,6 +504,6 @@ def build_stream(
         log.info("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
-    sinks.append(ConsoleSink(total_steps, verbosity or settings.verbosity, interval=settings.interval))
+    sinks.append(ConsoleSink(total_steps, settings.verbosity, interval=settings.interval))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

@@ -477,7 +477,10 @@ class Trainer:
         store = settings.checkpoint
         self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
         self.signals = Signals(self.ranks.world_size == 1, self.ranks.is_main, self.checkpoints.folder)
-        self.validator = None if validation is None else self._build_validator(validation, dataset)
+        self.validator: Validator | None = None
+        if validation is not None:
+            options, show = self.metric_options, self.reporter.show
+            self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
 
@@ -499,10 +502,6 @@ class Trainer:
             memory=self.memory,
             mark=self.mark,
         )
-
-    def _build_validator(self, source: Source, dataset: Dataset | None) -> Validator:
-        options, show = self.metric_options, self.reporter.show
-        return Validator(self.train_step, source, dataset, self.ema, self.signals, options, show)
 
     def _build_saver(self) -> Saver:
         """The parts of the run's state, by their names in a checkpoint, and what saves them."""

@@ -138,9 +138,7 @@ def _text(path: Path, name: str, listed: Container[str]) -> str:
         raise FileProblemError(path / name, "not UTF-8") from error
 
 
-def load_first_intact(
-    infos: Iterable[listing.CheckpointInfo], verify: bool = True, weights_only: bool = False
-) -> Checkpoint | None:
+def load_first_intact(infos: Iterable[listing.CheckpointInfo], verify: bool = True) -> Checkpoint | None:
     """The first checkpoint of `infos` that is intact, with a line for each damaged one before it.
 
     None when `infos` is empty. Raises CheckpointError when there are some and none is intact.
@@ -148,7 +146,7 @@ def load_first_intact(
     damaged: list[tuple[listing.CheckpointInfo, str]] = []
     for item in infos:
         try:
-            checkpoint = load(item.path, verify, weights_only)
+            checkpoint = load(item.path, verify)
         except DamagedCheckpointError as error:
             damaged.append((item, f"is {error.description}"))
         except CheckpointError as error:  # an exported one, say

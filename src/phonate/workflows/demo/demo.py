@@ -254,7 +254,8 @@ def train_speech(
     say(f'listen to {path}: the voice that comes with phonate says "{_GREETING}"')
     if synthetic:
         say(f"making a corpus: {_SENTENCES} random sentences, spoken by espeak-ng")
-        data = embedded.make_voice(output / "corpus", _SENTENCES).folder
+        data = output / "corpus"
+        embedded.make_voice(data, _SENTENCES)
     elif data is None:
         say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
         data = RECORDINGS

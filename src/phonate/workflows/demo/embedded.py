@@ -348,16 +348,6 @@ _FRAMES = (
 )
 
 
-@dataclass(frozen=True)
-class EmbeddedVoice:
-    """Where the recordings lie, and what the speaker never says in them."""
-
-    folder: Path
-    """LJSpeech's layout: wavs/ and metadata.csv."""
-    unseen: tuple[str, ...]
-    """Sentences of the same words."""
-
-
 def sentences(count: int, seed: int = 0) -> list[str]:
     """So many different sentences; a longer list begins with a shorter one of the same seed."""
     rng = random.Random(seed)
@@ -374,15 +364,13 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     return list(unique)
 
 
-def make_voice(folder: Path, count: int = 500, unseen: int = 40, speaker: Speaker = SPEAKER) -> EmbeddedVoice:
+def make_voice(folder: Path, count: int = 500) -> None:
     """Write `folder/wavs/<nnnn>.wav`, 22,050 Hz, mono, each with a TextGrid of its phones beside it, and
     `folder/metadata.csv` (`id|text`).
 
     The same call writes the same bytes. Raises MissingPackageError without espeakng-loader.
     """
-    texts = sentences(count + unseen)
-    spoken = {f"{number:04d}": text for number, text in enumerate(texts[:count])}
-    say([(folder / "wavs" / f"{name}.wav", text, speaker) for name, text in spoken.items()], alignments=True)
+    spoken = {f"{number:04d}": text for number, text in enumerate(sentences(count))}
+    say([(folder / "wavs" / f"{name}.wav", text, SPEAKER) for name, text in spoken.items()], alignments=True)
     rows = "".join(f"{name}|{text}\n" for name, text in spoken.items())
     (folder / "metadata.csv").write_text(rows, encoding="utf-8")
-    return EmbeddedVoice(folder, tuple(texts[count:]))

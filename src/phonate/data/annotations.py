@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,21 @@ class SpeakerTurn:
 
 FIELDS = 10
 """Of a line."""
+_SPACED = re.compile(r"SPEAKER (.+?) (\S+) (\d[\d.eE-]*) (\d[\d.eE-]*) <NA> <NA> (.+?)(?: <NA>){0,2}")
+_CONFIDENCE = re.compile(r"<NA>|[\d.eE-]+")
+
+
+def rttm_fields(fields: list[str]) -> list[str]:
+    """The fields of a SPEAKER line, those of a name with spaces as one, where `<NA> <NA>` between times and speaker
+    shows which they are."""
+    usual = len(fields) <= FIELDS and fields[5:7] == ["<NA>", "<NA>"] and all(map(_CONFIDENCE.fullmatch, fields[8:]))
+    if fields[0] != "SPEAKER" or usual:
+        return fields
+    match = _SPACED.fullmatch(" ".join(fields))
+    if match is None:
+        return fields
+    name, channel, start, duration, speaker = match.groups()
+    return ["SPEAKER", name, channel, start, duration, "<NA>", "<NA>", speaker, "<NA>", "<NA>"]
 
 
 def speaker_line(fields: Sequence[str]) -> tuple[str, SpeakerTurn] | None:
@@ -123,7 +139,7 @@ def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:
     """
     recordings: dict[str, list[SpeakerTurn]] = {}
     channels: dict[str, str] = {}
-    for place, fields in fields_of(path):
+    for place, fields in ((place, rttm_fields(fields)) for place, fields in fields_of(path)):
         if fields[0] != "SPEAKER":
             if not fields[0].isupper():
                 raise DataError(f"{place}: not RTTM; a line begins with its type, such as SPEAKER")

@@ -20,6 +20,7 @@ from phonate.data.annotations import (
     SpeakerTurn,
     read_rttm,
     read_uem,
+    rttm_fields,
     speaker_line,
     uem_region,
 )
@@ -215,7 +216,7 @@ def _read_rttm(file: Path, root: Path, recordings: Recordings, annotated: dict[s
 
 def _rttm_lines(file: Path) -> list[tuple[str, list[str]]]:
     """Place and fields of each line but comments. Raises DataError for a file without a line of RTTM in it."""
-    lines = [(f"{file}:{number}", line.split()) for number, line in enumerate(read_lines(file), start=1)]
+    lines = [(f"{file}:{number}", rttm_fields(line.split())) for number, line in enumerate(read_lines(file), start=1)]
     content = [(place, fields) for place, fields in lines if fields and not fields[0].startswith((";", "#"))]
     if content and not any(_TYPE.fullmatch(fields[0]) for _, fields in content):
         raise DataError(f"not RTTM: no line of text like {_LINE}")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from phonate.cli import main
 from phonate.cli.training import KINDS
 from phonate.config.errors import InputError
 from phonate.workflows.scaffold import scaffold
+from phonate_process import run_python
 
 
 @pytest.mark.slow
@@ -18,8 +17,7 @@ def test_what_it_writes_passes_its_own_tests(tmp_path: Path, capsys: pytest.Capt
     for kind in KINDS:
         assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
     assert f"wrote {tmp_path / 'my_loss.py'}" in capsys.readouterr().out
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 import phonate_process
 from phonate.cli import main
 from phonate.training.checkpoints.listing import has_checkpoint
-from phonate_process import Process
+from phonate_process import Process, run_python
 from sessions import make_recordings, make_texts, messages, write_config
 
 WITH_VOCODER = """
@@ -213,9 +212,7 @@ def test_quitting_is_logged_with_the_last_checkpoint(place):
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    print('not reached', flush=True)\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=SECONDS
-    )
+    finished = run_python("-c", code, timeout=SECONDS)
     assert finished.returncode == 130
     assert finished.stdout == "still there\n"
     assert finished.stderr.splitlines() == [

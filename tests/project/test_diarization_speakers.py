@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from phonate.data.annotations import read_rttm
 from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.settings import DiarizationData
+from phonate_process import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,11 +18,8 @@ ROOT = Path(__file__).parents[2]
 def make(folder: Path, cache: Path) -> str:
     """Make a small one; returns a digest of all files."""
     options = ["--speakers", "12", "--sentences", "2", "--conversations", "6", "--cache-dir", str(cache)]
-    subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks/diarization_speakers.py"), str(folder), *options],
-        check=True,
-        capture_output=True,
-    )
+    ran = run_python(ROOT / "benchmarks/diarization_speakers.py", folder, *options)
+    assert ran.returncode == 0, ran.stderr
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(file.relative_to(folder).as_posix().encode() + file.read_bytes())

@@ -8,8 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import pytest
 import fake_gpus
 from phonate.cli import main
 from phonate.workflows.session.config import read_config
+from phonate_process import run_python
 from sessions import CONFIG, make_recordings, make_texts, words_of
 
 ROOT = Path(__file__).parents[2]
@@ -140,8 +139,7 @@ def test_python_runs(code: str, tmp_path: Path) -> None:
     lay_out(tmp_path)
     (tmp_path / "page.py").write_text(code, "utf-8")
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = [sys.executable, "page.py"]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = run_python(tmp_path / "page.py", cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stderr
     assert "'total_files': 6" in ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("training/output/voice_model training/output/logs/session_")

@@ -58,7 +58,6 @@ def test_words_come_with_times_and_confidences(tiny: WhisperTranscriber, talk: t
     gap = next(number for number, word in enumerate(found.words) if word.start > second - 1.0)
     assert abs(found.words[gap].start - second) < 0.4
     assert found.words[gap - 1].end < second - 1.5
-    assert tiny.transcribe(path) == found.text
     assert tiny.transcribe([path]) == [found.text]
 
 

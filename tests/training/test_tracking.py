@@ -36,6 +36,7 @@ from phonate.training.tracking import (
     read_events,
     read_metrics,
 )
+from phonate_process import run_python
 
 PLAIN = LoggingSettings(tensorboard=False, system=False, verbosity="quiet")
 
@@ -289,7 +290,6 @@ except TrainingError as error:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "said"),
     [
@@ -299,10 +299,8 @@ except TrainingError as error:
     ],
 )
 def test_a_disk_that_fills_is_one_line_that_names_the_file(what, said, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path), what], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stderr == ""
+    done = run_python("-c", FULL, tmp_path, what)
+    assert (done.returncode, done.stderr) == (0, "")
     lines = [line for line in done.stdout.splitlines() if not line.startswith("xxx")]
     assert len(lines) == 1
     assert re.search(said, lines[0])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from phonate.training.callbacks import Callback
 from phonate.training.checkpoints.listing import export
 from phonate.training.run import system_info
 from phonate.training.voice_trainer import LoaderSource
+from phonate_process import run_python
 
 SNIPPET = """
 from phonate.training import VoiceTrainer, TrainingConfig
@@ -89,9 +88,7 @@ def test_the_documented_snippet(tone_corpus, tmp_path):
     script = tmp_path / "snippet.py"
     script.write_text(SNIPPET.format(corpus=str(tone_corpus), cache=str(tmp_path / "cache")))
     environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False
-    )
+    done = run_python(script, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "distributed" in done.stderr
     rows = [json.loads(line) for line in (tmp_path / "runs/voice_training/metrics.jsonl").read_text().splitlines()]

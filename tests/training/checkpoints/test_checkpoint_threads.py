@@ -6,11 +6,12 @@ cores lost a third of its speed at its first checkpoint.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from phonate_process import run_python
 
 SAVES = """
 import os, sys, time
@@ -42,11 +43,9 @@ os._exit(0)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of a process by Linux's /proc")
 @pytest.mark.parametrize(("thread", "left"), [("ended", False), ("kept", True)])
 def test_no_thread_outlives_its_save(thread: str, left: bool, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SAVES, str(tmp_path / "checkpoints"), thread]
-    more = subprocess.run(command, capture_output=True, text=True, check=False)
+    more = run_python("-c", SAVES, tmp_path / "checkpoints", thread)
     assert (more.returncode, more.stderr) == (0, "")
     assert (int(more.stdout) > 0) == left

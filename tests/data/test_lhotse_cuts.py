@@ -131,3 +131,18 @@ def test_no_source_of_a_mixed_cut_runs_a_command(cuts, tmp_path):
         (row,) = read(cutset_rows, tmp_path / "cuts.jsonl", tmp_path)
         assert isinstance(row, Problem)
         assert not marker.exists()
+
+
+def test_a_command_that_only_decodes_is_the_file_that_it_decodes(cuts, tmp_path):
+    ann, _ = cuts
+    document = ann.to_dict()
+    file = document["recording"]["sources"][0]["source"]
+    for command, reason in ((f"flac -c -d -s {file}", None), (f"sox {file} -t wav - speed 2 |", "speed")):
+        document["recording"]["sources"] = [{"type": "command", "source": command, "channels": [0]}]
+        (tmp_path / "cuts.jsonl").write_text(json.dumps(document) + "\n")
+        (row,) = read(cutset_rows, tmp_path / "cuts.jsonl", tmp_path)
+        if reason is None:
+            assert row.path.name == "ann.wav"
+        else:
+            assert isinstance(row, Problem)
+            assert reason in row.detail

@@ -102,7 +102,13 @@ def read_ctm(path: Path) -> list[Labelled]:
         else:
             words.setdefault(key, []).append(Segment(start, end, None, text))
     return [
-        Labelled(key[0], place, utterances(words.get(key, ())), key[1], Counter({"marks and alternatives": marks[key]}))
+        Labelled(
+            key[0],
+            place,
+            by_start(utterances(words.get(key, ()))),
+            key[1],
+            Counter({"marks and alternatives": marks[key]}),
+        )
         for key, place in first.items()
     ]
 

@@ -26,6 +26,7 @@ import soundfile
 
 from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError, Interrupted, optional_package
+from phonate.data.corpora.kaldi import Part, decoded
 from phonate.data.corpora.lists import first_object, json_lines, read_lines, speaker_of
 from phonate.data.corpora.rows import (
     Problem,
@@ -177,10 +178,11 @@ def row_of_cut(cut: Any, path: Path, place: str, cache: Path) -> Row | Problem:
     if not recordings or not all(one.sources for one in recordings):
         return malformed(place, "not a cut of a recording; save the audio of features, too")
     for source in (source for one in recordings for source in one.sources):
-        if source.type not in ("file", "memory"):
-            detail = f"its audio is a {source.type}, not a file; save the recording to a file"
+        try:
+            source.type, source.source = "file", str(_file_of(source, path, cache))
+        except ValueError as error:
+            detail = f"its audio is a {source.type}{error}, not a file; save the recording to a file"
             return Problem(str(cut.id), place, "not a file", detail)
-        source.type, source.source = "file", str(_file_of(source, path, cache))
     origin = None if _is_computed(cut) else _source(cut, cut.recording, path)
     if origin is None:
         segments = tuple(sorted((_segment_of(one, cut, 0.0) for one in cut.supervisions), key=lambda one: one.start))
@@ -208,7 +210,15 @@ def _is_computed(cut: Any) -> bool:
 
 
 def _file_of(source: Any, path: Path, cache: Path) -> Path:
-    """The file of a source, absolute; what is in memory, as in shards, is written to a file."""
+    """The file of a source, absolute; what is in memory, as in shards, is written to a file, and of a command that only
+    decodes a file it is this file. Raises ValueError for other sources."""
+    if source.type == "command":
+        part = _decoded(source.source)
+        if part != Part(part.file):
+            raise ValueError(" for a part")
+        source.source = part.file
+    elif source.type not in ("file", "memory"):
+        raise ValueError
     if isinstance(source.source, bytes):
         suffix = next((suffix for magic, suffix in _MAGIC.items() if source.source.startswith(magic)), ".wav")
         file = cache / f"{hashlib.sha256(source.source).hexdigest()[:32]}{suffix}"
@@ -217,6 +227,13 @@ def _file_of(source: Any, path: Path, cache: Path) -> Path:
         return file
     file = Path(source.source)
     return file.absolute() if file.is_absolute() or file.is_file() else path.parent / file
+
+
+def _decoded(command: str) -> Part:
+    try:
+        return decoded(f"{command.rstrip(' |')} |")
+    except ValueError as error:
+        raise ValueError(f" ({command[:60]}), {error}") from None
 
 
 def _written(cut: Any, cache: Path) -> Path:

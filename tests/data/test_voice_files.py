@@ -407,6 +407,7 @@ def test_work_that_is_left_is_not_done(tmp_path):
     results.close()
     workers = [int(path.name) for path in tmp_path.iterdir()]
     assert not any(psutil.pid_exists(worker) for worker in workers)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 64, "batches that were waiting were done"
 
 
 # --- features and profile

@@ -95,3 +95,25 @@ def test_labels_of_other_programs_and_conventions(files, capsys, tmp_path):
     text = capsys.readouterr().out
     assert "edge cases: as md-eval has them" in text
     assert "NON-LEX" not in text
+
+
+def test_words_of_speakers_in_any_labels(capsys, tmp_path):
+    (tmp_path / "ref.stm").write_text(
+        "a 1 ann 0 2 <o> Good morning everybody.\na 1 bob 1 3 how are you\na 1 ann 4 5 { fine / good } (uh) thanks\n"
+    )
+    (tmp_path / "a.vtt").write_text(
+        "WEBVTT\n\n00:00.000 --> 00:02.000\n<v 2>good morning\n\n00:01.000 --> 00:03.000\n<v 1>how are you\n\n"
+        "00:04.000 --> 00:05.000\n<v 1>fine thanks\n"
+    )
+    given = ["score", str(tmp_path / "ref.stm"), str(tmp_path / "a.vtt"), "--words"]
+    assert main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["recordings"]["total"]
+    assert (found["words"], found["word_edits"], found["speaker_edits"]) == (8, 1, 5)
+    assert found["cpwer"] == pytest.approx(5 / 8)
+    assert main(given) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["a", "12.50"]
+    assert main([*given, "--collar", "0.25"]) == 2
+    capsys.readouterr()
+    (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ngood morning\n")
+    assert main([*given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recordings"]["a"]["cpwer"] is None

@@ -310,5 +310,5 @@ def test_a_recording_without_labels_and_labels_without_a_recording_are_reported(
 def test_a_pair_of_files_of_which_one_names_no_recording_is_of_one_recording(tmp_path):
     write_turns(tmp_path / "ref.TextGrid", "", [SpeakerTurn(0.0, 1.0, "ann")], 2.0)
     write_turns(tmp_path / "hyp.rttm", "call_2", [SpeakerTurn(0.0, 1.0, "a")])
-    reference, hypothesis = read_pair(tmp_path / "ref.TextGrid", tmp_path / "hyp.rttm")
+    reference, hypothesis = read_pair(read_turns, tmp_path / "ref.TextGrid", tmp_path / "hyp.rttm")
     assert reference.keys() == hypothesis.keys()

@@ -11,6 +11,7 @@ from phonate.cli.parsing import add_base_option, add_model_options, add_vocoder,
 
 if TYPE_CHECKING:
     from phonate.evaluation.diarization import DiarizationErrors, Scores
+    from phonate.evaluation.words import TranscriptErrors
 
 
 def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +103,7 @@ def score_arguments(parser: argparse.ArgumentParser) -> None:
         default=CONVENTIONS[0],
         help="whose edge cases to follow, to compare with figures of that scorer (default: phonate)",
     )
+    parser.add_argument("--words", action="store_true", help="score what is said: WER, CER and cpWER")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and fractions")
 
 
@@ -112,13 +114,19 @@ def score(args: argparse.Namespace) -> int:
     .eaf, .stm, .vtt, .srt, .cha, Audacity's .txt, AMI's .xml), or a folder of files of one kind. A recording missing
     from the hypothesis counts as missed; one missing from the reference is an error unless the UEM lists it. The collar
     is excluded on each side of a reference boundary, as in md-eval (0.25 here is 0.5 in pyannote.metrics).
+
+    With --words, what is said is scored instead (STM, CTM, TextGrid, captions and others with texts): WER and CER of
+    all words in the order in which their segments start, and cpWER, for which all words of a speaker are one text, and
+    speakers are mapped so that it is lowest.
     """
+    if args.words:
+        return _score_words(args)
     from phonate.cli.output import print_json, print_table
     from phonate.data.annotations import read_uem
-    from phonate.data.labels import read_pair, read_zones, same_name
+    from phonate.data.labels import read_pair, read_turns, read_zones, same_name
     from phonate.evaluation.diarization import score_recordings
 
-    reference, hypothesis = read_pair(args.reference, args.hypothesis)
+    reference, hypothesis = read_pair(read_turns, args.reference, args.hypothesis)
     uem = {same_name(name): regions for name, regions in read_uem(args.uem).items()} if args.uem else None
     scores = score_recordings(
         reference,
@@ -153,6 +161,33 @@ def score(args: argparse.Namespace) -> int:
             f"NOSCORE and NON-LEX lines, scored as all else (--convention md-eval leaves them out): {', '.join(zones)}"
         )
     return 0
+
+
+def _score_words(args: argparse.Namespace) -> int:
+    from phonate.cli.output import print_json, print_table
+    from phonate.config.errors import InputError
+    from phonate.data.labels import read_pair, read_texts
+    from phonate.evaluation.words import score_transcripts
+
+    for name in ("uem", "collar", "skip_overlap"):
+        if getattr(args, name):
+            raise InputError(f"--{name.replace('_', '-')} can't be used with --words")
+    scores = score_transcripts(*read_pair(read_texts, args.reference, args.hypothesis))
+    if args.json:
+        print_json({"recordings": {name: one.document() for name, one in scores.items()}})
+        return 0
+    print_table([_word_row(name, one) for name, one in scores.items()], _WORD_HEADER)
+    print("\ntexts: in lower case, without punctuation and accents")
+    return 0
+
+
+_WORD_HEADER = ("recording", "WER %", "CER %", "cpWER %", "words")
+
+
+def _word_row(name: str, scores: TranscriptErrors) -> list[str]:
+    document = scores.document()
+    rates = [document[rate] for rate in ("wer", "cer", "cpwer")]
+    return [name, *("–" if rate is None else f"{100 * rate:.2f}" for rate in rates), str(scores.words)]
 
 
 def _conventions(args: argparse.Namespace) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from phonate.config.errors import DataError, InputError
 from phonate.data import annotations as nist
@@ -163,35 +163,52 @@ def read_turns(path: str | Path) -> dict[str, list[SpeakerTurn]]:
 
     Raises DataError for files that can't be read, that are of no format in LABEL_FORMATS, or that name no speakers.
     """
-    path = Path(path)
+    turns: dict[str, list[SpeakerTurn]] = {}
+    for one in _read(Path(path)):
+        if any(segment.speaker is None for segment in one.segments):
+            raise DataError(f"{one.place}: segments of {one.recording} name no speaker; give labels with speakers")
+        turns.setdefault(same_name(one.recording), []).extend(map(_turn, one.segments))
+    return {name: sorted(listed) for name, listed in turns.items()}
+
+
+def read_texts(path: str | Path) -> dict[str, list[Segment]]:
+    """Recording -> its segments that have a text, sorted by start; otherwise as `read_turns`."""
+    spoken: dict[str, list[Segment]] = {}
+    for one in _read(Path(path)):
+        spoken.setdefault(same_name(one.recording), []).extend(one for one in one.segments if one.text)
+    if not any(spoken.values()):
+        raise DataError(f"{path}: has no texts; give labels with what is said")
+    return {name: by_start(listed) for name, listed in spoken.items()}
+
+
+Listed = TypeVar("Listed")
+
+
+def read_pair(
+    read: Callable[[str | Path], dict[str, Listed]], reference: str | Path, hypothesis: str | Path
+) -> tuple[dict[str, Listed], dict[str, Listed]]:
+    """Two label files by `read_turns` or `read_texts`. Where both are of one recording, and one of them does not name
+    it, it is the same.
+
+    Raises DataError as these do.
+    """
+    ref, hyp = read(reference), read(hypothesis)
+    kinds = [label_format(Path(path)) if Path(path).is_file() else None for path in (reference, hypothesis)]
+    unnamed = any(kind is not None and not kind.names_recordings for kind in kinds)
+    if unnamed and len(ref) == len(hyp) == 1:
+        hyp = dict(zip(ref, hyp.values(), strict=True))
+    return ref, hyp
+
+
+def _read(path: Path) -> list[Labelled]:
+    files = [path]
     if path.is_dir():
         kinds = label_files(path)
         if len(kinds) != 1:
             names = ", ".join(one.title for one in kinds) or f"no labels ({suffixes()})"
             raise DataError(f"{path}: has {names}; give a folder with one kind of labels, or a file")
         files = next(iter(kinds.values()))
-    else:
-        files = [path]
-    turns: dict[str, list[SpeakerTurn]] = {}
-    for file in files:
-        for one in _labelled(file):
-            turns.setdefault(same_name(one.recording), []).extend(map(_turn, one.segments))
-    return {name: sorted(listed) for name, listed in turns.items()}
-
-
-def read_pair(
-    reference: str | Path, hypothesis: str | Path
-) -> tuple[dict[str, list[SpeakerTurn]], dict[str, list[SpeakerTurn]]]:
-    """The turns of two label files. Where both are of one recording, and one of them does not name it, it is the same.
-
-    Raises DataError as `read_turns` does.
-    """
-    ref, hyp = read_turns(reference), read_turns(hypothesis)
-    kinds = [label_format(Path(path)) if Path(path).is_file() else None for path in (reference, hypothesis)]
-    unnamed = any(kind is not None and not kind.names_recordings for kind in kinds)
-    if unnamed and len(ref) == len(hyp) == 1:
-        hyp = dict(zip(ref, hyp.values(), strict=True))
-    return ref, hyp
+    return [one for file in files for one in _labelled(file)]
 
 
 def read_zones(path: str | Path) -> dict[str, Zones]:
@@ -210,11 +227,7 @@ def _labelled(file: Path) -> list[Labelled]:
         raise DataError(f"{file}: {error.strerror}") from error
     if kind is None:
         raise DataError(f"{file}: not RTTM, nor a label file by its name; these end in {suffixes()}")
-    labelled = kind.read(file)
-    unnamed = next((one for one in labelled for segment in one.segments if segment.speaker is None), None)
-    if unnamed is not None:
-        raise DataError(f"{unnamed.place}: segments of {unnamed.recording} name no speaker; give labels with speakers")
-    return labelled
+    return kind.read(file)
 
 
 _RTTM = re.compile(r"\s*($|[;#]|[A-Z][A-Z/_-]*\s)")

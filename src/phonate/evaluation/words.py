@@ -14,14 +14,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from phonate.config.errors import optional_package
+from phonate.config.errors import InputError, optional_package
+from phonate.data.corpora.rows import Segment
 from phonate.pretrained import Extra
 
 # ------------------------------------------------------------ Word and character error rates, in any language
@@ -62,6 +64,90 @@ def _edits(units: Callable[[str], list[str]], references: Sequence[str], hypothe
         raise ValueError("an error rate needs reference texts with at least one word each")
     pairs = [(units(text), units(plain(hypothesis))) for text, hypothesis in zip(normal, hypotheses, strict=True)]
     return sum(edit_distance(text, hypothesis) for text, hypothesis in pairs), sum(len(text) for text, _ in pairs)
+
+
+def concatenated_edits(reference: Mapping[str, str], hypothesis: Mapping[str, str]) -> tuple[int, int]:
+    """Word edits and reference words of a conversation, given what each speaker says (speaker -> text), after `plain`:
+    of each speaker all words in one piece, with the speakers mapped such that the edits are fewest. Over the words this
+    is cpWER (Watanabe et al. 2020, "CHiME-6 Challenge")."""
+    references, hypotheses = ([plain(text).split() for text in texts.values()] for texts in (reference, hypothesis))
+    size = max(len(references), len(hypotheses))
+    edits = np.zeros((size, size), dtype=np.int64)
+    for row, words in enumerate([*references, *([[]] * (size - len(references)))]):
+        for column, others in enumerate([*hypotheses, *([[]] * (size - len(hypotheses)))]):
+            edits[row, column] = edit_distance(words, others)
+    rows, columns = linear_sum_assignment(edits)
+    return int(edits[rows, columns].sum()), sum(map(len, references))
+
+
+@dataclass(frozen=True)
+class TranscriptErrors:
+    """Edits of what is said in recordings; those of several are accumulated with +."""
+
+    word_edits: int = 0
+    words: int = 0
+    """Of the reference."""
+    character_edits: int = 0
+    characters: int = 0
+    speaker_edits: int | None = 0
+    """Word edits where each speaker's words are one text; None where one side does not name its speakers."""
+
+    def __add__(self, other: TranscriptErrors) -> TranscriptErrors:
+        one, two = self.speaker_edits, other.speaker_edits
+        return TranscriptErrors(
+            self.word_edits + other.word_edits,
+            self.words + other.words,
+            self.character_edits + other.character_edits,
+            self.characters + other.characters,
+            None if one is None or two is None else one + two,
+        )
+
+    def document(self) -> dict[str, float | int | None]:
+        """Rates (None without a reference or speakers) and counts."""
+        speakers = self.speaker_edits
+        return {
+            "wer": self.word_edits / self.words if self.words else None,
+            "cer": self.character_edits / self.characters if self.characters else None,
+            "cpwer": speakers / self.words if self.words and speakers is not None else None,
+            **asdict(self),
+        }
+
+
+def score_transcripts(
+    reference: Mapping[str, Sequence[Segment]], hypothesis: Mapping[str, Sequence[Segment]]
+) -> dict[str, TranscriptErrors]:
+    """The errors of each recording of the reference, and of all as `total`. A recording that the hypothesis lacks has
+    all of its words deleted. Segments are in the order in which they start, and have texts.
+
+    Raises InputError for a recording that the reference lacks.
+    """
+    others = sorted(hypothesis.keys() - reference.keys())
+    if others:
+        raise InputError(
+            f"the hypothesis has {', '.join(others[:5])}, which the reference does not; use the same names"
+        )
+    scores = {name: _transcript_errors(reference[name], hypothesis.get(name, ())) for name in sorted(reference)}
+    return {**scores, "total": sum(scores.values(), TranscriptErrors())}
+
+
+def _transcript_errors(reference: Sequence[Segment], hypothesis: Sequence[Segment]) -> TranscriptErrors:
+    ref, hyp = (plain(" ".join(one.text or "" for one in segments)) for segments in (reference, hypothesis))
+    named = all(one.speaker is not None for one in (*reference, *hypothesis))
+    speakers = concatenated_edits(*map(_by_speaker, (reference, hypothesis)))[0] if named else None
+    return TranscriptErrors(
+        edit_distance(ref.split(), hyp.split()),
+        len(ref.split()),
+        edit_distance(list(ref), list(hyp)),
+        len(ref),
+        speakers,
+    )
+
+
+def _by_speaker(segments: Sequence[Segment]) -> dict[str, str]:
+    texts: dict[str, list[str]] = {}
+    for one in segments:
+        texts.setdefault(one.speaker or "", []).append(one.text or "")
+    return {speaker: " ".join(said) for speaker, said in texts.items()}
 
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_corpora import wav
+from small_corpora import corpus, wav
 
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import SpeakerTurn
-from phonate.data.corpora.manifest import CORPORA, detect_format
+from phonate.data.corpora.manifest import CORPORA, detect_format, list_corpus
 from phonate.data.corpora.rows import Problem
 from phonate.data.label_texts import chat_words
 from phonate.data.labels import LABEL_FORMATS, label_format, read_pair, read_turns, write_turns
@@ -282,6 +282,17 @@ def test_ami_words_in_the_segments_of_the_transcriber(tmp_path):
         (1.9, 2.5, "MEE006", "Yes"),
     ]
     assert set(read_turns(tmp_path)) == {"ES2002a"}
+
+
+def test_labels_without_texts_are_of_recordings_and_those_with_texts_of_segments(tmp_path):
+    for name in ("a", "b"):
+        wav(tmp_path / name / "call.wav", 6.0)
+    write_turns(tmp_path / "a/call.eaf", "call", [SpeakerTurn(0.0, 1.0, "ann"), SpeakerTurn(0.5, 1.5, "bob")])
+    (tmp_path / "b/call.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nann: hello\n\n")
+    rows, _ = list_corpus(corpus(tmp_path / "a"))
+    assert [(row.id, len(row.segments)) for row in rows] == [("call", 2)]
+    (row,), _ = list_corpus(corpus(tmp_path / "b"))
+    assert (row.start, row.end, row.text) == (0.0, 1.0, "hello")
 
 
 def test_two_kinds_of_labels_are_asked_about(tmp_path):

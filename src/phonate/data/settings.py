@@ -290,7 +290,7 @@ class RecordingData(Settings):
     kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, ami), or your own; auto looks at what is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
-    kaldi, stm and labels, whose lines are utterances; else recordings."""
+    kaldi and stm, whose lines are utterances, and in other labels with texts; else recordings."""
     speaker: str | None = None
     """All recordings are of this speaker, whatever folders and lists say. Null: as they say."""
     drop: str | None = None

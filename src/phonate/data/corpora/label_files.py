@@ -70,7 +70,7 @@ def _is_file_of(name: str) -> Callable[[Path], bool]:
     return lambda path: path.is_file() and LABEL_FORMATS[name].has(path)
 
 
-@corpus_format(is_labels, priority=35, unit="segment")
+@corpus_format(is_labels, priority=35, unit="text")
 def label_rows(path: Path) -> Iterator[Row | Problem]:
     """A row for each recording with labels of the one kind that a folder has, or of a file."""
     if path.is_file():
@@ -142,7 +142,7 @@ def report_left_out(path: Path, what: str, count: int) -> None:
 def _kind_rows(name: str) -> Callable[[Path], Iterator[Row | Problem]]:
     """A corpus format of one kind of labels, which a single file is recognised as."""
 
-    @corpus_format(_is_file_of(name), priority=62, unit="segment")
+    @corpus_format(_is_file_of(name), priority=62, unit="text")
     def rows(path: Path) -> Iterator[Row | Problem]:
         return _rows_of_kind(path, LABEL_FORMATS[name])
 

@@ -220,10 +220,16 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
         listed = [_of_one_speaker(row, settings.speaker) for row in listed]
     unit = settings.unit if corpus.unit == "auto" else corpus.unit
     declared = format_of(name) if unit == "auto" else None
-    if unit == "segment" or (declared is not None and declared.unit == "segment"):
+    if unit == "segment" or (declared is not None and _is_of_segments(declared, listed)):
         listed = list(by_segment(listed, settings.requirements.one_speaker))
     listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
     return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
+
+
+def _is_of_segments(declared: CorpusFormat, listed: Sequence[Row | Problem]) -> bool:
+    if declared.unit == "text":
+        return any(one.text for row in listed if isinstance(row, Row) for one in row.segments)
+    return declared.unit == "segment"
 
 
 def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:

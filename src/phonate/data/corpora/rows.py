@@ -204,6 +204,9 @@ Rows = Callable[..., Iterable[Row | Problem]]
 RowsFunction = TypeVar("RowsFunction", bound=Rows)
 
 
+Unit = Literal["recording", "segment", "text"]
+
+
 @dataclass(frozen=True)
 class CorpusFormat:
     """How the corpora of a format are told from others, and what a row of them is."""
@@ -211,8 +214,9 @@ class CorpusFormat:
     recognises: Callable[[Path], bool]
     priority: int = 100
     """Several formats may recognise the same folder (a list beside recordings, say); the highest counts."""
-    unit: Literal["recording", "segment"] = "recording"
-    """What `data.unit: auto` means: segment for formats whose lines are utterances."""
+    unit: Unit = "recording"
+    """What `data.unit: auto` means: segment for formats whose lines are utterances; text: segment where some have a
+    text."""
 
 
 FORMATS: dict[Rows, CorpusFormat] = {}
@@ -220,7 +224,7 @@ FORMATS: dict[Rows, CorpusFormat] = {}
 
 
 def corpus_format(
-    recognises: Callable[[Path], bool], priority: int, unit: Literal["recording", "segment"] = "recording"
+    recognises: Callable[[Path], bool], priority: int, unit: Unit = "recording"
 ) -> Callable[[RowsFunction], RowsFunction]:
     """Declares the `CorpusFormat` of the decorated function, which yields its rows."""
 

@@ -62,14 +62,10 @@ def unified_parser(
         recipe = plan(args.config, [*args.overrides, *flags], incomplete=not (whole or args.data_only)).recipe
     except InputError as error:
         parser.exit(2, "".join(f"error: {line}\n" for line in str(error).splitlines()))
+    corpora = recipe.data.separate() if isinstance(recipe.data, KaldiData) else [recipe.data]
     return (
         args,
         recipe.model if whole or args.model_only else None,
-        _corpora(recipe.data) if whole or args.data_only else None,
+        corpora if whole or args.data_only else None,
         recipe.training if whole or args.training_only else None,
     )
-
-
-def _corpora(data: Any) -> list[Any]:
-    """The data settings of each corpus."""
-    return data.separate() if isinstance(data, KaldiData) else [data]

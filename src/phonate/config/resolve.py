@@ -119,11 +119,6 @@ def moved_document(document: Document, sections: Sections, typed: type[Settings]
     return replace(document, values=values, places=places)
 
 
-def moved_overrides(changes: Sequence[Override], sections: Sections, typed: type[Settings]) -> list[Override]:
-    """The overrides, with paths moved to those in `typed`."""
-    return [moved for change in changes for moved in _moved_override(change, sections, typed)]
-
-
 def _moved_override(change: Override, sections: Sections, typed: type[Settings]) -> Iterator[Override]:
     key, *rest = change.path
     if key not in sections:
@@ -605,7 +600,7 @@ def resolve_document(
     typed, info = recipe_class(task), task_info(task)
     sections = info.sections
     layers.move_sections(sections, typed)
-    changes = moved_overrides(changes, sections, typed)
+    changes = [moved for change in changes for moved in _moved_override(change, sections, typed)]
     changes = [change.for_text() if takes_text(typed, change.path) else change for change in changes]
     layers.stack(typed, task_settings(task), changes)
     layers.take_synonyms(typed, info.synonyms)

@@ -25,11 +25,6 @@ QuitListener = Callable[[str], None]
 _quit_listeners: list[QuitListener] = []
 
 
-def is_ignored(number: int) -> bool:
-    """Whether a signal is to have no effect: a hang-up under nohup."""
-    return number == HANGUP and signal.getsignal(number) is signal.SIG_IGN
-
-
 @contextlib.contextmanager
 def on_quit(listener: QuitListener) -> Iterator[None]:
     """Within, `listener` gets the last message of a process that is told to quit without saving.
@@ -99,7 +94,8 @@ def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
     try:
         if threading.current_thread() is threading.main_thread():
             for number in STOPPING:
-                if not is_ignored(number):
+                # a hang-up under nohup stays without effect
+                if not (number == HANGUP and signal.getsignal(number) is signal.SIG_IGN):
                     earlier[number] = signal.signal(number, handler)
         yield
     finally:

@@ -262,11 +262,6 @@ def _causes(checkpoint: Checkpoint, recipe_yaml: str) -> str:
     return f" (changed: {causes})" if causes else ""
 
 
-def batch_size_of(recipe_yaml: str) -> int | None:
-    """`training.batch_size` of a resolved recipe; None where there is no recipe."""
-    return parse(recipe_yaml, "recipe.yaml").values["training"]["batch_size"] if recipe_yaml else None
-
-
 def check_fit(checkpoint: Checkpoint, tensors: Mapping[str, Tensor], weights: Weights, recipe_yaml: str) -> None:
     """Raise InputError for a checkpoint of another model, naming the settings of the model that were changed."""
     current = weights.task.saved(weights.model)
@@ -612,7 +607,8 @@ class Trainer:
         if checkpoint is not None:
             self.saver.restore(checkpoint)
             if self.progress.batches:
-                size = batch_size_of(checkpoint.recipe_yaml)
+                recipe = parse(checkpoint.recipe_yaml, "recipe.yaml").values if checkpoint.recipe_yaml else {}
+                size = recipe["training"]["batch_size"] if recipe else None
                 self.progress.consumed = self.train_source.consumed_by(self.epoch, self.progress.batches, size)
         elif self.settings.init_from is not None:
             initialise_from(self.settings.init_from, self.task, self.model, self.run)

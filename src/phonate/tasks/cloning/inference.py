@@ -244,11 +244,6 @@ relative to that of the model), `system` (message) and `arabic` (what was change
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def is_model_folder(source: str | Path) -> bool:
-    """Whether `source` is a model in files of transformers, not a run or checkpoint."""
-    return (Path(source) / "config.json").is_file()
-
-
 def _codec_of(folder: Path, about: Mapping[str, Any]) -> str:
     """The codec of a merged model: beside it, or by its name."""
     name = str(about.get("codec", CODEC))
@@ -499,7 +494,7 @@ class VoiceCloner(Inference):
             raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
         where = inference_device(device)
         known = read_voices(voices) if voices is not None else {}
-        if is_model_folder(source) or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
+        if (Path(source) / "config.json").is_file() or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
             if base is not None:
                 raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
             cloner = cls._pretrained(str(source), where, dtype, codec)

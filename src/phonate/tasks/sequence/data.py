@@ -257,7 +257,7 @@ class ItemMaker:
         kind = self.recipe.model.model_type
         if kind == "decoder":
             return self._targets(row, (), self.tokenizer.encode(row), cut=row.is_plain)
-        source = source_ids(self.tokenizer, row.prompt[0].text)
+        source = np.asarray(self.tokenizer.encode(Dialogue.plain("", row.prompt[0].text)).ids, dtype=np.int64)
         if kind == "encoder":
             if row.response.text not in self.labels:
                 raise DataError(f"the label {row.response.text!r} does not occur in the training rows")
@@ -295,8 +295,3 @@ class ItemMaker:
             raise DataError(
                 f"the {what} has {count} tokens, more than data.max_length {self.recipe.data.max_length}; raise that"
             )
-
-
-def source_ids(tokenizer: TextTokenizer, text: str) -> Ids:
-    """The encoder's input tokens (S,) for a text: begin, text, end."""
-    return np.asarray(tokenizer.encode(Dialogue.plain("", text)).ids, dtype=np.int64)

@@ -189,14 +189,10 @@ def drop_from_memory(path: Path) -> None:
         os.close(descriptor)
 
 
-def existing_parent(path: Path) -> Path:
-    """The nearest ancestor of `path`, itself included, that exists."""
-    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-
-
 def free_bytes(path: Path) -> int:
     """Bytes free where `path` is or would be."""
-    return shutil.disk_usage(existing_parent(path)).free
+    # on the disk of the nearest folder that exists
+    return shutil.disk_usage(next(folder for folder in (path, *path.absolute().parents) if folder.exists())).free
 
 
 def explained(error: OSError, where: Path, needed: int) -> CheckpointError:

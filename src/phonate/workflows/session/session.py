@@ -194,7 +194,8 @@ class TrainingSession:
 
     def _train(self, log: SessionLog) -> Path:
         """Read the configuration, choose the device and the flow, and run it."""
-        log.info(f"Session {log.session_id}{' resumed' if self._resumed else ''}: {self._modes()}")
+        resumed = " resumed" if self._resumed else ""
+        log.info(f"Session {log.session_id}{resumed}: mode {self.mode}, voice mode {self.voice_mode}")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise InputError(
                 "a session is one process; for several GPUs use torchrun -m phonate train with a recipe, such as "
@@ -226,9 +227,6 @@ class TrainingSession:
         )
         with progress_listener(self._work.progress):
             return train_voice(self._work) if state.voice else train_text(self._work)
-
-    def _modes(self) -> str:
-        return f"mode {self.mode}, voice mode {self.voice_mode}"
 
     def _candidates(self, config: SessionConfig) -> list[str]:
         """Recipes that may be trained, as far as is known before the data are looked at."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import soundfile
-from small_corpora import RATE, tone
+from small_corpora import RATE, tone, wav
 
 from phonate.data.corpora.kaldi import Part, decoded, kaldi_rows
 from phonate.data.corpora.rows import Problem
@@ -59,7 +59,7 @@ def test_what_changes_samples_or_needs_a_shell_is_refused_in_one_line(command, r
     with pytest.raises(ValueError, match=f"(?i){reason}"):
         decoded(command)
     (tmp_path / "wav.scp").write_text(f"u1 {command}\n")
-    (problem,) = kaldi_rows(tmp_path)
+    (problem,) = kaldi_rows(tmp_path, tmp_path / "cache")
     assert isinstance(problem, Problem)
     assert problem.reason == "command"
 
@@ -69,6 +69,23 @@ def test_parts_and_channels_are_read_and_utterances_count_from_the_part(tmp_path
     soundfile.write(tmp_path / "x.wav", stereo, RATE)
     (tmp_path / "wav.scp").write_text("r sox x.wav -t wav - remix 2 trim 0.5 2 |\n")
     (tmp_path / "segments").write_text("u r 0.25 1.5\n")
-    (row,) = kaldi_rows(tmp_path)
+    (row,) = kaldi_rows(tmp_path, tmp_path / "cache")
     assert (row.path.name, row.channel, row.start, row.end) == ("x.wav", 1, 0.5, 2.5)
     assert (row.segments[0].start, row.segments[0].end) == (0.75, 2.0)
+
+
+def test_recordings_in_archives(tmp_path):
+    """As Kaldi's wav-copy writes them, and as kaldiio 2.18.1 does (AUDIO and the length before it)."""
+    wav(tmp_path / "x.wav", 1.0)
+    content = (tmp_path / "x.wav").read_bytes()
+    length = len(content).to_bytes(2, "little")
+    (tmp_path / "k.ark").write_bytes(b"u1 " + content + b"u2 AUDIO\x02" + length + content + b"u3 \0BFM ")
+    second = 3 + len(content) + 3
+    third = second + 8 + len(content) + 3
+    (tmp_path / "wav.scp").write_text(f"u1 k.ark:3\nu2 k.ark:{second}\nu3 k.ark:{third}\nu4 lost.ark:0\n")
+    one, two, three, four = kaldi_rows(tmp_path, tmp_path / "cache")
+    assert one.path == two.path
+    assert one.path.read_bytes() == content
+    assert (three.reason, four.reason) == ("archive", "archive")
+    assert "no recording is there" in three.detail
+    assert "No such file" in four.detail

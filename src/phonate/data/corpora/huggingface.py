@@ -14,6 +14,7 @@ from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.data.corpora.lists import PART, clip_of, report_one_speaker, spelled
 from phonate.data.corpora.rows import (
+    MAGIC,
     Problem,
     Row,
     as_text,
@@ -29,7 +30,6 @@ _BATCH = 64
 _LARGEST = 2**28
 _MOST_EXPANSION = 50
 """Row groups over _LARGEST bytes may be so much larger than their file."""
-_MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
 
 
 def is_huggingface(path: Path) -> bool:
@@ -199,7 +199,7 @@ class _Shard:
 
     def _extracted(self, content: bytes, name: str, number: int) -> Path:
         """The file with what the shard holds, written unless it is there from before."""
-        suffix = next((end for magic, end in _MAGIC.items() if content.startswith(magic)), Path(name).suffix.lower())
+        suffix = next((end for magic, end in MAGIC.items() if content.startswith(magic)), Path(name).suffix.lower())
         if content[4:8] == b"ftyp":
             suffix = ".m4a"
         file = self._files / f"{number:06d}{suffix if suffix in AUDIO_SUFFIXES else '.mp3'}"

@@ -25,6 +25,7 @@ from phonate.data.corpora.rows import (
     malformed,
     printable,
     split_among,
+    stored,
 )
 
 # ----- wav.scp, segments, text, utt2spk, reco2file_and_channel (https://kaldi-asr.org/doc/data_prep.html)
@@ -38,16 +39,17 @@ def is_kaldi(path: Path) -> bool:
 
 
 @corpus_format(is_kaldi, priority=70, unit="segment")
-def kaldi_rows(path: Path) -> Iterator[Row | Problem]:
+def kaldi_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     """A row for each recording of wav.scp, with its utterances as segments; without `segments` the recording is one
     utterance. `reco2file_and_channel` chooses channels. Of a recording that a plain decoder makes, the file is read
-    that it decodes (`decoded`); other commands are refused: a list is data, and may not run a shell. Of several
-    folders, each is read, and the ids begin with its name."""
+    that it decodes (`decoded`); other commands are refused: a list is data, and may not run a shell. Recordings in
+    archives (`x.ark:12`) are written to `cache`, once. Of several folders, each is read, and the ids begin with its
+    name."""
     folders = _kaldi_folders(path)
     if not folders:
         raise DataError(f"{path}: no wav.scp in it")
     for folder in folders:
-        for row in _KaldiFolder(folder).rows():
+        for row in _KaldiFolder(folder, cache).rows():
             if isinstance(row, Row) and folder != path:
                 inside = printable(folder.relative_to(path).as_posix())
                 segments = tuple(replace(one, id=one.id and f"{inside}/{one.id}") for one in row.segments)
@@ -65,8 +67,8 @@ def _kaldi_folders(path: Path) -> list[Path]:
 class _KaldiFolder:
     """One data directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self._folder, self._cache = folder, cache
         self._split = split_among([folder.name])
         self._speakers = self._table("utt2spk")
         self._texts = self._table("text")
@@ -108,10 +110,16 @@ class _KaldiFolder:
         except ValueError as error:
             detail = f"made by a command ({source[:60]}), {error}; run it once and list the file that it makes"
             return Problem(name, place, "command", detail)
-        if _ARCHIVE.fullmatch(part.file):
-            detail = f"in an archive ({part.file[-60:]}); list the recordings as files"
-            return Problem(name, place, "archive", detail)
         file, channel = self._file(part.file), part.channel
+        archive = _ARCHIVE.fullmatch(part.file)
+        if archive is not None:
+            try:
+                file = stored(archived(self._file(archive[1]), int(archive[2])), self._cache)
+            except (OSError, ValueError) as error:
+                detail = (
+                    f"in an archive ({part.file[-60:]}) that can't be read: {getattr(error, 'strerror', None) or error}"
+                )
+                return Problem(name, place, "archive", f"{detail}; list the recordings as files")
         if channel is None and name in self._channels:
             fields = self._channels[name].split()
             channel = CHANNELS.get(fields[-1].lower()) if len(fields) == 2 else None
@@ -177,7 +185,29 @@ class Part:
     end: float | None = None
 
 
-_ARCHIVE = re.compile(r".*\.ark:\d+(\[.*\])?")
+_ARCHIVE = re.compile(r"(.*):(\d+)")
+
+
+def archived(file: Path, at: int) -> bytes:
+    """The recording at a byte of an archive: a WAV, as Kaldi keeps them, or any file with its length before it, as
+    kaldiio does. Raises OSError, and ValueError for what else may be there, such as features."""
+    with file.open("rb") as opened:
+        opened.seek(at)
+        head = opened.read(8)
+        if head.startswith(b"RIFF"):
+            size = 8 + int.from_bytes(head[4:], "little")
+            opened.seek(at)
+        elif head.startswith(b"AUDIO"):
+            opened.seek(at + 6)
+            size = int.from_bytes(opened.read(head[5]), "little")
+        else:
+            raise ValueError("no recording is there")
+        content = opened.read(size)
+        if len(content) < size:
+            raise ValueError("it ends too early")
+        return content
+
+
 _QUIET = re.compile(r"2\s*>\s*(/dev/null|&1)")
 _STDIN, _STDOUT = ("-", "pipe:0", "pipe:", "/dev/stdin"), ("-", "pipe:1", "pipe:", "/dev/stdout", "-p")
 

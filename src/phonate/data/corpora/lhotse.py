@@ -11,7 +11,6 @@ import inspect
 import json
 import logging
 import os
-import secrets
 import shutil
 import sys
 import tarfile
@@ -39,6 +38,8 @@ from phonate.data.corpora.rows import (
     malformed,
     printable,
     split_among,
+    stored,
+    write_whole,
 )
 from phonate.data.settings import LHOTSE, PARTS, DatasetSettings
 
@@ -54,7 +55,6 @@ _SLACK_SECONDS = 0.05
 _ENDS = (".jsonl", ".jsonl.gz", ".json")
 """Of manifests."""
 _SHARDS = "cuts.*.jsonl*"
-_MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
 
 
 def is_cutset(path: Path) -> bool:
@@ -220,11 +220,7 @@ def _file_of(source: Any, path: Path, cache: Path) -> Path:
     elif source.type not in ("file", "memory"):
         raise ValueError
     if isinstance(source.source, bytes):
-        suffix = next((suffix for magic, suffix in _MAGIC.items() if source.source.startswith(magic)), ".wav")
-        file = cache / f"{hashlib.sha256(source.source).hexdigest()[:32]}{suffix}"
-        if not file.is_file():
-            _in_place(file, lambda temporary: temporary.write_bytes(source.source))
-        return file
+        return stored(source.source, cache)
     file = Path(source.source)
     return file.absolute() if file.is_absolute() or file.is_file() else path.parent / file
 
@@ -242,7 +238,7 @@ def _written(cut: Any, cache: Path) -> Path:
     file = cache / f"{hashlib.sha256(repr(facts).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.wav"
     if not file.is_file():
         samples = cut.load_audio()
-        _in_place(
+        write_whole(
             file,
             lambda temporary: soundfile.write(
                 temporary, np.atleast_2d(samples).T, round(cut.sampling_rate), "FLOAT", format="WAV"
@@ -254,17 +250,6 @@ def _written(cut: Any, cache: Path) -> Path:
 def _state(file: str) -> tuple[int, int]:
     status = os.stat(file)
     return status.st_size, status.st_mtime_ns
-
-
-def _in_place(file: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file of the cache, which is there whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        write(temporary)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _source(cut: Any, recording: Any, path: Path) -> tuple[Any, int | None] | None:

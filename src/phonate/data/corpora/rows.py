@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import secrets
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -317,6 +319,30 @@ def _is_source(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir() and not is_output(Path(entry.path))
     except OSError:  # links that form a loop
         return False
+
+
+MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
+"""The first bytes of a recording -> the suffix of its file."""
+
+
+def stored(content: bytes, cache: Path) -> Path:
+    """The file of the cache with a recording that is inside another file, named by what it holds."""
+    suffix = next((suffix for magic, suffix in MAGIC.items() if content.startswith(magic)), ".wav")
+    file = cache / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
+    if not file.is_file():
+        write_whole(file, lambda temporary: temporary.write_bytes(content))
+    return file
+
+
+def write_whole(file: Path, write: Callable[[Path], object]) -> None:
+    """Write a file of the cache, which is there whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        write(temporary)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def printable(name: str) -> str:

@@ -207,6 +207,15 @@ Embedding = npt.NDArray[np.float32]
 EMBEDDING_WIDTH = 256
 SPEAKER_RATE = 16000
 """Hz."""
+SPEAKER_LEVEL = -30.0
+"""dB of full scale (root mean square) that every recording is brought to before its voice is embedded: to the encoder a
+louder recording is another voice. resemblyzer itself raises quiet ones to it, and leaves loud ones as they are."""
+
+
+def _at_speaker_level(waveform: FloatArray) -> FloatArray:
+    samples = np.asarray(waveform, dtype=np.float32)
+    level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64)))) if len(samples) else 0.0
+    return samples if level == 0.0 else np.asarray(samples * (10 ** (SPEAKER_LEVEL / 20) / level), dtype=np.float32)
 
 
 def load_voice_encoder(purpose: str = "speaker similarity", device: str | torch.device = "cpu") -> tuple[Any, Any]:
@@ -230,7 +239,7 @@ class SpeakerEncoder:
 
         Raises DataError with the recording's `name` if it has no speech.
         """
-        speech = self._package.preprocess_wav(np.asarray(waveform, dtype=np.float32), source_sr=sample_rate)
+        speech = self._package.preprocess_wav(_at_speaker_level(waveform), source_sr=sample_rate)
         if len(speech) == 0:
             raise DataError(f"{name}: the speaker judge finds no speech in it")
         return np.asarray(self._encoder.embed_utterance(speech), dtype=np.float32)
@@ -254,9 +263,8 @@ class SpeakerEncoder:
         (P,) the seconds of their middles; none where all samples are zero."""
         if not np.any(waveform):
             return np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32), np.zeros(0, dtype=np.float32)
-        level = self._settings.audio_norm_target_dBFS
-        louder = self._package.audio.normalize_volume(waveform, level, increase_only=True)
-        _, pieces_PD, places = self._encoder.embed_utterance(louder, return_partials=True, rate=per_second)
+        levelled = _at_speaker_level(waveform)
+        _, pieces_PD, places = self._encoder.embed_utterance(levelled, return_partials=True, rate=per_second)
         middles = [(place.start + place.stop) / 2 / SPEAKER_RATE for place in places]
         return np.asarray(pieces_PD, dtype=np.float32), np.asarray(middles, dtype=np.float32)
 

@@ -40,6 +40,28 @@ def test_real_speakers_are_told_apart(recordings: Path) -> None:
     assert own > other + 0.1
 
 
+@pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
+def test_a_voice_is_the_same_at_any_level(recordings: Path) -> None:
+    """In every way of embedding it; the encoder itself gives a cosine of 0.84 for these two levels."""
+    import torch
+
+    from phonate.audio.decoding import read_audio, resample
+    from phonate.tasks.cloning.task import DifferentiableSpeakerEncoder
+
+    waveform, rate = read_audio(sorted((recordings / "spk_en_librispeech" / "test-other" / "1998").glob("*.flac"))[0])
+    waveform = resample(waveform, rate, 16000)[:64000]
+    waveform /= np.abs(waveform).max()
+    judge, differentiable = SpeakerEncoder(), DifferentiableSpeakerEncoder()
+    for embed in (
+        lambda sound: judge.embed(sound, 16000),
+        lambda sound: judge.embed_pieces(sound)[0],
+        lambda sound: judge.embed_continuously(sound, 1.3)[0][0],
+        lambda sound: differentiable(torch.from_numpy(sound)).numpy(),
+    ):
+        loud, quiet = (embed((peak * waveform).astype(np.float32)) for peak in (0.95, 0.1))
+        assert float(loud @ quiet) > 0.9999
+
+
 def test_nothing_takes_the_stand_in_for_setuptools() -> None:
     if find_spec("resemblyzer") is None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")

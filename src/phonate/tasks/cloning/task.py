@@ -30,7 +30,7 @@ from phonate.config.errors import InputError
 from phonate.data.settings import cache_folder
 from phonate.nn.losses import IGNORED, ContrastiveLoss, SumCount
 from phonate.nn.pretrained import base_fingerprint, copy_tensors, require, saved_tensors
-from phonate.pretrained import load_voice_encoder
+from phonate.pretrained import SPEAKER_LEVEL, load_voice_encoder
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.data import CloningCorpus, CloningDataset, examples_of
 from phonate.tasks.cloning.model import Load, choose_checkpointing
@@ -186,8 +186,6 @@ ENCODER_RATE = 16000
 _WINDOW, _HOP, _BANDS = 400, 160, 40
 _PIECE = 160 * _HOP
 """Samples that the encoder hears at once: 1.6 s."""
-_LEVEL = -30.0
-"""dB of full scale that quieter recordings are raised to."""
 
 
 class DifferentiableSpeakerEncoder(nn.Module):
@@ -217,10 +215,10 @@ class DifferentiableSpeakerEncoder(nn.Module):
         """(256,) unit-length embedding of a waveform (N,) at 16 kHz: the mean over pieces of 1.6 s, one each 0.8 s. The
         last one is filled up with silence."""
         level = waveform_N.square().mean().clamp_min(1e-12).log10() * 10
-        louder_N = waveform_N * 10 ** ((_LEVEL - level).clamp_min(0.0) / 20)
+        levelled_N = waveform_N * 10 ** ((SPEAKER_LEVEL - level) / 20)
         half = _PIECE // 2
-        pieces = max(1, -(-(len(louder_N) - _PIECE) // half) + 1)
-        padded_N = F.pad(louder_N, (0, max(0, (pieces + 1) * half - len(louder_N))))
+        pieces = max(1, -(-(len(levelled_N) - _PIECE) // half) + 1)
+        padded_N = F.pad(levelled_N, (0, max(0, (pieces + 1) * half - len(levelled_N))))
         frames = _PIECE // _HOP
         pieces_PTM = self.mel(padded_N[None])[0].unfold(0, frames, frames // 2).transpose(1, 2)
         self.network.train()  # cuDNN has a backward pass for LSTMs in this mode only; there is no dropout

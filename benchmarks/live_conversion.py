@@ -24,7 +24,7 @@ import torch
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.live import streamed
-from phonate.audio.pitch import F0Stream
+from phonate.audio.pitch import f0_stream
 from phonate.tasks.conversion.inference import Converter, MelConversion
 
 
@@ -58,9 +58,9 @@ def at_once(converter: Converter, sound: FloatArray) -> FloatArray:
     extractor, target, vocoder = converter.extractor, converter.target, converter.networks[1]
     assert target is not None
     hop, rate = extractor.data.audio.hop_length, converter.sample_rate
-    mel_stream, f0_stream = extractor.processor.mel_stream(), F0Stream(rate, hop)
+    mel_stream, pitch = extractor.processor.mel_stream(), f0_stream(rate, hop, extractor.data.f0_method)
     mel_TM = np.concatenate([mel_stream.push(sound), mel_stream.finish()])
-    f0_T = np.concatenate([f0_stream.push(sound), f0_stream.finish(len(mel_TM))])
+    f0_T = np.concatenate([pitch.push(sound), pitch.finish(len(mel_TM))])
     conversion = MelConversion(converter.model, extractor, converter.voices[target], converter.speaker(target))
     converted_TM, source_T = conversion.push(mel_TM, f0_T)
     converted_TM = np.concatenate([converted_TM, conversion.finish()])

@@ -86,7 +86,7 @@ def test_recordings_move_as_asked(recordings):
             shifted = f0(stretch_and_shift(before, rate, semitones=semitones), rate, rate // 100)
             both = (track > 0) & (shifted > 0)
             steps = 12 * np.log2(shifted[both] / track[both])
-            assert np.median(steps) == pytest.approx(semitones, abs=0.1)
+            assert np.median(steps) == pytest.approx(semitones, abs=0.15)
             assert (np.abs(steps - semitones) < 1).mean() > 0.8
 
 

@@ -1,9 +1,13 @@
 import librosa
 import numpy as np
 import pytest
+import soxr
+from scipy.signal import butter, lfilter, sosfiltfilt
 
 from phonate.audio.decoding import read_audio
-from phonate.audio.pitch import f0, median_f0
+from phonate.audio.pitch import f0, f0_stream, median_f0
+
+FOLDERS = ("tts_en_kathleen", "tts_de_kerstin", "spk_en_librispeech", "asr_en_an4", "voice_ar_commands")
 
 
 def harmonics(hertz: np.ndarray, rate: int) -> np.ndarray:
@@ -12,20 +16,86 @@ def harmonics(hertz: np.ndarray, rate: int) -> np.ndarray:
     return sum(np.sin(k * phase) / k for k in range(1, 8)).astype(np.float32)
 
 
+METHODS = ["swift", "yin"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 48000])
 @pytest.mark.parametrize("hertz", [63.0, 75.0, 110.0, 230.0, 420.0, 480.0])
-def test_steady_tones(rate, hertz):
-    track = f0(harmonics(np.full(rate, hertz), rate), rate, rate // 100)
+def test_steady_tones(rate, hertz, method):
+    track = f0(harmonics(np.full(rate, hertz), rate), rate, rate // 100, method)
     assert len(track) == 1 + rate // (rate // 100)
-    inside = track[5:-5]
+    inside = track[8:-8]
     np.testing.assert_allclose(inside, hertz, rtol=0.01)
 
 
-def test_a_glide_is_followed_frame_by_frame():
+@pytest.mark.parametrize("method", METHODS)
+def test_a_glide_is_followed_frame_by_frame(method):
     rate, hop = 22050, 256
     hertz = np.geomspace(90, 300, 2 * rate)
-    track = f0(harmonics(hertz, rate), rate, hop)
+    track = f0(harmonics(hertz, rate), rate, hop, method)
     np.testing.assert_allclose(track[8:-8], hertz[::hop][: len(track)][8:-8], rtol=0.02)
+
+
+def vowel(hertz: np.ndarray, rate: int, formants=((730, 90), (1090, 110), (2440, 160))) -> np.ndarray:
+    """A sung vowel: harmonics of `hertz` (samples,) through strong formants (frequency and bandwidth in Hz)."""
+    phase = 2 * np.pi * np.cumsum(hertz) / rate
+    sound = sum(np.cos(k * phase) * (k * hertz < rate / 2) for k in range(1, int(rate / 2 / hertz.min()) + 1))
+    for frequency, width in formants:
+        pole = np.exp((-np.pi * width + 2j * np.pi * frequency) / rate)
+        sound = lfilter([1.0], [1.0, -2 * pole.real, abs(pole) ** 2], sound)
+    return (0.5 * sound / np.abs(sound).max()).astype(np.float32)
+
+
+def telephone(sound: np.ndarray, rate: int) -> np.ndarray:
+    """As it comes out of a telephone: 8 kHz mu-law, 300 to 3,400 Hz."""
+    band = butter(2, [300, 3400], "bandpass", fs=8000, output="sos")
+    narrow = sosfiltfilt(band, soxr.resample(sound, rate, 8000))
+    narrow *= 0.5 / np.abs(narrow).max()
+    codes = np.round(127 * np.sign(narrow) * np.log1p(255 * np.abs(narrow)) / np.log(256)) / 127
+    return (np.sign(codes) * (256 ** np.abs(codes) - 1) / 255).astype(np.float32)
+
+
+def streamed(sound: np.ndarray, rate: int) -> np.ndarray:
+    """The pitch of a stream, frames of 10 ms."""
+    stream = f0_stream(rate, rate // 100)
+    return np.concatenate([stream.push(sound), stream.finish(1 + len(sound) // (rate // 100))])
+
+
+@pytest.mark.parametrize("hertz", [(220, 1000), (1000, 220), (262, 262), (523, 523), (784, 784), (1000, 1000)])
+@pytest.mark.parametrize("sung", [lambda sound, rate: sound, telephone], ids=["clean", "telephone"])
+def test_a_sung_vowel_up_to_1000_hz(hertz, sung):
+    rate = 16000
+    glide = np.geomspace(*hertz, 2 * rate)
+    sound = sung(vowel(glide, rate), rate)
+    now = rate if sung is not telephone else 8000
+    for track in (f0(sound, now, now // 100), streamed(sound, now)):
+        inside, truth = track[10:190], glide[:: rate // 100][10:190]
+        assert (inside > 0).mean() > 0.9
+        wrong = np.abs(inside / truth - 1) > 0.2
+        assert (wrong & (inside > 0)).mean() <= 0.03
+
+
+def test_a_quiet_recording_has_the_pitch_of_a_loud_one():
+    sound = vowel(np.geomspace(120, 240, 16000), 16000)
+    loud, quiet = f0(sound, 16000, 160), f0(0.01 * sound, 16000, 160)
+    np.testing.assert_allclose(loud, quiet, rtol=1e-3)
+
+
+def test_telephone_speech(recordings):
+    """Against the median of the two methods on the recording itself, where they agree."""
+    paths = [sorted((recordings / folder).rglob("*.flac"))[20] for folder in FOLDERS]
+    for path in paths:
+        sound, rate = read_audio(path)
+        clean, yin = (f0(sound, rate, rate // 100, method) for method in METHODS)
+        known = (clean > 0) & (np.abs(yin / np.maximum(clean, 1) - 1) < 0.05)
+        narrow = telephone(sound, rate)
+        for track in (f0(narrow, 8000, 80), streamed(narrow, 8000)):
+            frames = min(len(track), len(clean))
+            both = known[:frames] & (track[:frames] > 0)
+            assert both.sum() > 0.6 * known.sum()
+            wrong = np.abs(track[:frames][both] / clean[:frames][both] - 1) > 0.2
+            assert wrong.mean() <= 0.03, path.name
 
 
 def test_noise_and_silence_have_no_pitch():

@@ -16,6 +16,8 @@ from phonate.config.errors import DataError
 from phonate.data.derived import open_derived, open_pitch
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
+from phonate.training.checkpoints.loading import recipe_of
+from phonate.training.plan import plan
 
 
 def values(index, width=3):
@@ -51,17 +53,38 @@ def test_features_are_written_as_they_come(tmp_path):
     assert peak < 8 << 20
 
 
-def test_pitch_is_the_same_from_several_processes(tmp_path, tone_corpus):
+@pytest.mark.parametrize("method", ["swift", "yin"])
+def test_pitch_is_the_same_from_several_processes(tmp_path, tone_corpus, method):
     for clip in range(8):  # more than are worked on in one process
         for file in sorted(tone_corpus.glob("*/0[0-4].wav")):
             shutil.copy(file, tmp_path / f"{file.parent.name}-{file.stem}-{clip}.wav")
     audio = AudioConfig()
     prepared = prepare(VoiceData(path=str(tmp_path), cache_dir=str(tmp_path / "cache")))
-    pitch = open_pitch(prepared, audio)
+    pitch = open_pitch(prepared, audio, method)
     assert len(pitch) == 120
     for position in range(0, 120, 17):
         waveform = prepared.cache.waveform(position)
-        assert np.array_equal(pitch[position][:, 0], f0(waveform, audio.sample_rate, audio.hop_length))
+        assert np.array_equal(pitch[position][:, 0], f0(waveform, audio.sample_rate, audio.hop_length, method))
+
+
+def test_runs_of_earlier_versions_keep_the_pitch_that_they_were_trained_with(tmp_path):
+    """Their recipes do not say it."""
+    for packaged in ("base/voice", "base/vocoder"):
+        assert recipe_of(packaged).data.f0_method == "yin"
+    run, data = tmp_path / "run", {"data.path": str(tmp_path / "corpus")}
+    run.mkdir()
+    resolved = plan("vocoder", data).written.to_yaml()
+    assert "f0_method: swift" in resolved
+    (run / "recipe.yaml").write_text(resolved.replace("  f0_method: swift\n", ""))
+
+    def method(overrides=(), **options):
+        return plan("vocoder", data | dict(overrides), **options).recipe.data.f0_method
+
+    assert method(output=run) == "swift"  # a new run
+    assert method(resume="auto", output=run) == "yin"
+    assert method({"data.f0_method": "swift"}, resume="auto", output=run) == "swift"
+    (run / "recipe.yaml").write_text(resolved)
+    assert method(resume="auto", output=run) == "swift"
 
 
 @pytest.mark.parametrize("name", ["values.npy", "starts.npy"])

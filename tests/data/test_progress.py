@@ -12,7 +12,7 @@ def test_work_on_a_corpus_is_heard_by_whoever_listens(tone_corpus, tmp_path):
     heard: list[tuple[str, int, int]] = []
     with progress_listener(lambda *said: heard.append(said)):
         settings = VoiceData(path=str(tone_corpus), cache_dir=str(tmp_path))
-        open_pitch(prepare(settings), settings.audio)
+        open_pitch(prepare(settings), settings.audio, "swift")
     for what in ("preparing recordings", "computing pitch"):
         assert [said for said in heard if said[0] == what] == [(what, done + 1, 18) for done in range(18)]
 

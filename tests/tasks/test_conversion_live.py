@@ -11,7 +11,7 @@ import torch
 
 from phonate.audio.decoding import read_audio
 from phonate.audio.live import streamed
-from phonate.audio.pitch import F0Stream
+from phonate.audio.pitch import f0_stream
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features import Register, RunningTransposition
@@ -85,9 +85,9 @@ def test_blocks_of_any_size_give_what_the_whole_recording_gives(converter, sound
 def test_blocks_give_what_the_networks_make_of_all_frames_at_once(converter, sound):
     """The stream against `forward` of both networks, with features of the whole recording."""
     extractor, voice, vocoder = converter.extractor, converter.voices["anna"], converter.render.network
-    mel_stream, f0_stream = extractor.processor.mel_stream(), F0Stream(22050, 256)
+    mel_stream, pitch = extractor.processor.mel_stream(), f0_stream(22050, 256, extractor.data.f0_method)
     mel = np.concatenate([mel_stream.push(sound), mel_stream.finish()])
-    f0 = np.concatenate([f0_stream.push(sound), f0_stream.finish(len(mel))])
+    f0 = np.concatenate([pitch.push(sound), pitch.finish(len(mel))])
     conversion = MelConversion(converter.model, extractor, voice, 0)
     converted, moved = conversion.push(mel, f0)
     converted = np.concatenate([converted, conversion.finish()])

@@ -11,7 +11,7 @@ import torch
 
 from phonate.audio.decoding import read_audio
 from phonate.audio.live import streamed
-from phonate.audio.pitch import F0Stream
+from phonate.audio.pitch import f0_stream
 from phonate.tasks.conversion.inference import Converter, MelConversion
 from phonate.workflows.train import train
 
@@ -62,9 +62,9 @@ def test_live_blocks_are_what_the_networks_make_of_the_whole(
     monkeypatch.setattr("phonate.audio.whisper.WhisperEncoder.__init__", None)
     converter = Converter.load(runs / "live")
     extractor, voice, vocoder = converter.extractor, converter.voices["anna"], converter.networks[1]
-    mel_stream, f0_stream = extractor.processor.mel_stream(), F0Stream(22050, 256)
+    mel_stream, pitch = extractor.processor.mel_stream(), f0_stream(22050, 256, extractor.data.f0_method)
     mel_TM = np.concatenate([mel_stream.push(sound), mel_stream.finish()])
-    f0_T = np.concatenate([f0_stream.push(sound), f0_stream.finish(len(mel_TM))])
+    f0_T = np.concatenate([pitch.push(sound), pitch.finish(len(mel_TM))])
     conversion = MelConversion(converter.model, extractor, voice, converter.speaker("anna"))
     converted_TM, moved_T = conversion.push(mel_TM, f0_T)
     converted_TM = np.concatenate([converted_TM, conversion.finish()])

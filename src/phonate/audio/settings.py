@@ -14,6 +14,10 @@ from phonate.config.settings import Settings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
+F0Method = Literal["swift", "yin"]
+HIGHEST_F0: dict[F0Method, float] = {"swift": 1100.0, "yin": 500.0}
+"""Hz."""
+
 _LENGTHS = {"min_audio_length": "min_seconds", "max_audio_length": "max_seconds"}
 
 

@@ -101,6 +101,8 @@ class TaskInfo:
     start: Reference | None = None
     """`start(recipe) -> Iterable[Start]`: options that a recipe leaves to the data, decided before training; first what
     needs no look at the corpus, which may not be there yet."""
+    earlier: Mapping[str, Any] = field(default_factory=dict)
+    """Options that runs of earlier versions did not have, such as `{"data.f0_method": "yin"}`: what stood for them."""
     metrics: tuple[Metric, ...] | None = None
     """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
     hub_task: str | None = None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
-from phonate.audio.settings import AudioConfig
+from phonate.audio.settings import AudioConfig, F0Method
 from phonate.config.errors import DataError
 from phonate.data.cache import DIGESTS, FeatureCache, Index, damaged, new_folder, verify
 from phonate.data.parallel import map_files, report_progress
@@ -28,9 +28,9 @@ logger = logging.getLogger("phonate")
 # -------------------- F0 of a prepared corpus's recordings, computed in worker processes without torch
 
 
-def pitch_of(folder: Path, audio: AudioConfig, position: int) -> FloatArray:
+def pitch_of(folder: Path, audio: AudioConfig, method: F0Method, position: int) -> FloatArray:
     """F0 (T, 1) in Hz of recording number `position` of the corpus in `folder`, at the frames of its mel."""
-    return f0(_waveforms(folder).waveform(position), audio.sample_rate, audio.hop_length)[:, None]
+    return f0(_waveforms(folder).waveform(position), audio.sample_rate, audio.hop_length, method)[:, None]
 
 
 @lru_cache(maxsize=1)
@@ -48,7 +48,8 @@ def crashed(position: int) -> FloatArray:
 Values = npt.NDArray[Any]
 
 _SAID_EVERY = 500
-_PITCH_VERSION = 2  # raise it when F0 is computed otherwise
+_PITCH_FOLDERS: dict[F0Method, str] = {"swift": "f0-swift-v1", "yin": "f0-v2"}
+"""Raise the number when F0 is computed otherwise."""
 
 
 class DerivedFeatures:
@@ -111,12 +112,12 @@ def open_derived(
     return derived
 
 
-def open_pitch(prepared: PreparedCorpus, audio: AudioConfig) -> DerivedFeatures:
+def open_pitch(prepared: PreparedCorpus, audio: AudioConfig, method: F0Method) -> DerivedFeatures:
     """F0 (T, 1) in Hz of each recording of a prepared corpus at the frames of its mel, the same for all tasks."""
     return open_derived(
-        prepared.folder / f"f0-v{_PITCH_VERSION}",
+        prepared.folder / _PITCH_FOLDERS[method],
         len(prepared.index),
-        partial(pitch_of, prepared.folder, audio),
+        partial(pitch_of, prepared.folder, audio, method),
         each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch", _ignore),
         what="computing pitch",
     )

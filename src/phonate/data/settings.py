@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, S
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from phonate.audio.settings import AudioConfig, AugmentationSettings, KaldiSettings
+from phonate.audio.settings import AudioConfig, AugmentationSettings, F0Method, KaldiSettings
 from phonate.config.errors import InputError
 from phonate.config.language_codes import primary
 from phonate.config.registry import Named, Registry, nearest
@@ -531,6 +531,19 @@ class VoiceData(RecordingData):
         """What is cached beside the waveforms: a name in `phonate.data.features`. A task with other features than the
         mel overrides this."""
         return "mel"
+
+
+class PitchData(VoiceData):
+    """A corpus of voices whose pitch a model learns or is given."""
+
+    f0_method: F0Method = "swift"
+    """How the fundamental frequency is measured. swift: by a network (SwiftF0), up to 1,100 Hz, right in telephone
+    speech, children's voices and singing. yin: as in version 0.2, up to 500 Hz and often an octave off in those;
+    runs that were trained with it go on with it."""
+
+
+EARLIER_F0 = {"data.f0_method": "yin"}
+"""`TaskInfo.earlier` of tasks whose data are `PitchData`."""
 
 
 class SpokenData(VoiceData):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.compute.resources import Mode
 from phonate.config.documents import Document, Key, read, shipped
-from phonate.config.errors import DataError, InputError, RecipeError
+from phonate.config.errors import DataError, InputError, PhonateError, RecipeError
 from phonate.config.registry import load_plugin, nearest
 from phonate.config.resolve import (
     EPOCHS,
@@ -30,6 +30,7 @@ from phonate.config.resolve import (
     resolve_document,
 )
 from phonate.config.tasks import Start, referred, task_class, task_info
+from phonate.training.checkpoints.files import RECIPE
 from phonate.training.checkpoints.listing import checkpoints_folder, is_checkpoint, run_of, run_with
 
 if TYPE_CHECKING:
@@ -76,7 +77,25 @@ def plan(
     changes = tuple(parse_overrides(overrides))
     written = resolve_document(document, changes, under, incomplete=incomplete)
     is_there = corpus and REQUIRED not in written.origins.values()
-    return Plan(source, written, changes, under, resume, mode, device, output, records, is_there)
+    planned = Plan(source, written, changes, under, resume, mode, device, output, records, is_there)
+    return planned.but(then) if (then := planned.as_resumed) else planned
+
+
+def earlier_options(recipe: Document) -> dict[str, Any]:
+    """What stood for options that the recipe of a run does not have, in the version that wrote it."""
+    try:
+        options = task_info(str(recipe.values.get("task"))).earlier
+    except InputError:  # an unknown task: resolving the recipe says so, and where
+        return {}
+    return {path: value for path, value in options.items() if not _has(recipe.values, path.split("."))}
+
+
+def _has(values: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        if not isinstance(values, Mapping) or name not in values:
+            return False
+        values = values[name]
+    return True
 
 
 @dataclass(frozen=True)
@@ -218,6 +237,20 @@ class Plan:
         if not source.is_dir():
             raise InputError(f"{self.resume}: no such run or checkpoint")
         return source if checkpoints_folder(source) != source else run_of(source)
+
+    @property
+    def as_resumed(self) -> dict[str, Any]:
+        """Options that the resumed run does not have, as it was trained; but those that overrides set."""
+        if self.resume is None or self.is_search:
+            return {}
+        try:
+            folders = (self.run, *([] if self.resume == "auto" else [Path(self.resume)]))
+        except PhonateError:  # nothing to resume: training says so
+            return {}
+        file = next((one / RECIPE for one in folders if (one / RECIPE).is_file()), None)
+        options = {} if file is None else earlier_options(read(file))
+        own = {".".join(change.path) for change in self.overrides}
+        return {path: value for path, value in options.items() if path not in own}
 
     def _run_of_recipe(self) -> Path | None:
         """The run or the search that wrote the recipe; None for any other recipe."""

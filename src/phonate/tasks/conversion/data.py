@@ -120,7 +120,7 @@ class ConversionCorpus:
 
     @cached_property
     def _f0(self) -> DerivedFeatures:
-        return open_pitch(self.prepared, self.data.audio)
+        return open_pitch(self.prepared, self.data.audio, self.data.f0_method)
 
     @cached_property
     def _whisper(self) -> DerivedFeatures:

@@ -31,7 +31,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import band_edges, mel_filters
 from phonate.audio.pitch import f0
 from phonate.audio.processor import AudioProcessor
-from phonate.audio.settings import AudioConfig
+from phonate.audio.settings import HIGHEST_F0, AudioConfig
 from phonate.audio.whisper import FEATURES_PER_SECOND, WhisperEncoder
 from phonate.tasks.conversion.settings import ConversionData, PerturbationSettings
 
@@ -318,7 +318,7 @@ def normalised(features_SW: FloatArray) -> FloatArray:
 
 # ------------------------ Pitch as a model input: the harmonics at this pitch, drawn as a mel spectrum
 
-_LOWEST, _HIGHEST, _STEPS = 60.0, 500.0, 256
+_LOWEST, _STEPS = 60.0, 256
 _MIDDLE, _SPREAD = 170.0, 0.35  # Hz and log units, so that the inputs are about -2 .. 2
 _FLOOR = 1e-3
 _LEAST_PITCH_DEVIATION = 0.08  # of log F0: limits how much a monotone voice is stretched
@@ -341,26 +341,28 @@ class Register:
         return cls(float(np.median(voiced)), max(_LEAST_PITCH_DEVIATION, float(np.log(voiced).std())))
 
 
-def transposed(f0_T: FloatArray, target: Register) -> FloatArray:
-    """The pitch contour `f0_T` (Hz, 0 where unvoiced), moved to the register of another voice."""
+def transposed(f0_T: FloatArray, target: Register, highest: float = HIGHEST_F0["swift"]) -> FloatArray:
+    """The pitch contour `f0_T` (Hz, 0 where unvoiced), moved to the register of another voice, up to `highest` Hz."""
     own = Register.of(f0_T)
     if own is None:
         return f0_T
     voiced = f0_T > 0.0
     transposed_T = np.zeros_like(f0_T)
     steps = np.log(f0_T[voiced] / own.median) * (target.deviation / own.deviation)
-    transposed_T[voiced] = np.clip(target.median * np.exp(steps), _LOWEST, _HIGHEST)
+    transposed_T[voiced] = np.clip(target.median * np.exp(steps), _LOWEST, highest)
     return transposed_T
 
 
 class Prosody:
     """Computes prosody features (T, P) from F0 (T,), for mels with the settings `audio`."""
 
-    def __init__(self, audio: AudioConfig, causal: bool = False) -> None:
-        """`causal`: an unvoiced frame has the last pitch before it, instead of one between those around it."""
+    def __init__(self, audio: AudioConfig, causal: bool = False, highest: float = HIGHEST_F0["swift"]) -> None:
+        """`causal`: an unvoiced frame has the last pitch before it, instead of one between those around it; `highest`:
+        pitch in Hz whose harmonics are told from lower ones."""
         self.width = audio.n_mels + 2
         self.causal = causal
-        self._pictures = harmonics(audio)
+        self.highest = highest
+        self._pictures = harmonics(audio, highest)
 
     def __call__(self, f0_T: FloatArray, cut: slice = slice(None)) -> FloatArray:
         """Log pitch (interpolated through unvoiced frames), voicing (1 or -1), and the spectrum of the harmonics.
@@ -379,7 +381,7 @@ class Prosody:
         features_TP = np.zeros((len(pitch_T), self.width), dtype=np.float32)
         features_TP[:, 1] = np.where(voiced_T, 1.0, -1.0)
         features_TP[:, 0] = (pitch_T - np.log(_MIDDLE)) / _SPREAD
-        position_T = (pitch_T - np.log(_LOWEST)) / np.log(_HIGHEST / _LOWEST) * (_STEPS - 1)
+        position_T = (pitch_T - np.log(_LOWEST)) / np.log(self.highest / _LOWEST) * (_STEPS - 1)
         rows = np.clip(np.round(position_T), 0, _STEPS - 1).astype(int)
         features_TP[voiced_T, 2:] = self._pictures[rows[voiced_T]]
         return features_TP
@@ -394,12 +396,13 @@ def held(f0_T: FloatArray, before: float = _MIDDLE) -> FloatArray:
 class RunningTransposition:
     """`transposed` for a contour that comes in blocks: the source's register is that of its speech so far."""
 
-    def __init__(self, target: Register | None) -> None:
-        """`target`: None leaves pitches as they are."""
+    def __init__(self, target: Register | None, highest: float = HIGHEST_F0["swift"]) -> None:
+        """`target`: None leaves pitches as they are; `highest`: Hz."""
+        self._highest = highest
         self._target = target
         expected = target or Register(_MIDDLE, _SPREAD)
         middle = float(np.log(expected.median))
-        self._median = RunningMedian(float(np.log(_LOWEST)), float(np.log(_HIGHEST)), middle, 2.0)
+        self._median = RunningMedian(float(np.log(_LOWEST)), float(np.log(highest)), middle, 2.0)
         self._statistics = RunningStatistics(
             np.array([middle], np.float32), np.array([expected.deviation], np.float32), 2.0, 60.0
         )
@@ -414,13 +417,14 @@ class RunningTransposition:
         _, deviation_T1 = self._statistics.push(log_T1, voiced_T)
         stretch_T = self._target.deviation / np.maximum(deviation_T1[:, 0], _LEAST_PITCH_DEVIATION)
         moved_T = self._target.median * np.exp(_SINKING + (log_T1[:, 0] - median_T) * stretch_T)
-        return np.where(voiced_T, np.clip(moved_T, _LOWEST, _HIGHEST), 0.0).astype(np.float32)
+        return np.where(voiced_T, np.clip(moved_T, _LOWEST, self._highest), 0.0).astype(np.float32)
 
 
 @lru_cache(maxsize=8)
-def harmonics(audio: AudioConfig) -> FloatArray:
-    """(256, M) log mel spectra of equally strong harmonics, from 60 to 500 Hz on a log scale; mean 0, in 20 dB."""
-    fundamental = np.geomspace(_LOWEST, _HIGHEST, _STEPS)[:, None]
+def harmonics(audio: AudioConfig, highest: float) -> FloatArray:
+    """(256, M) log mel spectra of equally strong harmonics, from 60 to `highest` Hz on a log scale; mean 0, in 20
+    dB."""
+    fundamental = np.geomspace(_LOWEST, highest, _STEPS)[:, None]
     bin_hz = audio.sample_rate / audio.n_fft
     frequency_F = np.arange(audio.n_fft // 2 + 1) * bin_hz
     spectrum = np.zeros((_STEPS, len(frequency_F)))
@@ -461,7 +465,7 @@ class FeatureExtractor:
         self.processor = AudioProcessor(data.audio)
         self.envelope = Content(data.audio, data.cepstral_coefficients, data.normalise, causal)
         """Content that is computed from the mel."""
-        self.harmonics = Prosody(data.audio, causal)
+        self.harmonics = Prosody(data.audio, causal, HIGHEST_F0[data.f0_method])
         """Prosody features of a pitch."""
         self._whisper: WhisperEncoder | None = None
 
@@ -501,7 +505,7 @@ class FeatureExtractor:
         audio = self.data.audio
         if not self.data.prosody:
             return np.zeros(self.processor.frames(len(waveform)), dtype=np.float32)
-        return f0(waveform, audio.sample_rate, audio.hop_length)
+        return f0(waveform, audio.sample_rate, audio.hop_length, self.data.f0_method)
 
     def content(
         self, recording: Recording, rng: np.random.Generator | None = None, cut: slice = EVERYTHING
@@ -528,7 +532,9 @@ class FeatureExtractor:
         """Prosody features (T, prosody_dim) of the frames `cut`, in the recording's own register or another."""
         if not self.data.prosody:
             return np.zeros((len(recording.mel_TM[cut]), 0), dtype=np.float32)
-        return self.harmonics(recording.f0_T if register is None else transposed(recording.f0_T, register), cut)
+        if register is None:
+            return self.harmonics(recording.f0_T, cut)
+        return self.harmonics(transposed(recording.f0_T, register, self.harmonics.highest), cut)
 
 
 # ---------------------------------- Frames of recordings of a voice, looked up by what is said in them

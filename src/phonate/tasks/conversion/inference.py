@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, windows
 from phonate.audio.live import streamed
-from phonate.audio.pitch import F0Stream
+from phonate.audio.pitch import f0_stream
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.audio.readers import USUAL_SUFFIXES
+from phonate.audio.settings import HIGHEST_F0
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
@@ -153,7 +154,7 @@ class MelConversion:
         self._speaker = torch.tensor([speaker], device=self._device)
         envelope = extractor.envelope
         self._normalisation = envelope.running() if envelope.normalise else None
-        self._transposition = RunningTransposition(voice.register)
+        self._transposition = RunningTransposition(voice.register, HIGHEST_F0[extractor.data.f0_method])
         self._pitch: float | None = None  # the last one heard
         self._equaliser = voice.running() if extractor.data.equalise else None
         self._level = RunningLevel(float(voice.mean_M.mean()) + _LOUDER)
@@ -245,7 +246,7 @@ class LiveConversion:
         """`voice`: that of the speaker number `speaker`. Raises ValueError for a network that is not causal."""
         audio = extractor.data.audio
         self._mel = extractor.processor.mel_stream()
-        self._f0 = F0Stream(audio.sample_rate, audio.hop_length)
+        self._f0 = f0_stream(audio.sample_rate, audio.hop_length, extractor.data.f0_method)
         self._conversion = MelConversion(model, extractor, voice, speaker)
         self._vocoder = VocoderStream(vocoder)
         self._device = vocoder.level_K.device
@@ -256,7 +257,7 @@ class LiveConversion:
         """Samples that are best pushed at once: smaller blocks give no sound any sooner."""
         self._held = np.zeros(0, dtype=np.float32)  # of a block that is not full yet
         content = audio.n_fft // 2 + audio.hop_length * (model.lookahead + model.stride - 1 + (vocoder.lookahead or 0))
-        source = self._f0.samples_ahead + audio.hop_length * vocoder.source_lookahead
+        source = -(-self._f0.samples_ahead // self.block) * self.block + audio.hop_length * vocoder.source_lookahead
         self.latency = max(content, source) + vocoder.fourier.n_fft // 2
         """Samples after a sample that are needed to convert it, those of its block included."""
 

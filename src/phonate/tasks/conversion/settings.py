@@ -13,7 +13,7 @@ from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.corpora.rows import Requirements
-from phonate.data.settings import VoiceData
+from phonate.data.settings import EARLIER_F0, PitchData
 from phonate.training.settings import TrainingSettings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -45,7 +45,7 @@ class PerturbationSettings(Settings):
         return self
 
 
-class ConversionData(VoiceData):
+class ConversionData(PitchData):
     """The corpus, and what the model reads of a recording."""
 
     voices: Literal["corpus", "reference"] = "corpus"
@@ -222,5 +222,6 @@ INFO = TaskInfo(
     options=("vocoder",),
     session=SessionInfo("recordings", default_for="recordings"),
     start="phonate.tasks.conversion.task:start",
+    earlier=EARLIER_F0,
     facts=facts,
 )

@@ -252,6 +252,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
             "speakers": [] if self.extractor.reference_dim else list(self.corpus.speakers),
             "features": self.extractor.processor.fingerprint,
             "content": self.corpus.content_fingerprint,
+            "pitch": self.recipe.data.f0_method,
         }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:

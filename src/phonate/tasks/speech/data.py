@@ -90,7 +90,7 @@ class SpeechCorpus:
     @cached_property
     def pitch(self) -> DerivedFeatures:
         """F0 (T, 1) in Hz of each recording."""
-        return open_pitch(self.prepared, self.data.audio)
+        return open_pitch(self.prepared, self.data.audio, self.data.f0_method)
 
     @cached_property
     def durations(self) -> DerivedFeatures:

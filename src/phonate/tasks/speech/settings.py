@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from phonate.audio.settings import F0Method
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.corpora.rows import Requirements
-from phonate.data.settings import SpokenData
+from phonate.data.settings import EARLIER_F0, PitchData, SpokenData
 from phonate.evaluation.tables import SHARED
 from phonate.training.plan import plan
 from phonate.training.settings import TrainingSettings
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
     from phonate.data.corpora.validation import CheckedRow
 
 
-class SpeechData(SpokenData):
+class SpeechData(SpokenData, PitchData):
     """The corpus: recordings with what is said in them."""
 
     phonemes: Literal["english", "espeak", "characters"] = "english"
     """How text becomes phones: english needs nothing else, espeak knows 100 languages (needs phonate[espeak])."""
     language: str = "en-us"
     """Language of the texts, as espeak calls it."""
+    f0_method: F0Method = "yin"
+    """How the fundamental frequency is measured. yin: as for the packaged voice, from which training starts, up to 500
+    Hz. swift: by a network (SwiftF0), right in telephone speech and children's voices, too; take it for those."""
     durations: Literal["pocketsphinx", "mfa", "learnt", "espeak"] = "pocketsphinx"
     """Where the durations of phones come from: forced alignment with pocketsphinx (English phones; with others, learnt
     takes its place), TextGrids of the Montreal Forced Aligner (`alignments`), an aligner that is trained on the corpus
@@ -182,6 +186,7 @@ INFO = TaskInfo(
     export_options=("vocoder", "dtype", "runtime"),
     options=("vocoder",),
     start="phonate.tasks.speech.start:start",
+    earlier=EARLIER_F0,
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),
     facts=facts,
 )

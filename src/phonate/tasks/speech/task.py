@@ -222,6 +222,7 @@ class SpeechTask(AdversarialTask[Any]):
             "speakers": list(self.corpus.speakers),
             "phones": self.corpus.inventory.document(),
             "features": self.corpus.processor.fingerprint,
+            "pitch": self.recipe.data.f0_method,
         }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:

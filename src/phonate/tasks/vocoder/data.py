@@ -61,11 +61,11 @@ class VocoderCorpus:
     @cached_property
     def pitch(self) -> DerivedFeatures:
         """F0 (T, 1) in Hz of each recording."""
-        return open_pitch(self.prepared, self.data.audio)
+        return open_pitch(self.prepared, self.data.audio, self.data.f0_method)
 
     def pitch_of(self, waveform: FloatArray) -> FloatArray:
         """F0 (T,) in Hz at the mel's frames."""
-        return f0(waveform, self.data.audio.sample_rate, self.data.audio.hop_length)
+        return f0(waveform, self.data.audio.sample_rate, self.data.audio.hop_length, self.data.f0_method)
 
     def levelled(self, waveform: FloatArray) -> FloatArray:
         """A waveform (N,) at the level of its mel, which is computed with the pre-emphasised waveform peaking at 1."""

@@ -10,11 +10,11 @@ from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import TaskInfo
-from phonate.data.settings import VoiceData
+from phonate.data.settings import EARLIER_F0, PitchData
 from phonate.training.settings import TrainingSettings
 
 
-class VocoderData(VoiceData):
+class VocoderData(PitchData):
     """The corpus, and what a training sample is. Texts and speakers do not matter."""
 
     crop_frames: Annotated[int, Field(ge=8)] = 48
@@ -80,4 +80,5 @@ INFO = TaskInfo(
     hub_task="audio-to-audio",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.vocoder.inference:NeuralVocoder",
+    earlier=EARLIER_F0,
 )

@@ -150,6 +150,7 @@ class VocoderTask(AdversarialTask[Pair]):
         return {
             "features": self.corpus.processor.fingerprint,
             "discriminators": [list(one) for one in RESOLUTIONS],
+            "pitch": self.recipe.data.f0_method,
         }
 
     def inference_metadata(self, model: nn.Module) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ from phonate.training.checkpoints.files import (
 )
 from phonate.training.checkpoints.listing import TRAINING_ONLY
 from phonate.training.checkpoints.snapshot import first_nan, read_tensors
-from phonate.training.plan import plan
+from phonate.training.plan import earlier_options, plan
 
 _log = logging.getLogger(__name__)
 
@@ -399,7 +399,8 @@ def recipe_of(source: str | Path) -> Recipe[Any, Any, Any]:
 @lru_cache(maxsize=16)
 def _planned(text: str, name: str) -> Recipe[Any, Any, Any]:
     """The recipe of a checkpoint, which left nothing open; one start may ask for it three times."""
-    return plan(parse(text, name)).written.recipe
+    document = parse(text, name)
+    return plan(document, earlier_options(document)).written.recipe
 
 
 def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:

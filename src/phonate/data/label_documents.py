@@ -6,13 +6,13 @@ import re
 import struct
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations import SpeakerTurn, seconds, write_lines, written_seconds
+from phonate.data.annotations import SpeakerTurn, seconds, write_lines
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Labelled, by_start, utterances
 
@@ -197,37 +197,51 @@ def write_textgrid(path: Path, recording: str, turns: Sequence[SpeakerTurn], len
     """A tier for each speaker, with the name as label of each turn; turns of a speaker that overlap are joined."""
     end = max([length or 0.0, *(one.end for one in turns)]) or 1.0
     speakers = sorted({one.speaker for one in turns})
-    head = (
-        f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n{written_seconds(end)}\n<exists>\n{len(speakers)}'
-    )
-    lines = [head]
-    for speaker in speakers:
-        intervals = list(_filled(turns, speaker, end))
-        quoted = speaker.replace('"', '""')
-        lines += [f'"{_INTERVALS}"\n"{quoted}"\n0\n{written_seconds(end)}\n{len(intervals)}']
-        lines += [
-            f'{written_seconds(first)}\n{written_seconds(last)}\n"{quoted if active else ""}"'
-            for first, last, active in intervals
-        ]
+    write_tiers(path, [Tier(name, _joined(one for one in turns if one.speaker == name)) for name in speakers], end)
+
+
+def _joined(turns: Iterable[SpeakerTurn]) -> list[tuple[float, float, str]]:
+    joined: list[tuple[float, float, str]] = []
+    for turn in sorted(turns):
+        start, end = turn.start, turn.end
+        if joined and start <= joined[-1][1]:
+            start, before, _ = joined.pop()
+            end = max(end, before)
+        joined.append((start, end, turn.speaker))
+    return joined
+
+
+def write_tiers(path: Path, tiers: Sequence[Tier], end: float) -> None:
+    """Write tiers of intervals, in order, as a TextGrid that ends at `end` seconds; between them there is silence.
+    Raises InputError if the file can't be written."""
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        "0",
+        _number(end),
+        "<exists>",
+        str(len(tiers)),
+    ]
+    for tier in tiers:
+        intervals: list[tuple[float, float, str]] = []
+        at = 0.0
+        for start, stop, label in [*tier.entries, (end, end, "")]:
+            intervals += [(at, start, "")] if start > at else []
+            intervals += [(start, stop, label)] if stop > start else []
+            at = stop
+        lines += [f'"{_INTERVALS}"', _quoted(tier.name), "0", _number(end), str(len(intervals))]
+        for start, stop, label in intervals:
+            lines += [_number(start), _number(stop), _quoted(label)]
     write_lines(path, lines)
 
 
-def _filled(turns: Sequence[SpeakerTurn], speaker: str, end: float) -> Iterator[tuple[float, float, bool]]:
-    """The intervals of a tier, which has no gaps."""
-    at = 0.0
-    pending: tuple[float, float] | None = None
-    for turn in [*(one for one in sorted(turns) if one.speaker == speaker), None]:
-        if pending is not None and turn is not None and turn.start <= pending[1]:
-            pending = (pending[0], max(pending[1], turn.end))
-            continue
-        if pending is not None:
-            if pending[0] > at:
-                yield at, pending[0], False
-            yield *pending, True
-            at = pending[1]
-        pending = None if turn is None else (turn.start, turn.end)
-    if at < end:
-        yield at, end, False
+def _number(value: float) -> str:
+    return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
 
 
 # -------------------------------------- ELAN: annotations between time slots, of tiers with participants

@@ -20,7 +20,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from phonate.config.errors import InputError, optional_package
 from phonate.data.corpora.rows import Segment
@@ -70,6 +69,8 @@ def concatenated_edits(reference: Mapping[str, str], hypothesis: Mapping[str, st
     """Word edits and reference words of a conversation, given what each speaker says (speaker -> text), after `plain`:
     of each speaker all words in one piece, with the speakers mapped such that the edits are fewest. Over the words this
     is cpWER (Watanabe et al. 2020, "CHiME-6 Challenge")."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, and nothing else needs it
+
     references, hypotheses = ([plain(text).split() for text in texts.values()] for texts in (reference, hypothesis))
     size = max(len(references), len(hypotheses))
     edits = np.zeros((size, size), dtype=np.int64)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
+from phonate.data.label_documents import textgrid_tiers
 from phonate.text import espeak
 from phonate.text.phonemes import Word
 
@@ -72,20 +73,14 @@ class Grid:
 
 def read(path: Path) -> Grid:
     """The two tiers of a file. Raises DataError for an invalid file."""
-    from praatio.textgrid import openTextgrid
-
-    try:
-        grid = openTextgrid(str(path), includeEmptyIntervals=False, reportingMode="silence")
-    except Exception as error:  # praatio raises various errors for damaged files
-        raise DataError(f"{path}: not a readable TextGrid ({' '.join(str(error).split())[:100]})") from error
+    listed = textgrid_tiers(path)
     tiers = {}
     for tier in ("words", "phones"):
         # MFA calls the tiers of a recording with several speakers "NAME - words"
-        named = [name for name in grid.tierNames if name == tier or name.endswith(f" - {tier}")]
+        named = [one for one in listed if one.name == tier or one.name.endswith(f" - {tier}")]
         if len(named) != 1:
             raise DataError(f"{path}: has {len(named)} tiers called {tier}; expected one")
-        spans = [Span(*entry) for entry in grid.getTier(named[0]).entries]
-        tiers[tier] = spans
+        tiers[tier] = [Span(start, end, label.strip()) for start, end, label in named[0].entries if label.strip()]
     return Grid(path, tiers["words"], tiers["phones"])
 
 

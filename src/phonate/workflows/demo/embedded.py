@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
+from phonate.data.label_documents import Tier, write_tiers
 
 # --------------------------------- When each word and each phone begins in speech that espeak-ng makes
 
@@ -83,8 +84,6 @@ def read_events(events: ctypes._Pointer[EventStruct], text: str) -> list[Event]:
 def write_textgrid(path: Path, events: Sequence[Event], samples: int, sample_rate: int) -> None:
     """Write the tiers `words` and `phones` for Praat. Phones tile the whole recording, pauses being empty; a word
     lasts from its first phone to the end of its last."""
-    from praatio.textgrid import IntervalTier, Textgrid
-
     phones = [event for event in events if not event.is_word]
     tiled = [(0, phones[0].sample, ""), *_until_the_next(phones, samples)]
     words = []
@@ -92,12 +91,11 @@ def write_textgrid(path: Path, events: Sequence[Event], samples: int, sample_rat
         spoken = [(begin, stop) for begin, stop, phone in tiled if phone and start <= begin < end]
         if spoken and label:
             words.append((spoken[0][0], spoken[-1][1], label))
-    length = samples / sample_rate
-    grid = Textgrid(0.0, length)
-    for name, spans in (("words", words), ("phones", tiled)):
-        entries = [(start / sample_rate, end / sample_rate, label) for start, end, label in spans if start < end]
-        grid.addTier(IntervalTier(name, entries, 0.0, length))
-    grid.save(str(path), format="long_textgrid", includeBlankSpaces=True)
+    tiers = [
+        Tier(name, [(start / sample_rate, end / sample_rate, label) for start, end, label in spans if start < end])
+        for name, spans in (("words", words), ("phones", tiled))
+    ]
+    write_tiers(path, tiers, samples / sample_rate)
 
 
 def _until_the_next(events: Sequence[Event], samples: int) -> list[tuple[int, int, str]]:

@@ -19,6 +19,9 @@ def data_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides", nargs="*", metavar="key.path=value", help="options of the corpus, such as data.speaker=anna"
     )
     parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
+    parser.add_argument(
+        "--shards", metavar="N", help="write shards into --output: how many, or the size of one, such as 500MB"
+    )
     parser.add_argument("--split", action="store_true", help="cut recordings at pauses into pieces of 2 to 14 s")
     parser.add_argument("--transcribe", action="store_true", help="transcribe recordings with Whisper")
     parser.add_argument(
@@ -41,6 +44,9 @@ def data(args: argparse.Namespace) -> int:
     prepare PATH --split --transcribe -o FOLDER makes a data set from a long recording or a folder of them: cut at
     pauses, transcribed by Whisper. check PATH --page OUT.html (prepare too) writes a page with the twenty worst clips,
     to listen to and to leave out.
+
+    prepare PATH --shards 500MB -o FOLDER writes a corpus as WebDataset shards. FOLDER may be an address, such as
+    s3://bucket/corpus. Given again, it goes on where it was interrupted.
 
     prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts, for language models.
     """
@@ -81,6 +87,12 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
         from phonate.workflows.datasets.from_recordings import load_transcriber
 
         transcriber = load_transcriber(args.model, args.language or "en")
+    if args.shards is not None:
+        from phonate.workflows.datasets.shards import write_shards
+
+        return write_shards(
+            prepare.corpus_settings(args.path, None, args.overrides), args.output, args.shards, progress
+        )
     if args.output is not None:
         from phonate.workflows.datasets.from_recordings import SAMPLE_RATE, make_dataset
 
@@ -129,9 +141,19 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
         f"--split, --output: data {args.action} writes no data set; use data prepare": (
             not prepares and (args.split or output is not None)
         ),
+        "--shards: only data prepare writes shards": args.shards is not None and not prepares,
+        "--shards: needs --output FOLDER": args.shards is not None and output is None,
+        "--shards: writes recordings as they are; leave --split, --transcribe, --rate, --page and --cache-dir out": (
+            args.shards is not None
+            and any(one not in (None, False) for one in (args.split, args.transcribe, rate, page, args.cache_dir))
+        ),
         "--split: needs --output FOLDER": args.split and output is None,
-        "--output: needs --split, --transcribe, or both": (
-            output is not None and not args.split and not args.transcribe and not _of_texts(args)
+        "--output: needs --split, --transcribe, or --shards": (
+            output is not None
+            and not args.split
+            and not args.transcribe
+            and args.shards is None
+            and not _of_texts(args)
         ),
         "--cache-dir: has no effect with --output; leave it out, then prepare the new folder": (
             output is not None and args.cache_dir is not None

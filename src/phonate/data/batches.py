@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -100,6 +101,29 @@ class DigestedDataset(Protocol):
     def digests(self) -> Mapping[str, int]:
         """A digest (64 bits, signed) of each recording, text or the like that samples are made from, by its id: of the
         sound, the texts, the speakers."""
+        ...
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Where N samples are in shards, for plans that read each shard once an epoch, on one rank."""
+
+    shard: NDArray[np.int64]
+    """(N,) the number of each sample's shard."""
+    run: NDArray[np.int64]
+    """(N,) samples with the same number are in one run of a shard, which is read at once."""
+
+
+class StreamedDataset(Protocol):
+    """A data set whose samples may be in shards."""
+
+    @property
+    def streams(self) -> Streams | None:
+        """Where they are; None where they are in no shard."""
+        ...
+
+    def expect(self, indices: Iterable[int]) -> None:
+        """Told which samples will be asked for next, so that they can be fetched meanwhile."""
         ...
 
 
@@ -244,12 +268,14 @@ def epoch_plan(
     batch_size: int | None = None,
     max_frames: int | None = None,
     consumed: Consumed = (),
+    streams: Streams | None = None,
 ) -> list[Indices]:
     """The batches of an epoch: every position exactly once, but for those that were consumed.
 
     With `max_frames` a batch holds clips of like length, and its number of clips times its longest clip never
     exceeds `max_frames` (nor its number of clips `batch_size`, if that is given too): shuffle, sort within pools of
     POOL, mix neighbours, cut, shuffle the batches. With `batch_size` alone the order is a plain shuffle.
+    With `streams` it is that of `streamed_order`, pools are of STREAMED_POOL, and batches are shuffled within them.
 
     Args:
         seed: the run's seed.
@@ -258,6 +284,7 @@ def epoch_plan(
         batch_size: items of a batch, at most.
         max_frames: frames of a padded batch, at most.
         consumed: samples of the epoch that are left out because a run has used them, in batches of whatever size.
+        streams: where the samples are in shards.
 
     Raises:
         InputError: a sample alone is longer than `max_frames`.
@@ -268,11 +295,13 @@ def epoch_plan(
     remains_N = np.ones(len(lengths), dtype=bool)
     for i, (cap, count) in enumerate(consumed):
         size = len(lengths) if cap is None else None
-        for batch in epoch_plan(seed, epoch, lengths, batch_size=size, max_frames=cap, consumed=consumed[:i]):
+        for batch in epoch_plan(
+            seed, epoch, lengths, batch_size=size, max_frames=cap, consumed=consumed[:i], streams=streams
+        ):
             remains_N[batch[: max(count, 0)]] = False
             count -= len(batch)
     rng = generator(seed, "plan", epoch)
-    order = rng.permutation(len(lengths))
+    order = rng.permutation(len(lengths)) if streams is None else streamed_order(seed, epoch, streams)
     order = order[remains_N[order]]
     if max_frames is None:
         assert batch_size is not None
@@ -281,10 +310,13 @@ def epoch_plan(
         longest = int(lengths.argmax())
         raise InputError(f"sample {longest} alone has {lengths[longest]} frames, over the {max_frames} of a batch")
     batches: list[Indices] = []
-    for pool in _pools(order):
+    for pool in _pools(order, POOL if streams is None else STREAMED_POOL):
         ordered = pool[np.argsort(lengths[pool], kind="stable")]
         places = np.arange(len(ordered)) + MIXED_PLACES * rng.random(len(ordered))
-        batches.extend(_cut(ordered[np.argsort(places, kind="stable")], lengths, max_frames, batch_size))
+        cut = _cut(ordered[np.argsort(places, kind="stable")], lengths, max_frames, batch_size)
+        batches.extend(cut if streams is None else (cut[i] for i in rng.permutation(len(cut))))
+    if streams is not None:
+        return _after(skipped, batches)
     return _after(skipped, [batches[i] for i in rng.permutation(len(batches))])
 
 
@@ -297,9 +329,50 @@ def _after(skipped: int, batches: list[Indices]) -> list[Indices]:
     return [batches[first][skipped - int(ends[first]) :], *batches[first + 1 :]]
 
 
-def _pools(order: Indices) -> list[Indices]:
+LANES = 32
+"""How many shards are read side by side, all ranks together: samples of a batch come from so many."""
+WINDOW = 4
+"""Runs of a lane whose samples are shuffled together."""
+STREAMED_POOL = 1024
+"""What POOL is for shards: smaller, because what is in a pool is in reach at the same time."""
+
+
+def lanes(seed: int, epoch: int, shards: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each shard, by its number up to the highest in `shards`, the lane in which it is read in this epoch, and its
+    turn there. A lane is read by one rank: `lane % world_size`."""
+    present = np.unique(shards)
+    order = generator(seed, "shards", epoch).permutation(present)
+    count = min(LANES, len(present))
+    lane_S, turn_S = np.zeros((2, int(present.max(initial=-1)) + 1), dtype=np.int64)
+    lane_S[order] = np.arange(len(order)) % count
+    turn_S[order] = np.arange(len(order)) // count
+    return lane_S, turn_S
+
+
+def streamed_order(seed: int, epoch: int, streams: Streams) -> Indices:
+    """All samples in an order that reads every shard once: shards are dealt to lanes at random, in each of which they
+    are read one after the other, their runs in random order, with samples shuffled within WINDOW runs. Lanes advance
+    side by side, in proportion to their lengths. A pure function of its arguments."""
+    rng = generator(seed, "streams", epoch)
+    lane_S, turn_S = lanes(seed, epoch, streams.shard)
+    runs, first, run_N = np.unique(streams.run, return_index=True, return_inverse=True)
+    shard_R = streams.shard[first]
+    lane_R = lane_S[shard_R]
+    order_R = np.lexsort((rng.random(len(runs)), turn_S[shard_R], lane_R))
+    place_R = np.empty(len(runs), dtype=np.int64)
+    begins = np.searchsorted(lane_R[order_R], lane_R[order_R], side="left")
+    place_R[order_R] = np.arange(len(runs)) - begins  # of a run in its lane
+    lane_N = lane_R[run_N]
+    order = np.lexsort((rng.random(len(run_N)), place_R[run_N] // WINDOW, lane_N))
+    ordered = lane_N[order]
+    starts, ends = (np.searchsorted(ordered, ordered, side=side) for side in ("left", "right"))
+    progress = (np.arange(len(order)) - starts + 0.5) / (ends - starts)
+    return np.asarray(order[np.lexsort((ordered, progress))], dtype=np.int64)
+
+
+def _pools(order: Indices, size: int) -> list[Indices]:
     """Slices of a shuffled order, of equal size."""
-    return np.array_split(order, max(1, round(len(order) / POOL)))
+    return np.array_split(order, max(1, round(len(order) / size)))
 
 
 def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_size: int | None) -> list[Indices]:

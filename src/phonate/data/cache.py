@@ -128,6 +128,69 @@ class IndexedSegment:
     text: str
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where N recordings are in shards: `shard` (N,) is a number in `shards`, `offset` and `size` (N,) are in bytes
+    of it. A row is seconds `start` to `end` (NaN: the end) of its recording, and its `channel` (-1: all), (N,).
+
+    Recordings of a shard that lie together, up to RUN_BYTES, are a run, and are read together: `run` (N,) numbers them.
+    """
+
+    shards: Strings
+    stamps: Strings
+    """The state of each shard."""
+    names: Strings
+    shard: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    size: NDArray[np.int64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    channel: NDArray[np.int64]
+
+    def save(self, folder: Path) -> None:
+        """Write them into `folder`."""
+        for name in _PLACES:
+            value = getattr(self, name)
+            if isinstance(value, Strings):
+                value.save(folder, f"place-{name}")
+            else:
+                np.save(folder / f"place-{name}.npy", value)
+
+    @classmethod
+    def load(cls, folder: Path) -> Places | None:
+        """Map what `save` wrote; None where it wrote nothing."""
+        if not (folder / "place-shard.npy").is_file():
+            return None
+        parts: dict[str, Any] = {name: Strings.load(folder, f"place-{name}") for name in _PLACES[:3]}
+        parts |= {name: np.load(folder / f"place-{name}.npy", mmap_mode="r") for name in _PLACES[3:]}
+        return cls(**parts)
+
+    @cached_property
+    def run(self) -> NDArray[np.int64]:
+        """(N,) the run of each recording; runs are numbered in the order of shards and offsets."""
+        order = np.lexsort((self.offset, self.shard))
+        block = np.stack([self.shard[order], self.offset[order] // RUN_BYTES])
+        begins = np.any(block[:, 1:] != block[:, :-1], axis=0)
+        run = np.empty(len(order), dtype=np.int64)
+        run[order] = np.concatenate([[0], np.cumsum(begins)])
+        return run
+
+    @cached_property
+    def runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Of each run the shard, the first byte and the one after the last, (R,) each."""
+        count = int(self.run.max(initial=-1)) + 1
+        shard, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        first = np.full(count, np.iinfo(np.int64).max)
+        shard[self.run] = self.shard
+        np.minimum.at(first, self.run, self.offset)
+        np.maximum.at(end, self.run, self.offset + self.size)
+        return shard, first, end
+
+
+_PLACES = ("shards", "stamps", "names", "shard", "offset", "size", "start", "end", "channel")
+RUN_BYTES = 1 << 20
+
+
 class Index:
     """N rows with K segments in all.
 
@@ -153,7 +216,10 @@ class Index:
         official_split: NDArray[np.int64],
         sample_start: NDArray[np.int64],
         frame_start: NDArray[np.int64],
+        places: Places | None = None,
     ) -> None:
+        self.places = places
+        """Where the recordings are in shards; None where the cache has them."""
         self.id = id
         self.path = path
         self.speakers = speakers
@@ -206,13 +272,15 @@ class Index:
             getattr(self, name).save(folder, name)
         for name in _ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name))
+        if self.places is not None:
+            self.places.save(folder)
 
     @classmethod
     def load(cls, folder: Path) -> Index:
         """Map what `save` wrote."""
         parts: dict[str, Any] = {name: Strings.load(folder, name) for name in _STRINGS}
         parts |= {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
-        return cls(**parts)
+        return cls(**parts, places=Places.load(folder))
 
 
 # --------------------------------------------------------------------------------------- Cache folders
@@ -338,7 +406,18 @@ FILE_SCALE = 32768.0
 class CacheWriter:
     """Appends recordings. Use as a context."""
 
-    def __init__(self, folder: Path, width: int, dtype: np.dtype[Any], full_scale: float = NORMALISED_SCALE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        width: int,
+        dtype: np.dtype[Any],
+        full_scale: float = NORMALISED_SCALE,
+        keeps_audio: bool = True,
+    ) -> None:
+        """`keeps_audio`: whether waveforms are written; otherwise only their lengths and digests are known."""
+        self.digests: list[bytes] = []
+        self._keeps_audio = keeps_audio
+        self._hash = _hash()
         self.sample_start = [0]
         self.frame_start = [0]
         self._width = width
@@ -368,8 +447,11 @@ class CacheWriter:
 
     def add_samples(self, block: FloatArray) -> None:
         """The next samples of a recording; those over full scale are clipped."""
-        steps = np.rint(np.clip(block, -1.0, 1.0) * self._full_scale)
-        self._audio.write(np.minimum(steps, _HIGHEST).astype("<i2").tobytes())
+        samples = quantised(block, self._full_scale)
+        if self._keeps_audio:
+            self._audio.write(samples.tobytes())
+        else:
+            self._hash.update(samples.tobytes())
         self._samples += len(block)
 
     def add_features(self, block: NDArray[Any]) -> None:
@@ -383,6 +465,15 @@ class CacheWriter:
         """The recording is complete."""
         self.sample_start.append(self._samples)
         self.frame_start.append(self._frames)
+        if not self._keeps_audio:
+            self.digests.append(self._hash.digest())
+            self._hash = _hash()
+
+
+def quantised(waveform: FloatArray, full_scale: float) -> NDArray[np.int16]:
+    """A waveform (samples,) as it is kept, in 16 bits; what is over full scale is clipped."""
+    steps = np.rint(np.clip(waveform, -1.0, 1.0) * full_scale)
+    return np.asarray(np.minimum(steps, _HIGHEST).astype("<i2"))
 
 
 class FeatureCache:
@@ -403,12 +494,18 @@ class FeatureCache:
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
         self._map()
+        self._require_whole()
+
+    def _require_whole(self) -> None:
         for name, count, expected in (
             (AUDIO, len(self._audio), self._sample_start[-1]),
             (FEATURES, len(self._features), self._frame_start[-1]),
         ):
             if count != expected:
                 raise DataError(f"{name} is cut short: {count} of {expected} are there")
+
+    def expect(self, positions: Iterable[int]) -> None:
+        """Told which recordings will be read next."""
 
     def _map(self) -> None:
         self._audio: NDArray[np.int16] = map_array(self._folder / AUDIO, "<i2")

@@ -19,9 +19,10 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig, F0Method
 from phonate.config.errors import DataError
-from phonate.data.cache import DIGESTS, FeatureCache, Index, damaged, new_folder, verify
+from phonate.data.cache import DIGESTS, FeatureCache, damaged, new_folder, verify
 from phonate.data.parallel import map_files, report_progress
 from phonate.data.prepared import PreparedCorpus
+from phonate.data.streaming import open_waveforms
 
 logger = logging.getLogger("phonate")
 
@@ -30,12 +31,12 @@ logger = logging.getLogger("phonate")
 
 def pitch_of(folder: Path, audio: AudioConfig, method: F0Method, position: int) -> FloatArray:
     """F0 (T, 1) in Hz of recording number `position` of the corpus in `folder`, at the frames of its mel."""
-    return f0(_waveforms(folder).waveform(position), audio.sample_rate, audio.hop_length, method)[:, None]
+    return f0(_waveforms(folder, audio).waveform(position), audio.sample_rate, audio.hop_length, method)[:, None]
 
 
 @lru_cache(maxsize=1)
-def _waveforms(folder: Path) -> FeatureCache:
-    return FeatureCache(folder, Index.load(folder))
+def _waveforms(folder: Path, audio: AudioConfig) -> FeatureCache:
+    return open_waveforms(folder, audio)
 
 
 def crashed(position: int) -> FloatArray:

@@ -23,8 +23,10 @@ from phonate.data.batches import (
     Consumed,
     Dataset,
     Indices,
+    Streams,
     digests_of,
     epoch_plan,
+    lanes,
     parts_by_length,
     slice_for,
     unit_counts,
@@ -83,11 +85,13 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         self.max_frames = max_frames
         self.rank = rank
         self.world_size = world_size
+        self.streams: Streams | None = getattr(samples, "streams", None)
         self._positions: dict[str, int] = {}
         self._resumed: tuple[int, Consumed] = (0, ())
         self._check()
         # Two epochs: the current one, and the next for workers that run ahead.
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
+        self._ranks = functools.lru_cache(maxsize=2)(self._ranks_of)
 
     def _check(self) -> None:
         """Raise DataError for a sample that fits into no batch, before the first step."""
@@ -108,11 +112,12 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "plan"}
+        return {name: value for name, value in vars(self).items() if name not in {"plan", "_ranks"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.plan = functools.lru_cache(maxsize=2)(self._plan)
+        self._ranks = functools.lru_cache(maxsize=2)(self._ranks_of)
 
     def resume(self, epoch: int, consumed: Consumed) -> bool:
         """Leave what was consumed out of the plan of `epoch`; whether that changes it."""
@@ -128,18 +133,52 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         resumed, consumed = self._resumed
         consumed = consumed if epoch == resumed else ()
         return epoch_plan(
-            self.seed, epoch, self.lengths, batch_size=size, max_frames=self.max_frames, consumed=consumed
+            self.seed,
+            epoch,
+            self.lengths,
+            batch_size=size,
+            max_frames=self.max_frames,
+            consumed=consumed,
+            streams=self.streams,
         )
+
+    def _ranks_of(self, epoch: int) -> Indices:
+        """(S,) the rank that reads each shard in `epoch`."""
+        assert self.streams is not None
+        lane_S, _ = lanes(self.seed, epoch, self.streams.shard)
+        return np.asarray(lane_S % self.world_size)
+
+    def _mine(self, epoch: int, position: int) -> tuple[Indices, Indices]:
+        """The global batch at a position of the plan, and the part of it that this rank computes."""
+        batch = np.concatenate(self.plan(epoch)[position : position + self.merged])
+        if self.streams is None:
+            return batch, slice_for(batch, self.rank, self.world_size)
+        return batch, batch[self._ranks(epoch)[self.streams.shard[batch]] == self.rank]
+
+    def _placeholder(self, epoch: int, position: int) -> Indices:
+        """A sample for a rank that has none in a batch: of shards, one of its own that is near."""
+        plan = self.plan(epoch)
+        if self.streams is None:
+            return np.asarray(plan[position][:1])
+        order = np.concatenate([*plan[position::-1], *plan[position:]])
+        own = order[self._ranks(epoch)[self.streams.shard[order]] == self.rank]
+        if not len(own):
+            raise DataError(
+                f"the shards can't be divided among {self.world_size} processes; write more of them with "
+                "`phonate data prepare --shards`"
+            )
+        return np.asarray(own[:1])
 
     def __getitem__(self, where: tuple[int, int]) -> list[MicroBatch]:
         epoch, position = where
         plan = self.plan(epoch)
         merged = plan[position : position + self.merged]
-        batch = np.concatenate(merged)
-        mine = slice_for(batch, self.rank, self.world_size)
+        batch, mine = self._mine(epoch, position)
         weight = 1.0
         if not len(mine):
-            mine, weight = batch[:1], 0.0
+            mine, weight = self._placeholder(epoch, position), 0.0
+        if self.streams is not None and position + self.merged < len(plan):
+            self.samples.expect(self._mine(epoch, position + self.merged)[1].tolist())  # type: ignore[attr-defined]
         parts = [mine[part] for part in parts_by_length(self.lengths[mine])] if self.by_length else [mine]
         *before, last = (self._part(part, epoch, weight) for part in parts)
         ends = position + len(merged) == len(plan)

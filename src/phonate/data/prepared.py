@@ -24,7 +24,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import normalised_peak
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.data.batches import digest_of
+from phonate.data.batches import Streams, digest_of
 from phonate.data.cache import (
     FILE_SCALE,
     NORMALISED_SCALE,
@@ -33,6 +33,7 @@ from phonate.data.cache import (
     ComputedFeatures,
     FeatureCache,
     Index,
+    Places,
     Strings,
     UnstoredFeatures,
     damaged,
@@ -54,6 +55,7 @@ from phonate.data.corpora.validation import (
 from phonate.data.features import FEATURES, Features
 from phonate.data.parallel import Progress, Stage, ignore_progress, report_progress
 from phonate.data.settings import RecordingData, VoiceData, cache_root
+from phonate.data.streaming import ShardCache
 
 logger = logging.getLogger("phonate")
 
@@ -255,7 +257,8 @@ def build(
         with new_folder(folder) as beside:
             full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
             checked: list[CheckedRow] = []
-            with CacheWriter(beside, features.width, features.dtype, full_scale) as writer:
+            streamed = _streamed(rows)
+            with CacheWriter(beside, features.width, features.dtype, full_scale, not streamed) as writer:
                 for item, computed in _computed(rows, settings, report, features, progress):
                     if computed is None:
                         _write_long(writer, item, features, beside / _SCRATCH)
@@ -264,6 +267,8 @@ def build(
                     checked.append(item)
                 report.require_usable()
             index_of(checked, writer).save(beside)
+            if streamed:
+                np.save(beside / _SOUNDS, np.frombuffer(b"".join(writer.digests), dtype=np.uint8).reshape(-1, 16))
             with gzip.open(beside / "cuts.jsonl.gz", "wt", encoding="ascii") as manifest:
                 manifest.writelines(json.dumps(cut_document(one)) + "\n" for one in checked)
             (beside / REPORT).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
@@ -336,12 +341,12 @@ def index_of(checked: Sequence[CheckedRow], writer: CacheWriter) -> Index:
     every = list(chain.from_iterable(segments))
     names = sorted({one.speaker for one in every if one.speaker is not None})
     number = {name: i for i, name in enumerate(names)} | {None: -1}
-    files: dict[Path, int] = {}
-    paths = [one.row.path.resolve() for one in checked]
+    files: dict[str, int] = {}
+    paths = [one.row.source for one in checked]
     splits = [SPLITS.index(official_split(one.row.split) or "") for one in checked]
     return Index(
         id=Strings.of([one.row.id for one in checked]),
-        path=Strings.of([str(path) for path in paths]),
+        path=Strings.of(paths),
         speakers=Strings.of(names),
         segment_first=np.cumsum([0, *map(len, segments)], dtype=np.int64),
         segment_start=np.array([one.start for one in every], dtype=np.float64),
@@ -352,6 +357,34 @@ def index_of(checked: Sequence[CheckedRow], writer: CacheWriter) -> Index:
         official_split=np.array(splits, dtype=np.int64),
         sample_start=np.array(writer.sample_start, dtype=np.int64),
         frame_start=np.array(writer.frame_start, dtype=np.int64),
+        places=_places_of([one.row for one in checked]),
+    )
+
+
+def _streamed(rows: Iterable[Row | Problem]) -> bool:
+    """Whether recordings are in shards. Raises DataError where only some are."""
+    kinds = {row.member is not None for row in rows if isinstance(row, Row)}
+    if len(kinds) > 1:
+        raise DataError("shards and recordings in files can't be one corpus; write the latter as shards, too")
+    return True in kinds
+
+
+def _places_of(rows: Sequence[Row]) -> Places | None:
+    members = [row.member for row in rows if row.member is not None]
+    if not members:
+        return None
+    shards = dict.fromkeys((one.shard, one.stamp) for one in members)
+    number = {shard: i for i, (shard, _) in enumerate(shards)}
+    return Places(
+        shards=Strings.of([shard for shard, _ in shards]),
+        stamps=Strings.of([stamp for _, stamp in shards]),
+        names=Strings.of([one.name for one in members]),
+        shard=np.array([number[one.shard] for one in members], dtype=np.int64),
+        offset=np.array([one.offset for one in members], dtype=np.int64),
+        size=np.array([one.size for one in members], dtype=np.int64),
+        start=np.array([row.start for row in rows], dtype=np.float64),
+        end=np.array([np.nan if row.end is None else row.end for row in rows], dtype=np.float64),
+        channel=np.array([-1 if row.channel is None else row.channel for row in rows], dtype=np.int64),
     )
 
 
@@ -429,7 +462,8 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     """
     rows, report = list_corpus(settings)
     features = FEATURES.get(settings.feature_name)(settings)
-    stored = features if settings.storage == "disk" else UnstoredFeatures(features)
+    kept = settings.storage == "disk" and not _streamed(rows)
+    stored = features if kept else UnstoredFeatures(features)
     for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
         logger.warning("%s: %s", warning.place, warning.detail)
     fingerprint = _fingerprint(rows, settings, stored)
@@ -475,6 +509,8 @@ def prepare_to_train(settings: RecordingData) -> PreparedCorpus:
 
 
 def _cache(settings: RecordingData, folder: Path, index: Index, features: Features) -> FeatureCache:
+    if index.places is not None:
+        return ShardCache(folder, index, features, settings.storage)
     if settings.storage == "disk":
         return FeatureCache(folder, index)
     return ComputedFeatures(folder, index, features, hold=settings.storage == "memory")
@@ -492,8 +528,12 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
             digest.update(repr(row).encode("utf-8", "surrogateescape"))
             continue
         try:
-            status = row.path.stat()
-            stamp: tuple[int, ...] = (status.st_size, status.st_mtime_ns)
+            stamp: tuple[object, ...] = ()
+            if row.member is None:
+                status = row.path.stat()
+                stamp = (status.st_size, status.st_mtime_ns)
+            else:
+                stamp = (row.member.stamp, row.member.offset, row.member.size)
         except (OSError, ValueError):  # ValueError: a name with a null byte
             stamp = ()
         part: tuple[object, ...] = (row.channel, row.start, row.end, row.split)
@@ -505,6 +545,14 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
 
 
 # ------------- Samples that are crops of recordings: what the tasks that train on crops have in common
+
+
+def streams_of(index: Index, positions: Sequence[int], times: int = 1) -> Streams | None:
+    """Where the recordings at `positions`, each `times` times, are in shards; None where they are not."""
+    if index.places is None:
+        return None
+    chosen = np.repeat(np.asarray(positions, dtype=np.int64), times)
+    return Streams(np.asarray(index.places.shard[chosen]), index.places.run[chosen])
 
 
 class CroppedRecordings:
@@ -547,6 +595,15 @@ class CroppedRecordings:
         return np.repeat(np.minimum(frames, self.crop_frames), self.crops)
 
     @property
+    def streams(self) -> Streams | None:
+        """See `StreamedDataset`."""
+        return streams_of(self.prepared.index, self.positions, self.crops)
+
+    def expect(self, indices: Iterable[int]) -> None:
+        """See `StreamedDataset`."""
+        self.prepared.cache.expect(self.position(index) for index in indices)
+
+    @property
     def digests(self) -> Mapping[str, int]:
         """See `DigestedDataset`: of the recordings."""
         return self.prepared.digests(self.positions)
@@ -554,7 +611,7 @@ class CroppedRecordings:
     @property
     def cached(self) -> bool:
         """True unless waveforms are augmented."""
-        return self.augmentation is None
+        return self.augmentation is None and self.prepared.index.places is None
 
     def position(self, index: int) -> int:
         """Position in the corpus of the recording that sample number `index` is of."""
@@ -590,11 +647,20 @@ class WholeRecordings:
         return np.asarray(self.prepared.index.frames[self.positions], dtype=np.int64)
 
     @property
+    def streams(self) -> Streams | None:
+        """See `StreamedDataset`."""
+        return streams_of(self.prepared.index, self.positions)
+
+    def expect(self, indices: Iterable[int]) -> None:
+        """See `StreamedDataset`."""
+        self.prepared.cache.expect(self.positions[index] for index in indices)
+
+    @property
     def digests(self) -> Mapping[str, int]:
         """See `DigestedDataset`: of the recordings."""
         return self.prepared.digests(self.positions)
 
     @property
     def cached(self) -> bool:
-        """Nothing is computed for a sample that takes long."""
-        return True
+        """Nothing is computed for a sample that takes long, unless it is read from a shard."""
+        return self.prepared.index.places is None

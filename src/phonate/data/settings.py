@@ -238,9 +238,10 @@ CORPORA: Registry[object] = Registry(
         "ljspeech": "phonate.data.corpora.tables:ljspeech_rows",
         "nemo": "phonate.data.corpora.annotation_files:nemo_rows",
         "rttm": "phonate.data.corpora.annotation_files:rttm_rows",
-        "shar": "phonate.data.corpora.lhotse:shar_rows",
+        "shar": "phonate.data.corpora.shards:shar_rows",
         "srt": "phonate.data.corpora.label_files:srt_rows",
         "stm": "phonate.data.corpora.annotation_files:stm_rows",
+        "webdataset": "phonate.data.corpora.shards:webdataset_rows",
         "textgrid": "phonate.data.corpora.label_files:textgrid_rows",
         "webvtt": "phonate.data.corpora.label_files:webvtt_rows",
     },
@@ -282,12 +283,14 @@ class RecordingData(Settings):
     """A corpus of recordings. What its features are, subclasses say by a field `audio`."""
 
     path: str | None = None
-    """A folder, or a metadata file. Relative to the current directory."""
+    """A folder, or a metadata file; relative to the current directory. Or the address of one, or of shards, that fsspec
+    opens (s3://, gs://, hf://, https://), with phonate[remote]."""
     format: str = "auto"
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
-    cutset, lhotse (recordings with supervisions), shar, audiofolder, huggingface (Arrow or Parquet), rttm, stm,
-    nemo (a manifest for diarization), kaldi, labels (TextGrid, ELAN, WebVTT and others beside recordings; of several
-    kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, ami), or your own; auto looks at what is there."""
+    cutset, lhotse (recordings with supervisions), shar, webdataset, audiofolder, huggingface (Arrow or Parquet), rttm,
+    stm, nemo (a manifest for diarization), kaldi, labels (TextGrid, ELAN, WebVTT and others beside recordings; of
+    several kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, ami), or your own; auto looks at what
+    is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances, and in other labels with texts; else recordings."""
@@ -513,7 +516,8 @@ class VoiceData(RecordingData):
     """A corpus of voices, and how samples are made from it."""
 
     path: str
-    """A folder, or a metadata file. Relative to the current directory."""
+    """A folder, or a metadata file; relative to the current directory. Or the address of one, or of shards, that fsspec
+    opens (s3://, gs://, hf://, https://), with phonate[remote]."""
     audio: AudioConfig = AudioConfig()
     """Waveform and mel settings, and the shortest and longest recording accepted."""
     augmentation: AugmentationSettings | None = None

@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import sys
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -54,7 +53,6 @@ NOT_LHOTSE = (
 _SLACK_SECONDS = 0.05
 _ENDS = (".jsonl", ".jsonl.gz", ".json")
 """Of manifests."""
-_SHARDS = "cuts.*.jsonl*"
 
 
 def is_cutset(path: Path) -> bool:
@@ -129,30 +127,6 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
     if not isinstance(document, list):
         raise DataError(f"{path}: not a manifest of Lhotse, which is a list")
     yield from ((f"{path}: entry {number}", entry) for number, entry in enumerate(document, start=1))
-
-
-def is_shar(path: Path) -> bool:
-    """A folder of shards: cuts with their recordings in tar files."""
-    return path.is_dir() and any(path.glob(_SHARDS)) and any(path.glob("recording.*.tar"))
-
-
-@corpus_format(is_shar, priority=95)
-def shar_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
-    """Rows of the cuts in Lhotse's Shar format; their recordings are written to `cache`, once."""
-    require_lhotse(path)
-    from lhotse import CutSet
-
-    path = path.resolve()  # as above: never a command
-    fields = {"cuts": sorted(map(str, path.glob(_SHARDS))), "recording": sorted(map(str, path.glob("recording.*.tar")))}
-    if len(fields["cuts"]) != len(fields["recording"]):
-        counts = f"{len(fields['cuts'])} shards of cuts and {len(fields['recording'])} of recordings"
-        raise DataError(f"{path}: {counts}; copy the folder again")
-    try:
-        for number, cut in enumerate(CutSet.from_shar(fields=fields), start=1):
-            yield _row_or_problem(cut, path, f"{path}: cut {number}", cache)
-    except (*NOT_LHOTSE, OSError, EOFError, tarfile.TarError) as error:
-        reason = " ".join(str(error).split())
-        yield Problem("", str(path), "damaged file", f"its shards can't be read from here on ({reason}); copy it again")
 
 
 def _row_of_entry(entry: Any, path: Path, place: str, cache: Path) -> Row | Problem:

@@ -11,10 +11,12 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, optional_package
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
@@ -31,6 +33,7 @@ from phonate.data.corpora.rows import (
     checked_row,
     printable,
 )
+from phonate.data.corpora.shards import SHARDS, shard_format
 from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limited, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettings, RecordingData, cache_root
@@ -203,17 +206,26 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
 def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tuple[list[Row | Problem], Report]:
     """What one corpus lists. Of several, ids and speakers begin with its name: a name may be another's elsewhere."""
     local = corpus.path is None and corpus.name in LOCAL_SPEAKERS
+    address = None
     if corpus.path is None:
         path, name = manifests_of(corpus, settings.threads or 1), "lhotse"
+    elif is_remote(corpus.path):
+        address = corpus.path
+        name = shard_format(address) or "auto"
+        path = Path(address) if name in SHARDS else mirrored(address, cache_root(settings))
+        if name not in SHARDS:
+            name = detect_format(path) if corpus.format == "auto" else corpus.format
     else:
         path = Path(corpus.path).expanduser()
         name = detect_format(path) if corpus.format == "auto" else corpus.format
-    if not path.exists():
+    if name not in SHARDS and not path.exists():
         raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
     rows = cast(Rows, CORPORA.get(name))
     extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
-    report = Report(str(path), name)
-    listed = list(rows(path, **extra))
+    report = Report(address or str(path), name)
+    listed = list(rows(address if address and name in SHARDS else path, **extra))
+    if address is not None and name not in SHARDS:
+        _fetch_missing(listed, address, path)
     if local:
         listed = [_with_own_speakers(row) for row in listed]
     if settings.speaker is not None:
@@ -230,6 +242,16 @@ def _is_of_segments(declared: CorpusFormat, listed: Sequence[Row | Problem]) -> 
     if declared.unit == "text":
         return any(one.text for row in listed if isinstance(row, Row) for one in row.segments)
     return declared.unit == "segment"
+
+
+def _fetch_missing(rows: Sequence[Row | Problem], address: str, list_file: Path) -> None:
+    """Fetch the recordings that a list names and its mirror lacks: those of a web server, which lists no folder."""
+    below, folder = list_file.parent, address.rpartition("/")[0]
+    files = {row.path for row in rows if isinstance(row, Row) and row.path.is_relative_to(below)}
+    for file in sorted(files):
+        if not file.is_file():
+            with suppress(DataError):  # as of any list, a missing file is its row's problem
+                fetched(f"{folder}/{file.relative_to(below).as_posix()}", file)
 
 
 def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:
@@ -314,7 +336,7 @@ def cut_document(one: CheckedRow) -> dict[str, Any]:
     ]
     recording = {
         "id": row.id,
-        "sources": [{"type": "file", "channels": channels, "source": str(row.path.resolve())}],
+        "sources": [{"type": "file", "channels": channels, "source": row.source}],
         "sampling_rate": rate,
         "num_samples": samples,  # up to the end of the row: what the file holds after it is not known here
         "duration": samples / rate,

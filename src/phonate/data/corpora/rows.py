@@ -6,9 +6,11 @@ import hashlib
 import os
 import re
 import secrets
+import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import _lru_cache_wrapper, lru_cache
 from pathlib import Path
@@ -25,6 +27,7 @@ from phonate.audio.decoding import (
     resampled,
 )
 from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
+from phonate.compute.remote import is_remote, read_range
 from phonate.config.errors import DataError
 
 # ----------------------------------------------------------------------- What a task requires of a row
@@ -111,6 +114,35 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Member:
+    """Where a recording is in a shard."""
+
+    shard: str
+    """The path or address of a tar file."""
+    name: str
+    offset: int
+    """Of its first byte in the tar file."""
+    size: int
+    """In bytes."""
+    stamp: str
+    """The state of the tar file."""
+
+    def read(self) -> bytes:
+        """The recording as a file has it. Raises DataError where it is not there."""
+        if is_remote(self.shard):
+            return read_range(self.shard, self.offset, self.offset + self.size)
+        try:
+            with open(self.shard, "rb") as file:
+                file.seek(self.offset)
+                data = file.read(self.size)
+        except OSError as error:
+            raise DataError(f"{self.shard}: {error.strerror}; prepare the corpus again") from error
+        if len(data) != self.size:
+            raise DataError(f"{self.shard}: cut short at {self.name}; copy it again")
+        return data
+
+
+@dataclass(frozen=True)
 class Row:
     """One recording, or a part or channel of one, as its corpus lists it; the file has not been opened yet."""
 
@@ -130,6 +162,13 @@ class Row:
     """The official split as the corpus names it, such as "train" or "dev-clean"; see `official_split`."""
     listed_seconds: float | None = None
     """How long the corpus says a whole file is."""
+    member: Member | None = None
+    """Where it is in a shard; `path` is then no file, and only names it."""
+
+    @property
+    def source(self) -> str:
+        """The absolute path of its file; of a recording in a shard, the shard's and its name there."""
+        return str(self.path.resolve()) if self.member is None else f"{self.member.shard}/{self.member.name}"
 
     @classmethod
     def clip(
@@ -522,12 +561,27 @@ LONG_SECONDS = 120.0
 """Longer rows are read in blocks."""
 
 
-def read_part(row: Row, sample_rate: int | None = None) -> tuple[FloatArray, int]:
+@contextmanager
+def row_file(row: Row, data: bytes | None = None) -> Iterator[Path]:
+    """The file of a row, for as long as the block runs. `data`: what `row.member.read()` would read."""
+    if row.member is None:
+        yield row.path
+        return
+    with tempfile.NamedTemporaryFile(suffix=Path(row.member.name).suffix) as file:
+        file.write(row.member.read() if data is None else data)
+        file.flush()
+        try:
+            yield Path(file.name)
+        except DataError as error:
+            raise DataError(str(error).replace(file.name, row.source)) from error
+
+
+def read_part(row: Row, sample_rate: int | None = None, data: bytes | None = None) -> tuple[FloatArray, int]:
     """The waveform (samples,) of a row, resampled to `sample_rate` (its own by default), and its rate.
 
     Raises DataError as `read_audio` does.
     """
-    with open_recording(row.path) as recording:
+    with row_file(row, data) as file, open_recording(file) as recording:
         waveform = joined(blocks_of(row, recording))
         return at_rate(row, waveform, recording.sample_rate, sample_rate or recording.sample_rate)
 
@@ -548,9 +602,9 @@ def load_row(row: Row, sample_rate: int) -> FloatArray:
     return normalised_peak(read_part(row, sample_rate)[0])
 
 
-def part_blocks(row: Row, sample_rate: int | None = None) -> Iterator[FloatArray]:
+def part_blocks(row: Row, sample_rate: int | None = None, data: bytes | None = None) -> Iterator[FloatArray]:
     """The same waveform in blocks of about 30 s."""
-    with open_recording(row.path) as recording:
+    with row_file(row, data) as file, open_recording(file) as recording:
         rate = recording.sample_rate if sample_rate is None else sample_rate
         blocks = resampled(blocks_of(row, recording), recording.sample_rate, rate)
         yield from regrouped(blocks, round(BLOCK_SECONDS * rate))

@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -32,6 +32,7 @@ from phonate.data.corpora.rows import (
     blocks_of,
     official_split,
     printable,
+    row_file,
 )
 from phonate.data.parallel import Item, Stage, report_progress
 from phonate.data.parallel import Progress as Progress
@@ -193,9 +194,9 @@ def reason_of(error: BaseException) -> str:
     return message if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {message}; export it again"
 
 
-def inspect(row: Row, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
+def inspect(row: Row, info: AudioInfo, file: Path | None = None) -> tuple[Inspection, FloatArray | None]:
     """Read all samples of a row whose file `info` describes. They are returned, too, at their own rate, but for a row
-    over LONG_SECONDS (None), which is read in blocks.
+    over LONG_SECONDS (None), which is read in blocks. `file`: that of a row in a shard.
 
     Raises Unusable where they can't be decoded."""
     rate, end = info.sample_rate, info.duration if row.end is None else row.end
@@ -206,7 +207,7 @@ def inspect(row: Row, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
             digest.update(block.tobytes())
             yield block
 
-    with decoding(), open_recording(row.path) as recording:
+    with decoding(), open_recording(file or row.path) as recording:
         blocks = digested(blocks_of(row, recording))
         waveform = joined(blocks) if end - row.start <= LONG_SECONDS else None
         if waveform is None:
@@ -471,7 +472,7 @@ def validated(
     long recording) in the same thread, so that nobody has to decode them again. `report` is complete at the end."""
     listed = list(rows)
     report.listed = len(listed)
-    unique = list(_unique(listed, report))
+    unique = list(unique_rows(listed, report))
     usable: list[CheckedRow] = []
 
     def one(row: Row) -> tuple[list[Problem], tuple[CheckedRow, Result] | None]:
@@ -561,7 +562,7 @@ def _duplicates(usable: Iterable[CheckedRow]) -> Iterator[Problem]:
             yield Problem(row.id, row.place, "duplicate content", f"the same samples as {earlier.id!r}")
 
 
-def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
+def unique_rows(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
     """The first row of each id; later ones, and problems, are refused."""
     first: dict[str, str] = {}
     for row in rows:
@@ -578,20 +579,26 @@ def _unique(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
 def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list[Problem], FloatArray | None]:
     """The row with what its file holds, warnings, and its samples as `inspect` returns them; or None and the one
     reason why it can't be used."""
+    file = row.path
     try:
         _require_labels(row, requirements)
-        info = file_info(row.path)
-        row = row.of_file(info.duration)
-        end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
-        require_length(end - row.start, "data.audio", requirements.min_seconds, requirements.max_seconds)
-        _require_segments(row, end, info.duration, requirements)
-        if row.end is not None and row.end > info.duration:
-            row = replace(row, end=None)
-        inspection, waveform = inspect(row, info)
+        with ExitStack() as stack:
+            with decoding():
+                file = stack.enter_context(row_file(row))
+            info = file_info(file)
+            row = row.of_file(info.duration)
+            end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
+            require_length(end - row.start, "data.audio", requirements.min_seconds, requirements.max_seconds)
+            _require_segments(row, end, info.duration, requirements)
+            if row.end is not None and row.end > info.duration:
+                row = replace(row, end=None)
+            inspection, waveform = inspect(row, info, file)
         # Again, by the samples that are there: some headers only estimate the length.
         require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
         inspection.require_sound()
     except Unusable as why:
+        if row.member is not None:
+            why.detail = why.detail.replace(str(file), row.source)
         return None, [why.problem(row.id, row.place)], None
     checked = CheckedRow(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
     return checked, list(_warnings(checked)), waveform

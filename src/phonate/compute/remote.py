@@ -1,0 +1,165 @@
+"""Files at addresses that fsspec opens: s3://, gs://, hf://, memory://, http:// and the others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs"}
+"""Kinds of addresses that obstore opens where fsspec's own package for them (s3fs, gcsfs, adlfs) is not installed."""
+_AT_ONCE = 8
+_RECORD = ".mirror.json"
+_STAMPS = ("ETag", "etag", "e_tag", "mtime", "LastModified", "last_modified", "updated", "created", "sha256", "blob_id")
+
+
+def is_remote(name: str) -> bool:
+    """Whether it is an address, such as s3://bucket/corpus, and no path."""
+    return _ADDRESS.match(name) is not None
+
+
+def base_name(name: str) -> str:
+    """The last part of an address or a path."""
+    return name.rstrip("/").rpartition("/")[2]
+
+
+def filesystem(address: str) -> tuple[Any, str]:
+    """fsspec's file system for an address, and the path in it.
+
+    Raises MissingPackageError without the package for addresses of this kind, InputError for one that nobody knows.
+    """
+    fsspec = optional_package("fsspec", address, "'phonate[remote]'")
+    kind = address.partition("://")[0]
+    try:
+        file_system, path = fsspec.core.url_to_fs(address)
+    except ImportError as error:
+        if kind not in _OBJECT_STORES:
+            raise MissingPackageError(f"{address}: {error}; install the package of fsspec for {kind}://") from error
+        stores = optional_package("obstore.fsspec", address, "'phonate[remote]'")
+        file_system = stores.FsspecStore(_OBJECT_STORES[kind])
+        path = address.partition("://")[2].rstrip("/")
+    except ValueError as error:
+        raise InputError(f"{address}: {error}; give a folder, or an address that fsspec opens") from error
+    return file_system, str(path)
+
+
+@contextmanager
+def _reported(address: str) -> Iterator[None]:
+    """Raises DataError in place of whatever a file system raises."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{address}: no such file or folder; correct data.path, or upload it there") from error
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # each of fsspec's file systems has errors of its own
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{address}: can't be read ({reason}); check the address, the network and the access"
+        ) from error
+
+
+def stamp_of(facts: dict[str, Any]) -> str:
+    """What tells a state of a file from an earlier one, of what a file system says of it."""
+    return json.dumps([facts.get("size"), *[str(facts[name]) for name in _STAMPS if facts.get(name)][:1]])
+
+
+def files_below(address: str) -> dict[str, str]:
+    """The files at an address with their stamps, sorted, each by its own address: of a file, itself. Hidden ones are
+    left out. Raises DataError where there is none."""
+    file_system, root = filesystem(address)
+    with _reported(address):
+        if file_system.isfile(root):
+            return {address: stamp_of(file_system.info(root))}
+        found = file_system.find(root, detail=True)
+        base = root.rstrip("/")
+        below = {path[len(base) :].lstrip("/"): stamp_of(facts) for path, facts in sorted(found.items())}
+    listed = {
+        f"{address.rstrip('/')}/{name}": stamp
+        for name, stamp in below.items()
+        if name and not any(part.startswith(".") for part in name.split("/"))
+    }
+    if not listed:
+        raise DataError(f"{address}: no such file or folder, or nothing is in it; correct data.path")
+    return listed
+
+
+def read_range(address: str, start: int, end: int) -> bytes:
+    """Bytes `start` to `end` of a file. Raises DataError where they are not there."""
+    file_system, path = filesystem(address)
+    with _reported(address):
+        data = bytes(file_system.cat_file(path, start=start, end=end))
+        if len(data) != end - start:
+            raise OSError(f"{len(data)} bytes from {start} on in place of {end - start}; it was changed")
+    return data
+
+
+def open_at(address: str) -> Any:
+    """A file, open for reading bytes: of a path or an address."""
+    if not is_remote(address):
+        return open(address, "rb")
+    file_system, path = filesystem(address)
+    with _reported(address):
+        return file_system.open(path, "rb", block_size=1 << 22)
+
+
+def upload(file: Path, address: str) -> None:
+    """Put a file at an address, in the place of an earlier one."""
+    file_system, path = filesystem(address)
+    with _reported(address):
+        file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        file_system.put_file(str(file), path)
+
+
+def written_whole(file: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` make a file, which is there whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name[-80:]}.{secrets.token_hex(4)}")
+    try:
+        write(beside)
+        os.replace(beside, file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def mirrored(address: str, cache: Path) -> Path:
+    """The folder or file at an address as one on this disk, below `cache`. Only what is new or changed is fetched, and
+    what is gone is removed. Of a list, everything beside it is fetched, where the file system can tell what that is."""
+    file_system, path = filesystem(address)
+    with _reported(address):
+        single = bool(file_system.isfile(path))
+    folder, name = (address.rstrip("/").rpartition("/")[::2]) if single else (address.rstrip("/"), "")
+    lists_folders = not address.startswith(("http://", "https://"))
+    listed = files_below(folder) if lists_folders or not single else {address: stamp_of(file_system.info(path))}
+    root = cache / "remote" / hashlib.sha256(folder.encode()).hexdigest()[:16] / (base_name(folder) or "corpus")
+    root.mkdir(parents=True, exist_ok=True)
+    record = root.parent / _RECORD
+    known: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    wanted = {one[len(folder) + 1 :]: stamp for one, stamp in listed.items()}
+    for gone in known.keys() - wanted.keys():
+        (root / gone).unlink(missing_ok=True)
+    missing = [one for one, stamp in wanted.items() if known.get(one) != stamp or not (root / one).is_file()]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in pool.map(lambda one: fetched(f"{folder}/{one}", root / one), missing):
+            pass
+    written_whole(record, lambda beside: beside.write_text(json.dumps(wanted), encoding="utf-8"))
+    return root / name
+
+
+def fetched(address: str, file: Path) -> None:
+    """Copy the file at an address. Raises DataError where it can't be read."""
+    if ".." in file.parts:
+        raise DataError(f"{address}: its name leads out of its folder; rename it")
+    file_system, path = filesystem(address)
+    with _reported(address):
+        written_whole(file, lambda beside: file_system.get_file(path, str(beside)))

@@ -1,0 +1,338 @@
+"""Corpora in shards and at addresses: what training reads, in which order, and how shards are written."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import fsspec
+import numpy as np
+import pytest
+from s3_server import s3_server
+from small_corpora import corpus, wav
+
+from phonate.cli import main
+from phonate.compute import remote
+from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.data import streaming
+from phonate.data.batches import Streams, epoch_plan, lanes, streamed_order
+from phonate.data.corpora.manifest import detect_format, list_corpus, read_corpus
+from phonate.data.loading import BatchSource, PlannedBatches
+from phonate.data.prepared import WholeRecordings, prepare
+from phonate.workflows.datasets import shards as writing
+
+
+def ignore(*_):
+    pass
+
+
+@pytest.fixture
+def memory():
+    """A file system in memory, empty."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    yield system
+    system.store.clear()
+
+
+@pytest.fixture
+def tones(tmp_path):
+    """Forty recordings of two speakers, with texts."""
+    folder = tmp_path / "tones"
+    lines = []
+    for number in range(40):
+        speaker = "ann" if number % 2 else "bob"
+        wav(folder / f"{number:02d}.wav", seconds=0.3 + 0.01 * number, hertz=150 + 7 * number)
+        lines.append({"audio_path": f"{number:02d}.wav", "speaker_id": speaker, "text": f"number {number}"})
+    (folder / "metadata.json").write_text(json.dumps(lines))
+    return folder
+
+
+def uploaded(folder, address):
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            remote.upload(file, f"{address}/{file.relative_to(folder).as_posix()}")
+
+
+def contents(prepared):
+    """Everything that training reads, by id."""
+    index = prepared.index
+    return {
+        index.id[i]: (
+            prepared.cache.waveform(i).tobytes(),
+            np.asarray(prepared.cache.features(i)).tobytes(),
+            prepared.cache.waveform(i, 100, 900).tobytes(),
+            [(one.start, one.end, index.speakers[one.speaker], one.text) for one in index.segments(i)],
+        )
+        for i in range(len(index))
+    }
+
+
+# ---------------------------------------------------------------------------------------- Addresses
+
+
+def test_a_corpus_at_an_address_is_that_of_the_folder(tones, memory, tmp_path):
+    uploaded(tones, "memory://bucket/tones")
+    local = prepare(corpus(tones))
+    for address in ("memory://bucket/tones", "memory://bucket/tones/metadata.json"):
+        assert contents(prepare(corpus(tones).model_copy(update={"path": address}))) == contents(local)
+
+
+def test_only_what_changed_is_fetched_again(tones, memory, tmp_path, monkeypatch):
+    uploaded(tones, "memory://bucket/tones")
+    assert len(list(remote.mirrored("memory://bucket/tones", tmp_path).rglob("*.wav"))) == 40
+    fetched = []
+    real = remote.fetched
+    monkeypatch.setattr(remote, "fetched", lambda address, file: (fetched.append(file.name), real(address, file)))
+    remote.upload(wav(tmp_path / "x.wav", 0.7), "memory://bucket/tones/03.wav")
+    memory.rm("/bucket/tones/04.wav")
+    mirror = remote.mirrored("memory://bucket/tones", tmp_path)
+    assert fetched == ["03.wav"]
+    assert not (mirror / "04.wav").exists()
+
+
+def test_a_missing_address_and_a_missing_package_are_one_line(tmp_path, memory, monkeypatch):
+    data = corpus(tmp_path / "none")
+    with pytest.raises(DataError, match="memory://bucket/none: no such"):
+        list_corpus(data.model_copy(update={"path": "memory://bucket/none"}))
+    with pytest.raises(InputError, match="nonsense://a"):
+        list_corpus(data.model_copy(update={"path": "nonsense://a"}))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    with pytest.raises(MissingPackageError, match=r"s3://a.*pip install 'phonate\[remote\]'"):
+        list_corpus(data.model_copy(update={"path": "s3://a"}))
+
+
+# --------------------------------------------------------------------------------- Reading shards
+
+
+@pytest.fixture
+def sharded(tones, tmp_path):
+    """The recordings in five shards."""
+    writing.write_shards(corpus(tones), str(tmp_path / "shards"), "5", ignore)
+    return tmp_path / "shards"
+
+
+def test_shards_give_training_what_the_recordings_give(tones, sharded, memory):
+    local = contents(prepare(corpus(tones)))
+    assert detect_format(sharded) == "webdataset"
+    prepared = prepare(corpus(sharded))
+    assert contents(prepared) == local
+    assert sum(file.stat().st_size for file in prepared.folder.iterdir()) < 100_000  # no sound in it
+    assert prepared.digests(range(40)) == prepare(corpus(tones)).digests(range(40))
+    uploaded(sharded, "memory://bucket/shards")
+    there = prepare(corpus(sharded).model_copy(update={"path": "memory://bucket/shards"}))
+    assert contents(there) == local
+    assert not list((sharded.parent / "cache").rglob("*.tar"))
+
+
+def test_a_shard_is_read_once_an_epoch_by_one_rank(sharded, memory, monkeypatch, tmp_path):
+    monkeypatch.setattr("phonate.data.cache.RUN_BYTES", 1 << 14)
+    uploaded(sharded, "memory://bucket/shards")
+    prepared = prepare(corpus(sharded).model_copy(update={"path": "memory://bucket/shards"}))
+    samples = Samples(prepared)
+    read = []
+    real = streaming.read_range
+    monkeypatch.setattr(streaming, "read_range", lambda *place: (read.append(place), real(*place))[1])
+    of_rank = []
+    for rank in range(2):
+        read.clear()
+        prepared.cache._runs._folder = tmp_path / f"rank{rank}"
+        source = BatchSource(samples, seed=1, batch_size=6, rank=rank, world_size=2)
+        ids = [name for batch in source.epoch(0) for name in batch.ids if batch.weight]
+        assert len(set(ids)) == len(ids)
+        wait_for(prepared.cache)
+        assert len(set(read)) == len(read) > 3
+        of_rank.append(({place[0] for place in read}, set(ids)))
+    (first, one), (second, two) = of_rank
+    assert not first & second
+    assert len(first | second) == 5
+    assert one | two == set(samples.ids)
+    assert not one & two
+
+
+def wait_for(cache):
+    readers = cache._runs._readers
+    if readers is not None:
+        readers[1].shutdown(wait=True)
+        cache._runs._readers = None
+
+
+class Samples(WholeRecordings):
+    def __init__(self, prepared):
+        super().__init__(prepared, range(len(prepared.index)), 100.0)
+
+    def get(self, index, rng):
+        return self.prepared.cache.waveform(index), rng.random()
+
+    def collate(self, items):
+        return {"sums": [(float(np.abs(wave).sum()), drawn) for wave, drawn in items]}
+
+
+@pytest.mark.parametrize("size", [{"batch_size": 6}, {"batch_size": 6, "max_frames": 300}])
+def test_an_epoch_is_the_same_whatever_ranks_workers_and_interruptions(sharded, size):
+    samples = Samples(prepare(corpus(sharded)))
+
+    def read(world, workers=0, consumed=()):
+        found = {}
+        batches = []
+        for rank in range(world):
+            source = BatchSource(samples, seed=3, rank=rank, world_size=world, num_workers=workers, **size)
+            for position, batch in enumerate(source.epoch(2, consumed)):
+                if batch.weight:
+                    found.update(zip(batch.ids, batch.batch["sums"], strict=True))
+                    batches.append((position, set(batch.ids)))
+            source.close()
+        steps = [set().union(*(ids for at, ids in batches if at == i)) for i in range(len({at for at, _ in batches}))]
+        return found, steps
+
+    whole, steps = read(1)
+    assert set(whole) == set(samples.ids)
+    assert read(2) == read(3) == read(1, workers=2) == (whole, steps)
+    source = BatchSource(samples, seed=3, **size)
+    consumed = source.consumed_by(2, 3, None)
+    rest, later = read(2, consumed=consumed)
+    assert later == steps[3:]
+    assert rest == {name: whole[name] for name in set().union(*steps[3:])}
+
+
+def test_more_processes_than_shards_are_one_clear_error(sharded):
+    samples = Samples(prepare(corpus(sharded)))
+    with pytest.raises(DataError, match="divided among 8 processes"):
+        PlannedBatches(samples, 1, 6, None, 7, 8)[0, 0]
+
+
+def test_the_order_follows_the_seed_reads_in_runs_and_mixes_shards():
+    shard = np.repeat(np.arange(50), 200)
+    run = np.arange(10_000) // 20
+    streams = Streams(shard, run)
+    order = streamed_order(1, 0, streams)
+    assert sorted(order) == list(range(10_000))
+    assert (order == streamed_order(1, 0, streams)).all()
+    assert (order != streamed_order(1, 1, streams)).mean() > 0.9
+    assert (order != streamed_order(2, 0, streams)).mean() > 0.9
+    lane, _ = lanes(1, 0, shard)
+    for one in range(32):  # the second shard of a lane begins when at most a window of the first is left
+        turns = shard[order[lane[shard[order]] == one]]
+        assert (turns != turns[0])[: 200 - 4 * 20].sum() == 0
+    assert len(np.unique(shard[order[:64]])) > 25
+    places = np.empty(10_000, dtype=int)
+    places[order] = np.arange(10_000)
+    spans = [np.ptp(places[run == one]) for one in range(500)]
+    assert max(spans) < 4 * 20 * 50  # what is held of a lane is bounded by its window
+    lengths = np.full(10_000, 10)
+    batches = epoch_plan(1, 0, lengths, batch_size=16, max_frames=160, streams=streams)
+    assert sorted(np.concatenate(batches)) == list(range(10_000))
+
+
+def test_a_damaged_shard_names_itself(sharded):
+    shard = sorted(sharded.glob("*.tar"))[1]
+    shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
+    rows, _ = list_corpus(corpus(sharded))
+    assert any(getattr(row, "reason", None) == "damaged file" and shard.name in row.place for row in rows)
+    prepared = prepare(corpus(sharded))
+    gone = sorted(sharded.glob("*.tar"))[0]
+    gone.unlink()
+    there = next(i for i in range(len(prepared.index)) if gone.name in prepared.index.path[i])
+    with pytest.raises(DataError, match=gone.name):
+        prepared.cache.waveform(there)
+
+
+def test_labels_of_a_sample_may_be_in_files_of_their_own(tmp_path, tones):
+    audio = (tones / "00.wav").read_bytes()
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, data in (
+            ("a/1.wav", audio), ("a/1.txt", b"hello"), ("a/1.spk", b"ann"),
+            ("a/2.txt", b"no sound"),
+            ("a/3.wav", audio), ("a/3.json", b"{broken"),
+        ):  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    first, second, third = list_corpus(corpus(tmp_path / "x.tar"))[0]
+    assert (first.id, first.speaker, first.text) == ("a/1", "ann", "hello")
+    assert "one recording" in second.detail
+    assert "JSON" in third.detail
+
+
+# --------------------------------------------------------------------------------- Writing shards
+
+
+def test_an_interrupted_call_goes_on_and_gives_the_same_files(tones, tmp_path, monkeypatch):
+    writing.write_shards(corpus(tones), str(tmp_path / "whole"), "60KB", ignore)
+    real, calls = writing._store, []
+
+    def killed(file, goal):
+        calls.append(goal)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        real(file, goal)
+
+    monkeypatch.setattr(writing, "_store", killed)
+    with pytest.raises(KeyboardInterrupt):
+        writing.write_shards(corpus(tones), str(tmp_path / "again"), "60KB", ignore)
+    assert len(list((tmp_path / "again").glob("*.tar"))) == 2
+    monkeypatch.setattr(writing, "_store", real)
+    outcome = writing.write_shards(corpus(tones), str(tmp_path / "again"), "60KB", ignore)
+    assert outcome["recordings"] == 40
+    files = {one.name: one.read_bytes() for one in (tmp_path / "whole").iterdir()}
+    assert {one.name: one.read_bytes() for one in (tmp_path / "again").iterdir()} == files
+    assert len(files) > 3
+
+
+def test_the_command_writes_shards_and_refuses_what_it_would_destroy(tones, tmp_path, memory, capsys):
+    assert main(["data", "prepare", str(tones), "--shards", "3", "-o", str(tmp_path / "out")]) == 0
+    assert sorted(one.name for one in (tmp_path / "out").glob("*.tar")) == [f"{i:06d}.tar" for i in range(3)]
+    assert main(["data", "prepare", str(tones), "--shards", "3", "-o", "memory://b/out"]) == 0
+    assert memory.cat_file("/b/out/000001.tar") == (tmp_path / "out" / "000001.tar").read_bytes()
+    capsys.readouterr()
+    for arguments in (
+        ["--shards", "4", "-o", str(tmp_path / "out")],
+        ["--shards", "3", "-o", str(tones)],
+        ["--shards", "many", "-o", str(tmp_path / "new")],
+        ["--shards", "3"],
+    ):
+        assert main(["data", "prepare", str(tones), *arguments]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_webdataset_reads_what_is_written(sharded):
+    webdataset = pytest.importorskip("webdataset", reason="webdataset is not installed")
+    files = sorted(map(str, sharded.glob("*.tar")))
+    samples = list(webdataset.WebDataset(files, shardshuffle=False))
+    assert len(samples) == 40
+    assert {json.loads(one["json"])["text"] for one in samples} == {f"number {number}" for number in range(40)}
+    assert all(one["flac"].startswith(b"fLaC") for one in samples)
+
+
+def test_lhotse_shar_gives_training_what_the_recordings_give(tones, tmp_path):
+    lhotse = pytest.importorskip("lhotse", reason="lhotse is not installed")
+    cuts, _ = read_corpus(corpus(tones))
+    assert isinstance(cuts, lhotse.CutSet)
+    (tmp_path / "shar").mkdir()
+    cuts.to_shar(tmp_path / "shar", fields={"recording": "flac"}, shard_size=7)
+    assert contents(prepare(corpus(tmp_path / "shar"))) == contents(prepare(corpus(tones)))
+
+
+def test_s3_lists_recordings_and_shards(tones, sharded, monkeypatch):
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    local = contents(prepare(corpus(tones)))
+    with s3_server() as (address, objects, reads):
+        for name, value in {
+            "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        uploaded(tones, "s3://voices/tones")
+        assert "voices/tones/07.wav" in objects
+        assert contents(prepare(corpus(tones).model_copy(update={"path": "s3://voices/tones"}))) == local
+        writing.write_shards(corpus(tones), "s3://voices/shards", "5", ignore)
+        assert objects["voices/shards/000003.tar"] == (sharded / "000003.tar").read_bytes()
+        prepared = prepare(corpus(tones).model_copy(update={"path": "s3://voices/shards"}))
+        reads.clear()
+        assert contents(prepared) == local
+        runs = [place for key, place in reads if key.endswith(".tar")]
+        assert len(runs) == 5
+        with pytest.raises(DataError, match="s3://voices/none: no such"):
+            list_corpus(corpus(tones).model_copy(update={"path": "s3://voices/none"}))

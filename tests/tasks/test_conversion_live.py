@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from phonate.audio.pitch import f0_stream
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features import Register, RunningTransposition
-from phonate.tasks.conversion.inference import Converter, MelConversion
+from phonate.tasks.conversion.inference import Converter, MelConversion, Voice
 from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionModel
 from phonate.tasks.conversion.task import ConversionTask
@@ -210,6 +211,29 @@ def test_features_in_blocks_are_those_of_training(converter, sound):
     parts = [running.push(recording.mel_TM[i : i + 7], smoothed[i : i + 7]) for i in range(0, len(smoothed), 7)]
     assert np.allclose(np.concatenate(parts), trained, atol=1e-5)
     assert np.abs(trained).max() < 20
+
+
+def test_the_pitch_is_raised_as_asked(converter, sound):
+    """What comes out is the same for a voice whose register is an octave higher."""
+    raised = converter.live("anna", semitones=12.0)
+    voice = converter.voices["anna"]
+    higher = replace(voice, register=replace(voice.register, median=2 * voice.register.median))
+    expected = WithVoice(converter, higher).live("anna")
+    parts = [np.concatenate([one.push(sound), one.finish()]) for one in (raised, expected, converter.live("anna"))]
+    assert np.array_equal(parts[0], parts[1])
+    assert not np.array_equal(parts[0], parts[2])
+    assert np.array_equal(
+        converter.convert(sound, "anna", semitones=12.0), WithVoice(converter, higher).convert(sound, "anna")
+    )
+    with pytest.raises(InputError, match=r"semitones 30: give -24 to 24"):
+        converter.convert(sound, semitones=30.0)
+
+
+class WithVoice(Converter):
+    """A converter with another voice for anna."""
+
+    def __init__(self, converter: Converter, voice: Voice) -> None:
+        self.__dict__ |= converter.__dict__ | {"voices": converter.voices | {"anna": voice}}
 
 
 def test_silence_stays_silent(converter):

@@ -260,6 +260,13 @@ def convert_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="the voice to convert to: a recording, or a folder of them; may be given several times",
     )
+    parser.add_argument(
+        "--semitones",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="raise the pitch by X semitones over the voice's own register (default: 0)",
+    )
     add_vocoder(parser)
     parser.add_argument("--live", action="store_true", help="convert block by block, as the sound comes in")
     parser.add_argument(
@@ -300,10 +307,11 @@ def convert(args: argparse.Namespace) -> int:
     _check_converted(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     reference = args.reference
-    waveform = converter.convert(args.recording, converter.reference(reference) if reference else args.speaker)
+    voice = converter.reference(reference) if reference else args.speaker
+    waveform = converter.convert(args.recording, voice, semitones=args.semitones)
     write_audio(args.output, waveform, converter.sample_rate, MADE)
-    voice = ", ".join(reference) if reference else args.speaker or converter.target
-    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {voice}")
+    name = ", ".join(reference) if reference else args.speaker or converter.target
+    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {name}")
     return 0
 
 
@@ -332,7 +340,7 @@ def _convert_live(args: argparse.Namespace) -> int:
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     log_to_console()
     torch.set_num_threads(1)  # blocks are too small to share
-    result = convert_live(converter, args.recording, args.output, args.speaker, args.rate)
+    result = convert_live(converter, args.recording, args.output, args.speaker, args.rate, args.semitones)
     # Standard output may be the sound.
     print(
         f"{args.output}: {result.seconds:.1f} s as {args.speaker or converter.target}, {1000 * result.latency:.0f} ms "

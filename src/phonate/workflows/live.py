@@ -36,7 +36,12 @@ class Converted:
 
 
 def convert_live(
-    converter: Converter, source: str, sink: str, speaker: str | None = None, rate: int | None = None
+    converter: Converter,
+    source: str,
+    sink: str,
+    speaker: str | None = None,
+    rate: int | None = None,
+    semitones: float = 0.0,
 ) -> Converted:
     """Convert `source` to the voice of `speaker`, each block as soon as it is there, until it ends.
 
@@ -44,6 +49,7 @@ def convert_live(
         source: A recording, "microphone" (until Ctrl-C), or "-": raw 16-bit samples from standard input.
         sink: A .wav or .flac file, "loudspeaker", or "-": raw 16-bit samples to standard output.
         rate: Hz of raw samples that come in; None: the model's.
+        semitones: Added to the pitch.
 
     Raises InputError for a model that is not causal, an unknown speaker, or a source or sink that can't be opened,
     DataError where no sound comes in.
@@ -52,7 +58,7 @@ def convert_live(
         raise InputError("--rate is that of raw samples from standard input (-); files and microphones have their own")
     if rate is not None and not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
-    live = converter.live(speaker)
+    live = converter.live(speaker, semitones)
     with _source(source, live, rate) as blocks, opened_sink(sink, live.sample_rate, live.block) as output:
         logger.info(
             "live conversion to %s: %.1f ms behind the input (%d samples at %d Hz, of which a block is %d), "

@@ -6,7 +6,7 @@ Shapes: B batch, T frames, F content features, P prosody features, M mel bands, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias, overload
 
@@ -299,6 +299,7 @@ _OVERLAP_SECONDS = 1.0
 _BATCH = 8
 """Windows that the model reads at once."""
 _LEAST_REFERENCE_SECONDS = 3.0
+_MOST_SEMITONES = 24.0
 
 Target: TypeAlias = str | Reference
 """The name of one of the model's voices, or what `Converter.reference` makes of recordings."""
@@ -382,8 +383,8 @@ class Converter(Inference):
         summary = f"{one_line(recording.name)} in the voice of {one_line(self.target)}"
         return Demonstration(summary, "phonate convert {run} in.wav -o out.wav", self.convert(recording))
 
-    def live(self, speaker: Target | None = None) -> LiveConversion:
-        """Conversion of sound while it arrives, to the voice of `speaker`.
+    def live(self, speaker: Target | None = None, semitones: float = 0.0) -> LiveConversion:
+        """Conversion of sound while it arrives, to the voice of `speaker`; `semitones`: see `convert`.
 
         Raises InputError if the model or the vocoder is not causal, or for an unknown speaker.
         """
@@ -396,7 +397,8 @@ class Converter(Inference):
                 "train vocoder data.path=RECORDINGS training.init_from=base/vocoder model.lookahead=1 "
                 "model.postfilter=0 training.adversarial_start=1 training.max_steps=1500, and name it by --vocoder"
             )
-        return LiveConversion(self.model, self.extractor, vocoder, self.voices[self.speakers[number]], number)
+        voice = self._moved(self.voices[self.speakers[number]], semitones)
+        return LiveConversion(self.model, self.extractor, vocoder, voice, number)
 
     @property
     def _causal_vocoder(self) -> Vocoder | None:
@@ -456,11 +458,18 @@ class Converter(Inference):
         return self.speakers.index(name)
 
     @overload
-    def convert(self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None) -> FloatArray: ...
+    def convert(
+        self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None, semitones: float = 0.0
+    ) -> FloatArray: ...
 
     @overload
     def convert(
-        self, audio: list[AudioT] | tuple[AudioT, ...], speaker: Target | None = None, *, sample_rate: int | None = None
+        self,
+        audio: list[AudioT] | tuple[AudioT, ...],
+        speaker: Target | None = None,
+        *,
+        sample_rate: int | None = None,
+        semitones: float = 0.0,
     ) -> list[FloatArray]: ...
 
     def convert(
@@ -469,6 +478,7 @@ class Converter(Inference):
         speaker: Target | None = None,
         *,
         sample_rate: int | None = None,
+        semitones: float = 0.0,
     ) -> FloatArray | list[FloatArray]:
         """Speech in the voice of `speaker`: about as many samples (N,) at `self.sample_rate` as went in, peak 0.95.
 
@@ -479,22 +489,24 @@ class Converter(Inference):
                 are converted in batches.
             speaker: Whose voice: a name, or what `reference` returned; None: the run's target.
             sample_rate: Hz of arrays; None: they are at `self.sample_rate`.
+            semitones: Added to the pitch, which is in the voice's own register at 0.
 
-        Raises InputError for an unknown speaker, or where the voice must be given by recordings and is not; DataError
+        Raises InputError for an unknown speaker, where the voice must be given by recordings and is not, and for
+        `semitones` that are more than two octaves or that a model without pitch is asked for; DataError
         for audio that can't be read or is shorter than a frame.
         """
         if isinstance(audio, list | tuple) and self._streams:
-            return [self.convert(one, speaker, sample_rate=sample_rate) for one in audio]
+            return [self.convert(one, speaker, sample_rate=sample_rate, semitones=semitones) for one in audio]
         if self._streams and not isinstance(audio, list | tuple):
             source = self._waveform(audio, sample_rate)
-            return _raised(np.concatenate(list(self.stream(source, speaker))), bool(source.any()))
+            return _raised(np.concatenate(list(self.stream(source, speaker, semitones=semitones))), bool(source.any()))
         if isinstance(audio, list | tuple):
             recordings = [self._recording(one, sample_rate) for one in audio]
-            return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker)]
-        return self._finished(self.convert_mel(self._recording(audio, sample_rate), speaker))
+            return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker, semitones)]
+        return self._finished(self.convert_mel(self._recording(audio, sample_rate), speaker, semitones))
 
     def stream(
-        self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None
+        self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
         """As `convert` for one recording, in pieces (N,) as they are rendered, at a fixed level.
 
@@ -503,27 +515,30 @@ class Converter(Inference):
         """
         if self._streams:
             waveform = self._waveform(audio, sample_rate)
-            live, size = self.live(speaker), round(_WINDOW_SECONDS * self.sample_rate)
+            live, size = self.live(speaker, semitones), round(_WINDOW_SECONDS * self.sample_rate)
             for start in range(0, len(waveform), size):
                 yield live.push(waveform[start : start + size])
             yield live.finish()
             return
-        for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker)):
+        for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker, semitones)):
             yield streamed(piece)
 
     @property
     def _streams(self) -> bool:
         return self.model.causal and self._causal_vocoder is not None
 
-    def convert_mel(self, recording: Recording, speaker: Target | None = None) -> FloatArray:
+    def convert_mel(self, recording: Recording, speaker: Target | None = None, semitones: float = 0.0) -> FloatArray:
         """The mel (T, M), from 0 to 1, of a recording in the voice of `speaker`."""
-        return self.convert_mels([recording], speaker)[0]
+        return self.convert_mels([recording], speaker, semitones)[0]
 
     @torch.no_grad()
-    def convert_mels(self, recordings: Sequence[Recording], speaker: Target | None = None) -> list[FloatArray]:
+    def convert_mels(
+        self, recordings: Sequence[Recording], speaker: Target | None = None, semitones: float = 0.0
+    ) -> list[FloatArray]:
         """The mels (T, M), from 0 to 1, of recordings in the voice of `speaker`. Long ones are read in overlapping
         windows, and windows of like length together; by a causal model each is read from its start to its end."""
         number, voice, frames = self._wanted(speaker)
+        voice = self._moved(voice, semitones)
         if number is not None and self.model.causal:
             return [self._convert_in_order(recording, voice, number) for recording in recordings]
         inputs = [self._inputs(recording, voice, frames) for recording in recordings]
@@ -557,6 +572,19 @@ class Converter(Inference):
             return None, speaker.voice, speaker.frames
         number = self.speaker(speaker)
         return number, self.voices[self.speakers[number]], None
+
+    def _moved(self, voice: Voice, semitones: float) -> Voice:
+        """The voice with another register. Raises InputError where that can't be."""
+        if semitones == 0.0:
+            return voice
+        if not abs(semitones) <= _MOST_SEMITONES:
+            raise InputError(f"semitones {semitones:g}: give -{_MOST_SEMITONES:g} to {_MOST_SEMITONES:g}")
+        if not self.extractor.data.prosody or voice.register is None:
+            raise InputError(
+                "semitones: this model reads no pitch that could be moved; train one with data.prosody=true"
+            )
+        median = voice.register.median * 2.0 ** (semitones / 12.0)
+        return replace(voice, register=replace(voice.register, median=median))
 
     def _inputs(self, recording: Recording, voice: Voice, frames: SpeechFrames | None) -> tuple[FloatArray, ...]:
         """Content (T, F), prosody (T, P) and, where the voice is given by recordings, their spectra (T, M)."""

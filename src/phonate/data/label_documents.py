@@ -212,28 +212,34 @@ def _joined(turns: Iterable[SpeakerTurn]) -> list[tuple[float, float, str]]:
 
 
 def write_tiers(path: Path, tiers: Sequence[Tier], end: float) -> None:
-    """Write tiers of intervals, in order, as a TextGrid that ends at `end` seconds; between them there is silence.
-    Raises InputError if the file can't be written."""
-    lines = [
-        'File type = "ooTextFile"',
-        'Object class = "TextGrid"',
-        "",
-        "0",
-        _number(end),
-        "<exists>",
-        str(len(tiers)),
-    ]
-    for tier in tiers:
-        intervals: list[tuple[float, float, str]] = []
-        at = 0.0
-        for start, stop, label in [*tier.entries, (end, end, "")]:
-            intervals += [(at, start, "")] if start > at else []
-            intervals += [(start, stop, label)] if stop > start else []
-            at = stop
-        lines += [f'"{_INTERVALS}"', _quoted(tier.name), "0", _number(end), str(len(intervals))]
-        for start, stop, label in intervals:
-            lines += [_number(start), _number(stop), _quoted(label)]
-    write_lines(path, lines)
+    """Write tiers of intervals as a TextGrid. Raises InputError if the file can't be written."""
+    write_lines(path, textgrid_lines(tiers, end))
+
+
+def textgrid_lines(tiers: Sequence[Tier], end: float) -> Iterator[str]:
+    """The lines of a TextGrid of tiers of intervals, in order, that ends at `end` seconds, as Praat's long text.
+    Between intervals there is silence; those that overlap meet."""
+    yield from ('File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {_number(end)}")
+    yield from ("tiers? <exists>", f"size = {len(tiers)}", "item []:")
+    for number, tier in enumerate(tiers, start=1):
+        intervals = _without_gaps(tier.entries, end)
+        yield from (f"    item [{number}]:", f'        class = "{_INTERVALS}"', f"        name = {_quoted(tier.name)}")
+        yield from ("        xmin = 0", f"        xmax = {_number(end)}", f"        intervals: size = {len(intervals)}")
+        for place, (start, stop, label) in enumerate(intervals, start=1):
+            yield from (f"        intervals [{place}]:", f"            xmin = {_number(start)}")
+            yield from (f"            xmax = {_number(stop)}", f"            text = {_quoted(label)}")
+
+
+def _without_gaps(entries: Sequence[tuple[float, float, str]], end: float) -> list[tuple[float, float, str]]:
+    intervals: list[tuple[float, float, str]] = []
+    at = 0.0
+    for start, stop, label in [*entries, (end, end, "")]:
+        start = max(start, at)
+        intervals += [(at, start, "")] if start > at else []
+        if stop > start:
+            intervals.append((start, stop, label))
+        at = max(stop, at)
+    return intervals
 
 
 def _number(value: float) -> str:

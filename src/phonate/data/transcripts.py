@@ -14,6 +14,7 @@ import numpy as np
 from phonate.audio.decoding import Audio
 from phonate.config.errors import InputError, plain_file
 from phonate.data.annotations import SpeakerTurn, rttm_lines
+from phonate.data.label_documents import Tier, textgrid_lines
 from phonate.text.captions import TimedWord, captions
 
 
@@ -171,40 +172,17 @@ def _rttm(transcription: Transcription, recording: str) -> str:
 
 
 def _textgrid(transcription: Transcription, _: str) -> str:
-    """A tier of words for each speaker, without gaps, as Praat's long text format wants it."""
+    """A tier of words for each speaker."""
     names: list[str | None] = [*transcription.speakers] or [None]
-    tiers = [(name or "words", [word for word in transcription.words if word.speaker == name]) for name in names]
     end = max([transcription.seconds, *(word.end for word in transcription.words)])
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {end:.4f}"]
-    lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
-    for number, (name, words) in enumerate(tiers, start=1):
-        intervals = _intervals(words, end)
-        lines += [f"    item [{number}]:", '        class = "IntervalTier"', f'        name = "{_quoted(name)}"']
-        lines += ["        xmin = 0", f"        xmax = {end:.4f}", f"        intervals: size = {len(intervals)}"]
-        for place, (start, stop, text) in enumerate(intervals, start=1):
-            lines += [f"        intervals [{place}]:", f"            xmin = {start:.4f}"]
-            lines += [f"            xmax = {stop:.4f}", f'            text = "{_quoted(text)}"']
-    return "\n".join(lines) + "\n"
-
-
-def _intervals(words: Sequence[TimedWord], end: float) -> list[tuple[float, float, str]]:
-    """Start, end and text of the words and of the pauses between them, from 0 to `end`; words that overlap meet."""
-    intervals, at = [], 0.0
-    for word in words:
-        start, stop = max(round(word.start, 4), at), round(word.end, 4)
-        if stop <= start:
-            continue
-        if start > at:
-            intervals.append((at, start, ""))
-        intervals.append((start, stop, word.text))
-        at = stop
-    if at < end:
-        intervals.append((at, end, ""))
-    return intervals
-
-
-def _quoted(text: str) -> str:
-    return text.replace('"', '""')
+    tiers = [
+        Tier(
+            name or "words",
+            [(word.start, word.end, word.text) for word in transcription.words if word.speaker == name],
+        )
+        for name in names
+    ]
+    return "".join(f"{line}\n" for line in textgrid_lines(tiers, end))
 
 
 def _json(transcription: Transcription, recording: str) -> str:

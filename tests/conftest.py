@@ -17,6 +17,7 @@ os.environ["WANDB_MODE"] = "offline"
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import gc
+import importlib
 import importlib.util
 import shutil
 import sys
@@ -78,6 +79,18 @@ def _disks_are_not_waited_for() -> Iterator[None]:
     """What only a power cut would lose no test can see, and a run of twelve steps waits for the disk ten times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: bool(os.fstat(descriptor)) and None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _freed_memory_stays() -> Iterator[None]:
+    """After thousands of tests it lies in so many pieces that returning it takes a tenth of a second, at each
+    validation and checkpoint of each run. That it is returned, test_freed_memory.py sees in a process of its own."""
+    importlib.import_module("phonate.compute.device")
+    users = ("phonate.compute.device", "phonate.training.memory", "phonate.training.trainer")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in filter(None, map(sys.modules.get, users)):
+            patch.setattr(module, "return_freed_pages", lambda: None)
         yield
 
 

@@ -203,7 +203,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
         problems = outcome[kind]
         if problems:
             counts = Counter(problem["reason"] for problem in problems).most_common()
-            print(f"\n{len(problems)} {kind}: {', '.join(f'{count} {reason}' for reason, count in counts)}")
+            noun = kind.removesuffix("s") if len(problems) == 1 else kind
+            print(f"\n{len(problems)} {noun}: {', '.join(f'{count} {reason}' for reason, count in counts)}")
             rows = [[one_line(p[key]) for key in ("reason", "place", "detail")] for p in problems[:SHOWN]]
             print_table(rows, ["why", "where", "detail"])
             if len(problems) > SHOWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from phonate.config.resolve import resolve
 from phonate.config.tasks import TASKS, TaskEntry
 from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.registries import CALLBACKS
+from phonate.training.reporting import effective_batch
+from phonate.training.settings import TrainingSettings
 from phonate.workflows import train as workflow
 
 
@@ -49,14 +52,27 @@ def test_a_launcher_that_starts_one_process_only_is_noticed(monkeypatch, caplog)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "effective batch 12 = 4 x 3 accumulation, over 1 rank(s)"),
-        ({"max_duration": 2.5}, "effective batch at most 7.5 s = 2.5 s x 3 accumulation, over 1 rank(s)"),
+        ({}, "effective batch 12 = 4 x 3 accumulation"),
+        ({"max_duration": 2.5}, "effective batch at most 7.5 s = 2.5 s x 3 accumulation"),
     ],
 )
 def test_the_effective_batch_is_told_in_what_batches_are_made_by(changes, said, tmp_path, caplog):
     with caplog.at_level("INFO"):
         train(tmp_path / "run", max_steps=1, gradient_accumulation_steps=3, **changes)
     assert said in caplog.text
+
+
+@pytest.mark.parametrize(("ranks", "text"), [(1, "effective batch 4"), (2, "effective batch 4, over 2 ranks")])
+def test_a_batch_that_is_not_accumulated_is_its_size(ranks, text):
+    assert effective_batch(TrainingSettings(batch_size=4), ranks) == text
+
+
+def test_frozen_parameters_are_not_told_as_trainable(tmp_path):
+    freeze = CALLBACKS.get("freeze_layers")(patterns=["*.bias"])
+    train(tmp_path / "run", max_steps=1, callbacks=[freeze])
+    summary = (tmp_path / "run" / "model_summary.txt").read_text().splitlines()[0]
+    every, trainable = (int(one.replace(",", "")) for one in re.findall(r"([\d,]+) (?:parameters|trainable)", summary))
+    assert trainable < every
 
 
 class Uneven(Sequences):

@@ -550,7 +550,7 @@ def test_the_means_of_an_epoch_are_shown_where_nothing_else_of_it_was():
     for step, split in ((1, "validation"), (2, "epoch"), (3, "train"), (4, "validation"), (4, "epoch"), (6, "epoch")):
         sink.write(step, split, {"loss": 1.0}, 0)
     assert [line.split()[1:5:3] for line in screen.file.getvalue().splitlines()] == [
-        ["1/500", "validation"], ["2/500", "epoch"], ["3/500", "train"], ["4/500", "validation"], ["6/500", "epoch"]
+        ["1/500", "validation"], ["2/500", "mean"], ["3/500", "train"], ["4/500", "validation"], ["6/500", "mean"]
     ]  # fmt: skip
 
 

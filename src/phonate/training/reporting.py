@@ -206,10 +206,10 @@ def effective_batch(settings: TrainingSettings, world_size: int) -> str:
     """What one optimizer step learns from, all ranks together."""
     times = settings.gradient_accumulation_steps
     if settings.max_duration is not None:
-        seconds = settings.max_duration
-        total = f"at most {seconds * times:g} s = {seconds:g} s"
+        total, part = f"at most {settings.max_duration * times:g} s", f"{settings.max_duration:g} s"
     elif settings.max_length is not None:
-        total = f"at most {settings.max_length * times} tokens = {settings.max_length}"
+        total, part = f"at most {settings.max_length * times} tokens", str(settings.max_length)
     else:
-        total = f"{settings.batch_size * times} = {settings.batch_size}"
-    return f"effective batch {total} x {times} accumulation, over {world_size} rank(s)"
+        total, part = str(settings.batch_size * times), str(settings.batch_size)
+    accumulation = f" = {part} x {times} accumulation" if times > 1 else ""
+    return f"effective batch {total}{accumulation}{f', over {world_size} ranks' if world_size > 1 else ''}"

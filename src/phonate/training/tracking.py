@@ -440,7 +440,8 @@ class ConsoleSink(Sink):
         if not values:
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
-        parts = [f"{place}  {split}", *(f"{name} {number(value)}" for name, value in values.items())]
+        shown = "mean" if split == "epoch" else split  # the epoch is named already
+        parts = [f"{place}  {shown}", *(f"{name} {number(value)}" for name, value in values.items())]
         metrics_log.info("  ".join(parts), extra={"split": split})
         if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):
             with self._while_there():

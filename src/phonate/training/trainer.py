@@ -628,10 +628,10 @@ class Trainer:
         if checkpoint is not None:
             stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
         self.saver.check_space()
-        describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)
         self.model.train()
         for hook in self.callbacks.on_train_begin:
             hook(self)
+        describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)  # when callbacks have frozen theirs
         self.generators.start()
         if self.progress.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()

@@ -82,6 +82,7 @@ def test_a_quiet_recording_has_the_pitch_of_a_loud_one():
     np.testing.assert_allclose(loud, quiet, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_telephone_speech(recordings):
     """Against the median of the two methods on the recording itself, where they agree."""
     paths = [sorted((recordings / folder).rglob("*.flac"))[20] for folder in FOLDERS]

@@ -13,6 +13,7 @@ from meetings import meeting, recipe, trained_on_meetings, write_meetings
 from pages import Page
 from phonate.cli import main
 from phonate.data.annotations import read_rttm, write_rttm
+from phonate.data.labels import read_turns
 from phonate.evaluation.diarization import score
 from sounds import SAMPLE_RATE
 
@@ -76,12 +77,23 @@ def test_json_and_printed_lines(run, held_out, capsys):
         (["--speakers", "0"], "must be 1 or more"),
         (["--plot", "out.gif"], "the suffix must be one of"),
         (["-o", "nowhere/out.rttm"], "does not exist; create it first"),
+        (["-o", "out.docx"], ".rttm, .TextGrid, .eaf"),
     ],
 )
 def test_bad_input_is_one_line(run, held_out, options, message, capsys):
     assert main(["diarize", str(run), str(held_out), *options]) == 2
     error = capsys.readouterr().err.splitlines()
     assert message in error[-1]
+
+
+def test_labels_for_other_programs(run, held_out, tmp_path, capsys):
+    assert main(["diarize", str(run), str(held_out), "--json"]) == 0
+    turns = json.loads(capsys.readouterr().out)["turns"]
+    assert main(["diarize", str(run), str(held_out), "-o", str(tmp_path / "out.TextGrid")]) == 0
+    (found,) = read_turns(tmp_path / "out.TextGrid").values()
+    assert sum(one.duration for one in found) == pytest.approx(
+        sum(one["end"] - one["start"] for one in turns), abs=0.01
+    )
 
 
 @pytest.mark.slow

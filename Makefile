@@ -25,6 +25,8 @@ $(READY): pyproject.toml constraints.txt
 
 $(BENCH): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@# A torchaudio that it would bring, built for another torch, ends every import of peft.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps speechbrain
 	@touch $@
 
 $(DOCS): $(READY)

@@ -20,6 +20,8 @@ from phonate.data.batches import Streams, epoch_plan, lanes, streamed_order
 from phonate.data.corpora.manifest import detect_format, list_corpus, read_corpus
 from phonate.data.loading import BatchSource, PlannedBatches
 from phonate.data.prepared import WholeRecordings, prepare
+from phonate.tasks.speech.settings import SpeechData
+from phonate.tasks.speech.start import _minutes
 from phonate.workflows.datasets import shards as writing
 
 
@@ -336,3 +338,9 @@ def test_s3_lists_recordings_and_shards(tones, sharded, monkeypatch):
         assert len(runs) == 5
         with pytest.raises(DataError, match="s3://voices/none: no such"):
             list_corpus(corpus(tones).model_copy(update={"path": "s3://voices/none"}))
+
+
+def test_minutes_of_shards_are_those_of_the_recordings(tones, sharded):
+    minutes = [_minutes(SpeechData(path=str(path))) for path in (tones, sharded)]
+    assert minutes[0] == pytest.approx(minutes[1])
+    assert minutes[1] > 0.3

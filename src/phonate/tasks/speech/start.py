@@ -28,7 +28,7 @@ from phonate.config.language_codes import is_english
 from phonate.config.metrics import NEWEST
 from phonate.config.tasks import Start
 from phonate.data.corpora.manifest import list_corpus
-from phonate.data.corpora.rows import Row
+from phonate.data.corpora.rows import Row, row_file
 from phonate.pretrained import install_command, missing
 from phonate.rendering import start_of_vocoder
 from phonate.tasks.speech.evaluation import JUDGES
@@ -170,16 +170,17 @@ def _minutes(data: SpeechData) -> float:
         if not isinstance(row, Row):
             continue
         if row.path not in lengths:
-            lengths[row.path] = _seconds(row.path)
+            lengths[row.path] = _seconds(row)
         seconds += (lengths[row.path] if row.end is None else row.end) - row.start
         if seconds > 60 * MANY_MINUTES:
             break
     return seconds / 60
 
 
-def _seconds(path: Path) -> float:
+def _seconds(row: Row) -> float:
     """Length of a recording; 0 for one that can't be read, which is reported when the corpus is prepared."""
     try:
-        return probe(path).duration
+        with row_file(row) as file:
+            return probe(file).duration
     except DataError:
         return 0.0

@@ -39,12 +39,12 @@ def test_it_has_at_most_700_words() -> None:
     assert len(README.split()) <= 700
 
 
-def test_it_speaks_trains_converts_diarizes_and_serves() -> None:
+def test_it_speaks_trains_converts_transcribes_diarizes_and_serves() -> None:
     assert [words[1] for words in LINES] == [
         "speak",
         *("train", "speak"),
         *("train", "convert"),
-        *("train", "diarize"),
+        *("transcribe", "train", "diarize"),
         "serve",
     ]
 
@@ -99,7 +99,8 @@ def test_every_command_runs(home: Path) -> None:
             if written.suffix == ".wav":
                 assert soundfile.info(written).duration > 0.5
             else:
-                assert written.read_text(encoding="utf-8") == "" or "SPEAKER" in written.read_text(encoding="utf-8")
+                mark = {".rttm": "SPEAKER", ".srt": " --> "}[written.suffix]
+                assert written.read_text(encoding="utf-8") == "" or mark in written.read_text(encoding="utf-8")
 
 
 def _serves(home: Path, words: list[str]) -> None:

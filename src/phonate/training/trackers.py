@@ -500,6 +500,8 @@ def build_stream(
         sinks.append(Trackio(run_path, names, hyperparameters or {}))
     if tensorboard_enabled(settings.tensorboard):
         sinks.append(TensorBoard(run_path / "events", names, resume_step))
+    elif settings.tensorboard:
+        log.info("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
     sinks.append(ConsoleSink(total_steps, settings.verbosity, interval=settings.interval))

@@ -123,3 +123,10 @@ def test_voices_agree_with_pyin(recordings):
         error = np.abs(track[:frames][both] / reference[:frames][both] - 1)
         assert (error > 0.2).mean() < 0.05
         assert np.median(track[:frames][both]) == pytest.approx(np.median(reference[:frames][both]), rel=0.04)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_has_no_pitch(seed: int) -> None:
+    """Of the first one, the network calls two frames of 10 ms voiced."""
+    noise = 0.1 * np.random.default_rng(seed).standard_normal(4 * 16000)
+    assert not f0(noise.astype(np.float32), 16000, 160).any()

@@ -58,7 +58,7 @@ def test_features_of_real_speech_are_librosas(recordings):
         track, voiced, _ = librosa.pyin(samples, fmin=60, fmax=500, sr=RATE, hop_length=160)
         heard = track[voiced]
         if len(heard) > 50:
-            assert ours.pitch_mean == pytest.approx(heard.mean(), rel=0.08), path
+            assert ours.pitch_mean == pytest.approx(np.median(heard), rel=0.08), path  # its mean has jumps of octaves
 
 
 @pytest.mark.parametrize("pitch", [90.0, 140.0, 230.0])

@@ -76,6 +76,8 @@ _CONTEXT = 7
 _PEAK = 0.9
 """Where the waveform should peak: of quiet ones the network hears less."""
 _SILENT = 1e-5
+_SHORTEST_SECONDS = 0.04
+"""Of a whole recording, shorter stretches have no pitch: noise has some of 20 ms."""
 _FRAMES_AT_ONCE = 64
 
 _AHEAD = 0.046
@@ -123,6 +125,7 @@ class _Swift:
         path_PT = _scores(emissions_PT) + _scores(emissions_PT[:, ::-1])[:, ::-1] - emissions_PT
         track = _hertz(logits_PT, path_PT.argmax(axis=0))
         voiced = (voicing_T > 0.0) & (loudness > _QUIET * loudness.max())
+        voiced = _without_short(voiced, round(_SHORTEST_SECONDS * self.rate / self.hop))
         return np.where(voiced, track, 0.0).astype(np.float32)
 
     def spectra(self, padded: FloatArray, count: int) -> FloatArray:
@@ -143,6 +146,15 @@ class _Swift:
         starts = np.arange(count) * self.hop
         squares = np.maximum(energy[starts + size] - energy[starts], 0.0)
         return np.asarray(np.sqrt(squares / size), dtype=np.float32)
+
+
+def _without_short(voiced_T: npt.NDArray[np.bool_], least: int) -> npt.NDArray[np.bool_]:
+    """Without the runs of fewer than `least` frames."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], voiced_T, [False]]).astype(np.int8)))
+    kept_T = np.zeros_like(voiced_T)
+    for start, end in edges.reshape(-1, 2):
+        kept_T[start:end] = end - start >= least
+    return kept_T
 
 
 class _SwiftStream:

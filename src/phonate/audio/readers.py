@@ -240,7 +240,9 @@ def after_tags(file: BinaryIO, at: int) -> int:
 
 USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Those of most recordings, which messages name."""
-VIDEO_SUFFIXES = frozenset({".mp4", ".mov", ".mkv", ".webm", ".3gp", ".3g2", ".asf"})
+VIDEO_SUFFIXES = frozenset(
+    {".mp4", ".mov", ".mkv", ".webm", ".3gp", ".3g2", ".asf", ".avi", ".flv", ".ts", ".mts", ".m2ts"}
+)
 """Those of files that may hold a video, whose sound is read."""
 AUDIO_SUFFIXES = frozenset(
     {*USUAL_SUFFIXES, *VIDEO_SUFFIXES, ".wave", ".bwf", ".w64", ".rf64", ".aiff", ".aif", ".aifc", ".caf"}
@@ -292,10 +294,14 @@ _SIGNATURES = (
     (re.compile(rb"wvpk"), Kind("WavPack", "wv")),
     (re.compile(rb"MAC "), Kind("APE", "ape")),
     (re.compile(rb"TTA1"), Kind("TTA", "tta")),
+    (re.compile(rb"G@[\0\x11][\x10-\x1f]"), Kind("MPEG-TS", "mpegts")),  # with its tables first, as files have them
+    (re.compile(rb"FLV\x01"), Kind("FLV", "flv")),
+    (re.compile(rb"RIFF....AVI ", re.DOTALL), Kind("AVI", "avi")),
 )
 _SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
-_SNDFILE_CAF = {b"lpcm", b"alac", b"ulaw", b"alaw"}
-"""Codecs in these containers that libsndfile decodes; FFmpeg decodes the others."""
+_SNDFILE_CAF = {b"lpcm", b"ulaw", b"alaw"}
+"""Codecs in these containers that libsndfile decodes; FFmpeg decodes the others, and ALAC, of which libsndfile refuses
+what FFmpeg itself writes."""
 _CHUNK = 2**20
 _OGG_HEADER = 27  # bytes of a page before its table of segment lengths (RFC 3533, section 6)
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes

@@ -1,0 +1,201 @@
+"""Over forty kinds of files, written by FFmpeg's own muxers and encoders: samples are where a player shows them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from phonate.audio.decoding import read_audio
+
+RATE = 48_000
+SECONDS = 3.0
+TONES = ((1.0, 1.4, 440.0), (2.2, 2.5, 880.0))
+"""Start, end and Hz. A decoder that is late, or loses what is before, moves them."""
+CLOSE = 0.001
+"""Seconds."""
+
+
+def sound(rate: int = RATE) -> np.ndarray:
+    """(N,) two tones in silence."""
+    time = np.arange(round(SECONDS * rate)) / rate
+    return sum(0.4 * np.sin(2 * np.pi * hz * time) * ((time >= start) & (time < end)) for start, end, hz in TONES)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a file is made."""
+
+    suffix: str
+    container: str
+    codec: str
+    rate: int = RATE
+    options: dict[str, str] = field(default_factory=dict)
+    codec_options: dict[str, str] = field(default_factory=dict)
+    streamed: bool = False
+    """Written to a pipe, so that lengths in headers stay unknown."""
+    late: float = 0.0
+    """Seconds after which the sound begins."""
+    hole: tuple[float, float] | None = None
+    """Seconds between which no packets are written, as by a recorder that pauses."""
+
+
+KINDS = {
+    "wav": Kind("wav", "wav", "pcm_s16le"),
+    "wav, 24 bits": Kind("wav", "wav", "pcm_s24le"),
+    "wav, float": Kind("wav", "wav", "pcm_f32le"),
+    "wav, mu-law": Kind("wav", "wav", "pcm_mulaw", 8000),
+    "wav, ADPCM": Kind("wav", "wav", "adpcm_ima_wav", 22_050),
+    "wav, streamed": Kind("wav", "wav", "pcm_s16le", streamed=True),
+    "rf64": Kind("wav", "wav", "pcm_s16le", options={"rf64": "always"}),
+    "w64": Kind("w64", "w64", "pcm_s16le"),
+    "aiff": Kind("aiff", "aiff", "pcm_s16be"),
+    "au": Kind("au", "au", "pcm_s16be"),
+    "caf": Kind("caf", "caf", "pcm_s16le"),
+    "caf, ALAC": Kind("caf", "caf", "alac"),
+    "flac": Kind("flac", "flac", "flac"),
+    "wavpack": Kind("wv", "wv", "wavpack"),
+    "true audio": Kind("tta", "tta", "tta"),
+    "mp3": Kind("mp3", "mp3", "libmp3lame"),
+    "mp3 without a header": Kind("mp3", "mp3", "libmp3lame", options={"write_xing": "0"}),
+    "mp3, 22,050 Hz": Kind("mp3", "mp3", "libmp3lame", 22_050),
+    "mp2": Kind("mp2", "mp2", "mp2"),
+    "ac3": Kind("ac3", "ac3", "ac3"),
+    "eac3": Kind("eac3", "eac3", "eac3"),
+    "aac, ADTS": Kind("aac", "adts", "aac"),
+    "m4a": Kind("m4a", "ipod", "aac"),
+    "m4a, ALAC": Kind("m4a", "ipod", "alac"),
+    "m4b": Kind("m4b", "ipod", "aac", 44_100),
+    "mp4, fragmented": Kind("mp4", "mp4", "aac", options={"movflags": "frag_keyframe+empty_moov+default_base_moof"}),
+    "mp4, header first": Kind("mp4", "mp4", "aac", options={"movflags": "faststart"}),
+    "mp4 without an edit list": Kind("mp4", "mp4", "aac", options={"use_editlist": "0"}),
+    "m4a, late": Kind("m4a", "ipod", "aac", late=1.5),
+    "m4a, paused": Kind("m4a", "ipod", "aac", hole=(1.6, 2.1)),
+    "mov": Kind("mov", "mov", "pcm_s16le"),
+    "opus": Kind("opus", "ogg", "libopus"),
+    "ogg flac": Kind("oga", "ogg", "flac"),
+    "webm": Kind("webm", "webm", "libopus"),
+    "webm, streamed": Kind("webm", "webm", "libopus", streamed=True),
+    "webm, paused": Kind("webm", "webm", "libopus", hole=(1.6, 2.1)),
+    "mka": Kind("mka", "matroska", "flac"),
+    "mka, late": Kind("mka", "matroska", "pcm_s16le", late=0.75),
+    "mkv, aac": Kind("mkv", "matroska", "aac"),
+    "mpeg-ts": Kind("ts", "mpegts", "aac"),
+    "mpeg-ts, mp2": Kind("ts", "mpegts", "mp2"),
+    "flv": Kind("flv", "flv", "libmp3lame", 44_100),
+    "avi": Kind("avi", "avi", "pcm_s16le"),
+}
+
+
+class _Pipe(io.RawIOBase):
+    """Cannot go back."""
+
+    def __init__(self, file: io.BufferedWriter) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        return self._file.write(data)
+
+
+def written(folder: Path, kind: Kind) -> Path:
+    """The file."""
+    path = folder / f"sound.{kind.suffix}"
+    with path.open("wb") as file:
+        target = _Pipe(file) if kind.streamed else file
+        with av.open(target, "w", format=kind.container, options=kind.options) as container:
+            stream = container.add_stream(kind.codec, rate=kind.rate, layout="mono", options=kind.codec_options)
+            resampler = av.AudioResampler(
+                stream.format.name, "mono", kind.rate, stream.codec_context.frame_size or 1024
+            )
+            for packet in _packets(stream, resampler, kind):
+                container.mux(packet)
+    return path
+
+
+def _packets(stream: av.AudioStream, resampler: av.AudioResampler, kind: Kind) -> Iterator[av.Packet]:
+    samples = sound(kind.rate).astype(np.float32)
+    frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
+    frame.sample_rate, frame.pts, frame.time_base = kind.rate, 0, Fraction(1, kind.rate)
+    encoded = [
+        packet for part in [*resampler.resample(frame), *resampler.resample(None)] for packet in stream.encode(part)
+    ]
+    for packet in [*encoded, *stream.encode(None)]:
+        at = float(packet.pts * packet.time_base)
+        if kind.hole is not None and kind.hole[0] <= at < kind.hole[1]:
+            continue
+        shift = round(kind.late / packet.time_base)
+        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+        yield packet
+
+
+def shown(path: Path) -> tuple[np.ndarray, int]:
+    """The samples (N,) that FFmpeg decodes, at the times that it gives them, and their rate. A stream that carries no
+    time of its own begins at 0."""
+    with av.open(str(path)) as container:
+        stream = container.streams.audio[0]
+        rate, pieces = stream.rate, []
+        first = 0.0
+        if (
+            container.format.name in ("mpegts", "flv", "mp3") and stream.start_time is not None
+        ):  # clocks that don't begin at 0
+            first = float(stream.start_time * stream.time_base)
+        resampler = av.AudioResampler("flt", "mono")
+        for frame in container.decode(stream):
+            time = frame.time
+            pieces += [(time - first, part.to_ndarray()[0]) for part in resampler.resample(frame)]
+    length = max(round(time * rate) + len(part) for time, part in pieces)
+    samples = np.zeros(length)
+    for time, part in pieces:
+        begin = round(time * rate)
+        samples[max(begin, 0) : begin + len(part)] = part[max(-begin, 0) :]
+    return samples, rate
+
+
+def onsets(samples: np.ndarray, rate: int) -> list[float]:
+    """The seconds at which sound begins after silence."""
+    loud = np.abs(samples) > 0.2 * np.abs(samples).max()
+    places = np.flatnonzero(loud)
+    starts = places[np.diff(places, prepend=-rate) > 0.2 * rate]
+    return [float(start) / rate for start in starts]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_samples_are_at_the_times_of_a_player(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, KINDS[name])
+    samples, rate = shown(path)
+    own, own_rate = read_audio(path)
+    assert own_rate == rate
+    # Not shorter than what was written; a decoder's padding at the end is there where the file does not say its length.
+    assert SECONDS + KINDS[name].late - CLOSE <= len(own) / rate <= len(samples) / rate + CLOSE
+    expected, found = onsets(samples, rate), onsets(own, rate)
+    assert len(expected) == len(TONES)
+    assert found == pytest.approx(expected, abs=CLOSE)
+    assert expected[1] - expected[0] == pytest.approx(TONES[1][0] - TONES[0][0], abs=0.01)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.late])
+def test_a_late_start_moves_the_sound(tmp_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    own, rate = read_audio(written(tmp_path, kind))
+    assert onsets(own, rate)[0] == pytest.approx(kind.late + TONES[0][0], abs=0.03)
+
+
+Faulty = Callable[[np.ndarray], np.ndarray]
+
+
+@pytest.mark.parametrize("faulty", [lambda own: own[100:], lambda own: np.concatenate([np.zeros(100), own])])
+def test_two_milliseconds_are_seen(tmp_path: Path, faulty: Faulty) -> None:
+    samples, rate = shown(written(tmp_path, KINDS["flac"]))
+    assert onsets(faulty(samples), rate) != pytest.approx(onsets(samples, rate), abs=CLOSE)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from phonate.compute.system import write_whole, written_whole
 from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -121,17 +120,6 @@ def upload(file: Path, address: str) -> None:
         file_system.put_file(str(file), path)
 
 
-def written_whole(file: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` make a file, which is there whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name[-80:]}.{secrets.token_hex(4)}")
-    try:
-        write(beside)
-        os.replace(beside, file)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def mirrored(address: str, cache: Path) -> Path:
     """The folder or file at an address as one on this disk, below `cache`. Only what is new or changed is fetched, and
     what is gone is removed. Of a list, everything beside it is fetched, where the file system can tell what that is."""
@@ -152,7 +140,8 @@ def mirrored(address: str, cache: Path) -> Path:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(lambda one: fetched(f"{folder}/{one}", root / one), missing):
             pass
-    written_whole(record, lambda beside: beside.write_text(json.dumps(wanted), encoding="utf-8"))
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(record, json.dumps(wanted).encode())
     return root / name
 
 
@@ -162,4 +151,5 @@ def fetched(address: str, file: Path) -> None:
         raise DataError(f"{address}: its name leads out of its folder; rename it")
     file_system, path = filesystem(address)
     with _reported(address):
+        file.parent.mkdir(parents=True, exist_ok=True)
         written_whole(file, lambda beside: file_system.get_file(path, str(beside)))

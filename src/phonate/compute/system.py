@@ -6,12 +6,13 @@ import errno
 import logging
 import math
 import os
+import secrets
 import signal
 import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -115,14 +116,19 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a reader sees the old one or the new one. Raises OSError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def written_whole(file: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` make a file in a folder that is there: it is whole or not at all. Raises OSError."""
+    beside = file.with_name(f".{file.name[-80:]}.{secrets.token_hex(4)}")
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
+        write(beside)
+        os.replace(beside, file)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a reader sees the old one or the new one. Raises OSError."""
+    written_whole(path, lambda beside: beside.write_bytes(content))
 
 
 def sync_all(folder: Path) -> None:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, joined
 from phonate.audio.processor import normalised_peak
-from phonate.compute.remote import is_remote, read_range, written_whole
+from phonate.compute.remote import is_remote, read_range
+from phonate.compute.system import write_whole
 from phonate.data.cache import NORMALISED_SCALE, ComputedFeatures, FeatureCache, Index, Places, quantised
 from phonate.data.corpora.rows import LONG_SECONDS, Member, Row, part_blocks, read_part
 from phonate.data.features import Features, NoneFeatures
@@ -90,7 +91,8 @@ class Runs:
         with FileLock(lock):
             if not file.is_file():
                 data = read_range(self._places.shards[shard], first, end)
-                written_whole(file, lambda beside: beside.write_bytes(data))
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(file, data)
                 self._make_room()
         return file
 

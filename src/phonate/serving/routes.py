@@ -339,16 +339,17 @@ async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator
             if times and (
                 words := [{"word": word.text, "start": word.start, "end": word.end} for word in speech.words()]
             ):
-                yield _event({"type": "speech.audio.words", "words": words})
-            yield _event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
+                yield event({"type": "speech.audio.words", "words": words})
+            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
     except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
-        yield _event({"type": "error", **error_body(500, client_message(error))})
+        yield event({"type": "error", **error_body(500, client_message(error))})
         return
     usage = {"input_tokens": characters, "output_tokens": speech.samples, "total_tokens": characters + speech.samples}
-    yield _event({"type": "speech.audio.done", "usage": usage})
+    yield event({"type": "speech.audio.done", "usage": usage})
 
 
-def _event(value: dict[str, Any]) -> bytes:
+def event(value: dict[str, Any]) -> bytes:
+    """A server-sent event."""
     return f"data: {json.dumps(value)}\n\n".encode()
 
 

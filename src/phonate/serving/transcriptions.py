@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Annotated, Any, Protocol
@@ -18,7 +17,7 @@ from phonate.config.language_codes import primary
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.transcripts import Diarizes, Transcription
 from phonate.serving.guard import ApiError
-from phonate.serving.routes import ServerState, state_of, warned
+from phonate.serving.routes import ServerState, event, state_of, warned
 from phonate.text.captions import TimedWord, captions
 
 router = APIRouter(prefix="/v1/audio")
@@ -176,11 +175,7 @@ async def _events(transcription: Transcription, with_speakers: bool) -> AsyncIte
     """Server-sent events: a delta for each sentence, the segment where speakers are told, then all."""
     for number, words in enumerate(transcription.segments()):
         space = " " if number else ""
-        yield _event({"type": "transcript.text.delta", "delta": space + _text(words)})
+        yield event({"type": "transcript.text.delta", "delta": space + _text(words)})
         if with_speakers:
-            yield _event(_segment(number, words))
-    yield _event({"type": "transcript.text.done", "text": transcription.text, "usage": _usage(transcription)})
-
-
-def _event(value: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(value)}\n\n".encode()
+            yield event(_segment(number, words))
+    yield event({"type": "transcript.text.done", "text": transcription.text, "usage": _usage(transcription)})

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from phonate.compute.system import lock
+from phonate.compute.system import lock, written_whole
 from phonate.config.errors import DataError, InputError, Interrupted, optional_package
 from phonate.data.corpora.kaldi import Part, decoded
 from phonate.data.corpora.lists import first_object, json_lines, read_lines, speaker_of
@@ -38,7 +38,6 @@ from phonate.data.corpora.rows import (
     printable,
     split_among,
     stored,
-    write_whole,
 )
 from phonate.data.settings import LHOTSE, PARTS, DatasetSettings
 
@@ -212,7 +211,8 @@ def _written(cut: Any, cache: Path) -> Path:
     file = cache / f"{hashlib.sha256(repr(facts).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.wav"
     if not file.is_file():
         samples = cut.load_audio()
-        write_whole(
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written_whole(
             file,
             lambda temporary: soundfile.write(
                 temporary, np.atleast_2d(samples).T, round(cut.sampling_rate), "FLOAT", format="WAV"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import tempfile
 import time
 import unicodedata
@@ -28,6 +27,7 @@ from phonate.audio.decoding import (
 )
 from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.compute.remote import is_remote, read_range
+from phonate.compute.system import write_whole
 from phonate.config.errors import DataError
 
 # ----------------------------------------------------------------------- What a task requires of a row
@@ -369,19 +369,9 @@ def stored(content: bytes, cache: Path) -> Path:
     suffix = next((suffix for magic, suffix in MAGIC.items() if content.startswith(magic)), ".wav")
     file = cache / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
     if not file.is_file():
-        write_whole(file, lambda temporary: temporary.write_bytes(content))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, content)
     return file
-
-
-def write_whole(file: Path, write: Callable[[Path], object]) -> None:
-    """Write a file of the cache, which is there whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        write(temporary)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def printable(name: str) -> str:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from phonate.compute.remote import filesystem, is_remote, upload, written_whole
+from phonate.compute.remote import filesystem, is_remote, upload
+from phonate.compute.system import written_whole
 from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora.manifest import list_corpus
@@ -190,4 +191,5 @@ def _store(file: Path, goal: str) -> None:
     if is_remote(goal):
         upload(file, goal)
     else:
+        Path(goal).parent.mkdir(parents=True, exist_ok=True)
         written_whole(Path(goal), file.replace)

@@ -27,6 +27,7 @@ def runs(target: str = "base", **variables: str | Path) -> list[list[str]]:
     arguments = [
         "make",
         "--dry-run",
+        "--no-print-directory",  # which make says where it is run by another make, as in `make test`
         "--always-make",
         target,
         *(f"{name}={value}" for name, value in variables.items()),

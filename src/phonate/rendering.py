@@ -179,7 +179,7 @@ def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> st
 
 def _conflict(source: str | Path, trained: TrainedDescription[Any], processor: AudioProcessor) -> str | None:
     theirs = trained.inference_metadata["features"]
-    if theirs == processor.fingerprint:
+    if theirs in {processor.fingerprint, processor.scale_fingerprint}:
         return None
     return (
         f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_corpora import RATE, corpus, wav
 
-from phonate.audio.decoding import Recording
+from phonate.audio.decoding import Recording, write_audio
 from phonate.audio.processor import AudioProcessor
+from phonate.audio.quality import loudness
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.data.prepared import prepare, split
@@ -270,3 +272,53 @@ def test_a_recording_is_decoded_once_on_its_way_into_the_cache(tmp_path, monkeyp
     for number, name in enumerate(prepared.index.id[:]):
         sound = AudioProcessor(data.audio).load(tmp_path / f"{name}.wav")
         np.testing.assert_allclose(prepared.cache.waveform(number), sound, atol=1e-4)
+
+
+def _speechlike(seconds: float, peak: float, rate: int = RATE) -> np.ndarray:
+    """(N,) syllables of noise, four a second."""
+    time = np.arange(round(seconds * rate)) / rate
+    noise = np.random.default_rng(round(1000 * seconds)).standard_normal(len(time)) * np.sin(4 * np.pi * time) ** 2
+    return (peak * noise / np.abs(noise).max()).astype(np.float32)
+
+
+def _lufs(waveform: np.ndarray) -> float:
+    return loudness([waveform], RATE)
+
+
+def test_recordings_are_brought_to_the_loudness_that_data_loudness_says(tmp_path, caplog):
+    clips = {"loud": (2.03, 0.9), "quiet": (3.0, 0.02), "short": (0.3, 0.5), "long": (125.0, 0.1)}
+    for name, facts in clips.items():
+        write_audio(tmp_path / f"corpus/ann/{name}.wav", _speechlike(*facts), RATE)
+    audio = AudioConfig(sample_rate=RATE, min_seconds=0.1, max_seconds=200.0)
+    plain = corpus(tmp_path / "corpus").model_copy(update={"audio": audio})
+    data = VoiceData.model_validate({**plain.model_dump(), "loudness": -26.0})
+    prepared = prepare(data)
+    at = {Path(prepared.index.path[i]).stem: i for i in range(len(clips))}
+    for name in ("loud", "quiet", "long"):
+        assert _lufs(prepared.cache.waveform(at[name])) == pytest.approx(-26.0, abs=0.1)
+    assert np.abs(prepared.cache.waveform(at["short"])).max() == pytest.approx(0.5, abs=0.001)
+    assert "short" in (said := caplog.text)
+    assert "0.4 s" in said
+    assert "loud" not in said.partition("data.loudness")[2]
+    # Features have the level, too, and are those of any file that is read for the trained model.
+    processor = AudioProcessor(data.audio)
+    for name in clips:
+        waveform = processor.load(tmp_path / f"corpus/ann/{name}.wav")
+        assert np.allclose(prepared.cache.features(at[name]), processor.mel(waveform), atol=1e-4)
+    # Without the option everything is as it was, and caches are apart.
+    before = prepare(plain)
+    assert before.folder != prepared.folder
+    assert np.abs(before.cache.waveform(at["quiet"])).max() == pytest.approx(1.0)
+    assert AudioProcessor(plain.audio).fingerprint == AudioProcessor(AudioConfig(sample_rate=RATE)).fingerprint
+
+
+def test_what_full_scale_does_not_allow_is_said(tmp_path, caplog):
+    clip = np.zeros(2 * RATE, np.float32)
+    clip[:: RATE // 10] = 0.9
+    write_audio(tmp_path / "corpus/ann/clicks.wav", clip + 0.01 * _speechlike(2.0, 1.0), RATE)
+    data = corpus(tmp_path / "corpus")
+    prepared = prepare(VoiceData.model_validate({**data.model_dump(), "loudness": -10.0}))
+    assert np.abs(prepared.cache.waveform(0)).max() == pytest.approx(1.0)
+    assert "full scale" in caplog.text
+    (warning,) = [one for one in prepared.report["warnings"] if one["reason"] == "loudness"]
+    assert f"{_lufs(prepared.cache.waveform(0)):.1f} LUFS" in warning["detail"]

@@ -19,6 +19,7 @@ import torch
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.mel_filters import mel_filters
+from phonate.audio.quality import LOUDNESS_SECONDS, loudness
 from phonate.audio.settings import AudioConfig
 
 # ------------------------------------------------- Short-time spectra under mel filters, fast on a CPU
@@ -136,7 +137,8 @@ _BLOCK_FRAMES = 2048  # a multiple of the 128 that `MelSpectrum` works on, so th
 class AudioProcessor:
     """Converts recordings to normalised log-mel features and back.
 
-    Features do not depend on how loud a recording is: its peak is brought to 1 after pre-emphasis.
+    Features do not depend on how loud a recording is: its peak is brought to 1 after pre-emphasis, or with
+    `data.loudness` the recording to that loudness.
     """
 
     def __init__(self, config: AudioConfig | None = None) -> None:
@@ -151,15 +153,26 @@ class AudioProcessor:
     @property
     def fingerprint(self) -> str:
         """16 hex digits over everything that affects the features: equal fingerprints mean equal features."""
-        facts = {"version": _VERSION, **self.config.model_dump(mode="json", exclude=_NOT_FEATURES)}
+        level = {} if self.config.loudness is None else {"loudness": self.config.loudness}
+        return self._hashed(level)
+
+    @property
+    def scale_fingerprint(self) -> str:
+        """The same without the level to which recordings are brought: vocoders render any level."""
+        return self._hashed({})
+
+    def _hashed(self, level: dict[str, float]) -> str:
+        facts = {"version": _VERSION, **self.config.model_dump(mode="json", exclude=_NOT_FEATURES), **level}
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def load(self, path: str | Path, offset: float = 0.0, duration: float | None = None) -> FloatArray:
-        """The recording as mono (samples,) float32 at the configured rate, its peak brought to 1.
+        """The recording as mono (samples,) float32 at the configured rate, its peak brought to 1, or with
+        `data.loudness` the recording to that.
 
         `offset` and `duration` are in seconds. Raises DataError as `read_audio` does.
         """
-        return normalised_peak(read_audio(path, self.config.sample_rate, offset, duration)[0])
+        waveform, rate = read_audio(path, self.config.sample_rate, offset, duration)
+        return waveform / full_scale(lambda: [waveform], rate, self.config.loudness)[0]
 
     def frames(self, samples: int) -> int:
         """Number of frames that `mel` returns for this many samples."""
@@ -176,22 +189,29 @@ class AudioProcessor:
             raise ValueError(f"a waveform must be one-dimensional (mono) and not empty, got shape {samples.shape}")
         if not np.isfinite(samples).all():
             raise ValueError("the waveform holds NaN or infinite samples")
-        emphasised = normalised_peak(preemphasised(samples, self.config.preemphasis))
+        emphasised = preemphasised(samples, self.config.preemphasis)
+        if self.config.loudness is None:
+            emphasised = normalised_peak(emphasised)
+        else:
+            emphasised /= full_scale(lambda: [samples], self.config.sample_rate, self.config.loudness)[0]
         return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
 
     def mel_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
         """The features that `mel` returns, bit for bit, for a recording too long to hold in memory.
 
-        `read()` iterates over its waveform in blocks (samples,), and is called twice; the features come in blocks
-        (frames, n_mels).
+        `read()` iterates over its waveform in blocks (samples,), and is called several times; the features come in
+        blocks (frames, n_mels).
         """
-        peak = max((float(np.abs(block).max(initial=0.0)) for block in self._emphasised(read())), default=0.0)
+        if self.config.loudness is None:
+            full = full_scale(lambda: self._emphasised(read()), self.config.sample_rate)[0]
+        else:
+            full = full_scale(read, self.config.sample_rate, self.config.loudness)[0]
         hop, n_fft = self.config.hop_length, self.config.n_fft
         whole = (_BLOCK_FRAMES - 1) * hop + n_fft
         held = np.zeros(n_fft // 2, dtype=np.float32)
         silence = np.zeros(n_fft // 2, dtype=np.float32)
         for block in chain(self._emphasised(read()), [silence]):
-            held = np.concatenate([held, block / np.float32(peak) if peak > 0.0 else block])
+            held = np.concatenate([held, block / full])
             while len(held) >= whole:
                 yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held[:whole])).numpy())
                 held = held[_BLOCK_FRAMES * hop :]
@@ -280,6 +300,27 @@ def normalised_peak(waveform: FloatArray) -> FloatArray:
     """The waveform (samples,) scaled to peak at 1; digital silence as it is."""
     peak = float(np.abs(waveform).max(initial=0.0))
     return waveform / np.float32(peak) if peak > 0.0 else waveform
+
+
+def full_scale(
+    read: Callable[[], Iterable[FloatArray]], sample_rate: int, target: float | None = None
+) -> tuple[np.float32, str]:
+    """What to divide the samples of a recording by, so that its peak is 1, or its loudness `target` LUFS; and in words
+    why it has another loudness all the same, "" where it has not.
+
+    `read()` iterates over its waveform in blocks (samples,), and may be called twice.
+    """
+    peak = max((float(np.abs(block).max(initial=0.0)) for block in read()), default=0.0)
+    if target is None:
+        return np.float32(peak if peak > 0.0 else 1.0), ""
+    level = loudness(read(), sample_rate)
+    if level is None:
+        return np.float32(1.0), f"it is silent or shorter than {LOUDNESS_SECONDS:g} s, and keeps its level"
+    scale = 10.0 ** ((level - target) / 20.0)
+    if scale >= peak:
+        return np.float32(scale), ""
+    reached = level - 20.0 * np.log10(peak)
+    return np.float32(peak), f"at full scale it has {reached:.1f} LUFS, and no more"
 
 
 def preemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:

@@ -11,8 +11,9 @@ estimate is not conclusive. Shapes: N samples, T frames, F frequencies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -21,6 +22,50 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.pitch import f0
+
+# ------------------------------------------------------- Loudness, as broadcasters measure it (EBU R128)
+
+LOUDNESS_SECONDS = 0.4
+"""Shorter recordings have no loudness: it is that of windows of this length."""
+_INAUDIBLE = -70.0
+"""What FFmpeg gives where all windows are under the gate of -70 LUFS."""
+
+
+def loudness(blocks: Iterable[FloatArray], sample_rate: int) -> float | None:
+    """The integrated loudness in LUFS, by FFmpeg's ebur128, of a recording in blocks (samples,).
+
+    None where there is none: for silence, and for recordings under 0.4 s.
+    """
+    import av  # only those who ask for it wait for it
+
+    graph = av.filter.Graph()
+    source = graph.add_abuffer(sample_rate=sample_rate, format="flt", layout="mono", time_base=Fraction(1, sample_rate))
+    meter, sink = graph.add("ebur128", "metadata=1:framelog=quiet"), graph.add("abuffersink")
+    source.link_to(meter)
+    meter.link_to(sink)
+    graph.configure()
+    count, value = 0, _INAUDIBLE
+
+    def measured() -> Iterator[float]:
+        while True:
+            try:
+                facts = graph.pull().metadata
+            except (av.BlockingIOError, av.EOFError):
+                return
+            if "lavfi.r128.I" in facts:  # a last part of under 100 ms has none
+                yield float(facts["lavfi.r128.I"])
+
+    for block in blocks:
+        if len(block):
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(block[None]), format="flt", layout="mono")
+            frame.sample_rate, frame.pts, frame.time_base = sample_rate, count, Fraction(1, sample_rate)
+            graph.push(frame)
+            count += len(block)
+            value = [value, *measured()][-1]
+    graph.push(None)
+    value = [value, *measured()][-1]
+    return value if value > _INAUDIBLE and count >= LOUDNESS_SECONDS * sample_rate else None
+
 
 # ------------- Measures of a recording's samples that validation uses: level, clipping, silence, noise
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PrivateAttr,
+    model_validator,
+)
 
 from phonate.audio.mel_filters import empty_bands
 from phonate.config.settings import Settings
@@ -52,6 +60,19 @@ class AudioConfig(Settings):
     """Shorter recordings are refused when a corpus is prepared (they hold less than one window)."""
     max_seconds: PositiveFloat = 95.0
     """Longer recordings are refused when a corpus is prepared (95 s are 8192 frames)."""
+
+    _loudness: float | None = PrivateAttr(default=None)
+
+    @property
+    def loudness(self) -> float | None:
+        """What `data.loudness` says: LUFS to which recordings are brought. None: their peak is brought to 1."""
+        return self._loudness
+
+    def at_loudness(self, target: float | None) -> Self:
+        """The same settings for recordings of this loudness, in LUFS."""
+        copy = self.model_copy()
+        copy._loudness = target
+        return copy
 
     @model_validator(mode="before")
     @classmethod
@@ -262,6 +283,11 @@ class KaldiSettings(Settings):
     def hop_length(self) -> int:
         """Samples from one frame to the next; Kaldi rounds down."""
         return math.floor(self.frame_shift * self.sampling_rate + _ROUNDING)
+
+    @property
+    def loudness(self) -> None:
+        """None: recordings keep the level of their files."""
+        return None
 
     @property
     def window_length(self) -> int:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import full_scale
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.data.batches import Streams, digest_of
@@ -235,12 +235,14 @@ def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list
 
 THREADS = 2
 REPORT = "report.json"
+_LOUDNESS = "loudness"
 _SCRATCH = "scratch.float32"
 _BLOCK_SAMPLES = 1 << 20
 
 
-Computed = tuple[FloatArray, NDArray[Any]] | None
-"""Waveform (samples,) and features (frames, W) of a recording; None for a long one, which is written in blocks."""
+Computed = tuple[FloatArray, NDArray[Any], str] | None
+"""Waveform (samples,) and features (frames, W) of a recording, and why it lacks the loudness that it is to have; None
+for a long one, which is written in blocks."""
 
 
 def build(
@@ -261,9 +263,12 @@ def build(
             with CacheWriter(beside, features.width, features.dtype, full_scale, not streamed) as writer:
                 for item, computed in _computed(rows, settings, report, features, progress):
                     if computed is None:
-                        _write_long(writer, item, features, beside / _SCRATCH)
+                        quieter = _write_long(writer, item, features, beside / _SCRATCH)
                     else:
-                        writer.add(*computed)
+                        writer.add(*computed[:2])
+                        quieter = computed[2]
+                    if quieter:
+                        report.warnings.append(Problem(item.row.id, item.row.place, _LOUDNESS, quieter))
                     checked.append(item)
                 report.require_usable()
             index_of(checked, writer).save(beside)
@@ -296,9 +301,11 @@ def _computed(
             waveform, _ = read_part(item.row, rate)
         else:
             waveform, _ = at_rate(item.row, waveform, item.sample_rate, rate)
-        if features.normalises_level:
-            waveform = normalised_peak(waveform)
-        return waveform, features.of_recording(item.row.id).compute(waveform)
+        quieter = ""
+        if levelled(features):
+            full, quieter = full_scale(lambda: [waveform], rate, features.audio.loudness)
+            waveform = waveform / full
+        return waveform, features.of_recording(item.row.id).compute(waveform), quieter
 
     needs, threads = settings.requirements, settings.threads
     splits = {official_split(row.split) for row in rows if isinstance(row, Row)}
@@ -313,19 +320,26 @@ def _computed(
         (progress or report_progress)(Stage.PREPARING, done, len(checked))
 
 
-def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scratch: Path) -> None:
-    """Decode and resample to a scratch file, then read that several times: the peak is known only at the end, and
-    decoding again would cost more than reading."""
-    peak = np.float32(0.0)
+def levelled(features: Features) -> bool:
+    """Whether recordings are brought to one level before `features` are computed."""
+    return features.normalises_level or features.audio.loudness is not None
+
+
+def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scratch: Path) -> str:
+    """Decode and resample to a scratch file, then read that several times: the level is known only at the end, and
+    decoding again would cost more than reading. Returns why it lacks the loudness that it is to have, or ""."""
+    full, quieter = np.float32(1.0), ""
     with scratch.open("wb") as file:
         for block in part_blocks(item.row, features.audio.sample_rate):
-            peak = max(peak, np.abs(block).max(initial=np.float32(0.0)))
             file.write(block.tobytes())
 
     def read() -> Iterator[FloatArray]:
         with scratch.open("rb") as opened:
             while len(block := np.fromfile(opened, dtype=np.float32, count=_BLOCK_SAMPLES)):
-                yield block / peak if features.normalises_level and peak > 0.0 else block
+                yield block / full
+
+    if levelled(features):
+        full, quieter = full_scale(read, features.audio.sample_rate, features.audio.loudness)
 
     for block in read():
         writer.add_samples(block)
@@ -333,6 +347,7 @@ def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scrat
         writer.add_features(values)
     writer.end_recording()
     scratch.unlink()
+    return quieter
 
 
 def index_of(checked: Sequence[CheckedRow], writer: CacheWriter) -> Index:
@@ -479,6 +494,10 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     except (OSError, ValueError, EOFError) as error:
         raise damaged(folder, error) from error
     _warn_refused(report_json)
+    quieter = [f"{one['id']}: {one['detail']}" for one in report_json["warnings"] if one["reason"] == _LOUDNESS]
+    if quieter:
+        shown = "; ".join(quieter[:3]) + ("; ..." if len(quieter) > 3 else "")
+        logger.warning("%d recordings don't have the loudness of data.loudness: %s", len(quieter), shown)
     train, validation, test = _split(settings, index)
     return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test)
 
@@ -522,6 +541,8 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
     facts: tuple[object, ...] = (FORMAT, name, features.fingerprint, settings.requirements)
     if settings.requirements.trained_speaker:
         facts = (*facts, settings.held_out_splits)
+    if settings.audio.loudness is not None:
+        facts = (*facts, settings.audio.loudness)
     digest = hashlib.sha256(repr(facts).encode())
     for row in rows:
         if isinstance(row, Problem):

@@ -278,6 +278,10 @@ class Framing(Protocol):
     def max_seconds(self) -> float | None:
         """Longer recordings are refused."""
 
+    @property
+    def loudness(self) -> float | None:
+        """LUFS to which recordings are brought; None: `Features.normalises_level` decides."""
+
 
 class RecordingData(Settings):
     """A corpus of recordings. What its features are, subclasses say by a field `audio`."""
@@ -520,8 +524,17 @@ class VoiceData(RecordingData):
     opens (s3://, gs://, hf://, https://), with phonate[remote]."""
     audio: AudioConfig = AudioConfig()
     """Waveform and mel settings, and the shortest and longest recording accepted."""
+    loudness: Annotated[float, Field(ge=-50.0, le=-5.0)] | None = None
+    """Loudness in LUFS (EBU R128) to which each recording is brought before anything is computed from it, such as -23.
+    Where full scale allows less, to full scale; silence and recordings under 0.4 s keep their level. Null: the peak of
+    each is brought to 1."""
     augmentation: AugmentationSettings | None = None
     """Augmentation of training recordings (audio and features alike), drawn anew in each epoch. Null: none."""
+
+    @model_validator(mode="after")
+    def _features_know_the_level(self) -> Self:
+        self.__dict__["audio"] = self.audio.at_loudness(self.loudness)  # whoever computes features brings to the level
+        return self
 
     @property
     def requirements(self) -> Requirements:

@@ -21,7 +21,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, joined
-from phonate.audio.processor import normalised_peak
+from phonate.audio.processor import full_scale
 from phonate.compute.remote import is_remote, read_range
 from phonate.compute.system import write_whole
 from phonate.data.cache import NORMALISED_SCALE, ComputedFeatures, FeatureCache, Index, Places, quantised
@@ -129,7 +129,7 @@ class ShardCache(ComputedFeatures):
         super().__init__(folder, index, features, hold=storage == "memory")
         self._of_samples = storage == "disk"  # features on the disk are of the samples before they are rounded
         self.computes = True
-        self._normalises = float(self._full_scale) == NORMALISED_SCALE
+        self._levelled = float(self._full_scale) == NORMALISED_SCALE or features.audio.loudness is not None
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_decoded": OrderedDict()}
@@ -174,10 +174,10 @@ class ShardCache(ComputedFeatures):
         length = int(self._sample_start[position + 1]) - int(self._sample_start[position])
         if length > LONG_SECONDS * rate:
             waveform = joined(part_blocks(row, rate, data))
-            peak = np.abs(waveform).max(initial=np.float32(0.0))
-            return waveform / peak if self._normalises and peak > 0.0 else waveform
-        waveform = read_part(row, rate, data)[0]
-        return normalised_peak(waveform) if self._normalises else waveform
+        else:
+            waveform = read_part(row, rate, data)[0]
+        loudness = self._features_of.audio.loudness
+        return waveform / full_scale(lambda: [waveform], rate, loudness)[0] if self._levelled else waveform
 
     def _row(self, position: int) -> Row:
         places = self._places

@@ -153,7 +153,7 @@ def _shown(minutes: float) -> str:
 
 def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
     """What of a recipe is unlike the base's; None where its weights fit."""
-    if AudioProcessor(base.data.audio).fingerprint != AudioProcessor(recipe.data.audio).fingerprint:
+    if AudioProcessor(base.data.audio).scale_fingerprint != AudioProcessor(recipe.data.audio).scale_fingerprint:
         return "other features (data.audio)"
     for name in _SIZES:
         if getattr(base.model, name) != getattr(recipe.model, name):

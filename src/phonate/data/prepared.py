@@ -298,14 +298,15 @@ def _computed(
             return None
         rate = features.audio.sample_rate
         if waveform is None:
-            waveform, _ = read_part(item.row, rate)
+            samples, _ = read_part(item.row, rate)
         else:
-            waveform, _ = at_rate(item.row, waveform, item.sample_rate, rate)
+            samples, _ = at_rate(item.row, waveform, item.sample_rate, rate)
         quieter = ""
         if levelled(features):
-            full, quieter = full_scale(lambda: [waveform], rate, features.audio.loudness)
-            waveform = waveform / full
-        return waveform, features.of_recording(item.row.id).compute(waveform), quieter
+            unscaled = samples
+            full, quieter = full_scale(lambda: [unscaled], rate, features.audio.loudness)
+            samples = unscaled / full
+        return samples, features.of_recording(item.row.id).compute(samples), quieter
 
     needs, threads = settings.requirements, settings.threads
     splits = {official_split(row.split) for row in rows if isinstance(row, Row)}

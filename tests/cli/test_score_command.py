@@ -112,7 +112,7 @@ def test_words_of_speakers_in_any_labels(capsys, tmp_path):
     assert found["cpwer"] == pytest.approx(5 / 8)
     assert main(given) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["a", "12.50"]
-    assert main([*given, "--collar", "0.25"]) == 2
+    assert main([*given, "--collar", "-1"]) == 2
     capsys.readouterr()
     (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ngood morning\n")
     assert main([*given, "--json"]) == 0

@@ -92,9 +92,9 @@ def score_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--collar",
         type=float,
-        default=0.0,
         metavar="S",
-        help="seconds excluded before and after each reference boundary (default: 0)",
+        help="seconds excluded before and after each reference boundary (default: 0); with --words, by which the words "
+        "of the hypothesis may be off (default: 5)",
     )
     parser.add_argument("--skip-overlap", action="store_true", help="exclude overlapping speech")
     parser.add_argument(
@@ -103,7 +103,7 @@ def score_arguments(parser: argparse.ArgumentParser) -> None:
         default=CONVENTIONS[0],
         help="whose edge cases to follow, to compare with figures of that scorer (default: phonate)",
     )
-    parser.add_argument("--words", action="store_true", help="score what is said: WER, CER and cpWER")
+    parser.add_argument("--words", action="store_true", help="score what is said: WER, CER, cpWER and tcpWER")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON, in seconds and fractions")
 
 
@@ -117,10 +117,12 @@ def score(args: argparse.Namespace) -> int:
 
     With --words, what is said is scored instead (STM, CTM, TextGrid, captions and others with texts): WER and CER of
     all words in the order in which their segments start, and cpWER, for which all words of a speaker are one text, and
-    speakers are mapped so that it is lowest.
+    speakers are mapped so that it is lowest. tcpWER compares only words that are said at the same time: words without
+    times of their own share that of their segment by their number of characters.
     """
     if args.words:
         return _score_words(args)
+    args.collar = args.collar or 0.0
     from phonate.cli.output import print_json, print_table
     from phonate.data.annotations import read_uem
     from phonate.data.labels import read_pair, read_turns, read_zones, same_name
@@ -167,26 +169,30 @@ def _score_words(args: argparse.Namespace) -> int:
     from phonate.cli.output import print_json, print_table
     from phonate.config.errors import InputError
     from phonate.data.labels import read_pair, read_texts
-    from phonate.evaluation.words import score_transcripts
+    from phonate.evaluation.tables import SHARED
+    from phonate.evaluation.words import COLLAR, score_transcripts
 
-    for name in ("uem", "collar", "skip_overlap"):
+    for name in ("uem", "skip_overlap"):
         if getattr(args, name):
             raise InputError(f"--{name.replace('_', '-')} can't be used with --words")
-    scores = score_transcripts(*read_pair(read_texts, args.reference, args.hypothesis))
+    collar = COLLAR if args.collar is None else args.collar
+    scores = score_transcripts(*read_pair(read_texts, args.reference, args.hypothesis), collar)
     if args.json:
-        print_json({"recordings": {name: one.document() for name, one in scores.items()}})
+        print_json({"collar": collar, "recordings": {name: one.document() for name, one in scores.items()}})
         return 0
-    print_table([_word_row(name, one) for name, one in scores.items()], _WORD_HEADER)
+    header = ("recording", *(f"{SHARED[rate].title} %" for rate in _WORD_RATES), "words")
+    print_table([_word_row(name, one) for name, one in scores.items()], header)
     print("\ntexts: in lower case, without punctuation and accents")
+    print(f"tcpWER: words may be {collar:g} s off, as in MeetEval (--collar)")
     return 0
 
 
-_WORD_HEADER = ("recording", "WER %", "CER %", "cpWER %", "words")
+_WORD_RATES = ("wer", "cer", "cpwer", "tcpwer")
 
 
 def _word_row(name: str, scores: TranscriptErrors) -> list[str]:
     document = scores.document()
-    rates = [document[rate] for rate in ("wer", "cer", "cpwer")]
+    rates = [document[rate] for rate in _WORD_RATES]
     return [name, *("–" if rate is None else f"{100 * rate:.2f}" for rate in rates), str(scores.words)]
 
 

@@ -177,7 +177,8 @@ def read_textgrid(path: Path) -> list[Labelled]:
             prefix, _, level = tier.name.rpartition(" - ")
             name = (prefix if level.strip().lower() in _UTTERANCES else tier.name).strip() or None
             segments += [Segment(start, end, name, None if label == name else label) for start, end, label in labels]
-    return [Labelled(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out)]
+    timed = [] if segments else words
+    return [Labelled(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out, words=timed)]
 
 
 def is_alignment(path: Path) -> bool:
@@ -390,11 +391,9 @@ def read_ami(path: Path) -> list[Labelled]:
     names = _participants(_resources(path))
     speaker = names.get((meeting, agent)) or f"{session[1] if session else meeting}{agent}"
     words = _ami_words(words_file) if words_file is not None else []
-    if segments_file is None:
-        segments = utterances(Segment(start, end, speaker, text) for _, start, end, text in words)
-    else:
-        segments = _ami_segments(segments_file, speaker, words)
-    return [Labelled(meeting, str(path), by_start(segments))]
+    timed = [Segment(start, end, speaker, text) for _, start, end, text in words]
+    segments = utterances(timed) if segments_file is None else _ami_segments(segments_file, speaker, words)
+    return [Labelled(meeting, str(path), by_start(segments), words=timed)]
 
 
 def _beside(path: Path, folder: str, name: str) -> Path | None:

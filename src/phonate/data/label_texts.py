@@ -108,6 +108,7 @@ def read_ctm(path: Path) -> list[Labelled]:
             by_start(utterances(words.get(key, ()))),
             key[1],
             Counter({"marks and alternatives": marks[key]}),
+            words.get(key, []),
         )
         for key, place in first.items()
     ]

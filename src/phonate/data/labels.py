@@ -35,6 +35,8 @@ class Labelled:
     """1, 2, A or B, where the format says so."""
     left_out: Counter[str] = field(default_factory=Counter)
     """How many of what are not taken over, such as pauses and marks."""
+    words: list[Segment] = field(default_factory=list)
+    """The words by themselves, where the labels have the times of each."""
 
 
 Write = Callable[[Path, str, Sequence[SpeakerTurn], float | None], None]
@@ -171,14 +173,29 @@ def read_turns(path: str | Path) -> dict[str, list[SpeakerTurn]]:
     return {name: sorted(listed) for name, listed in turns.items()}
 
 
-def read_texts(path: str | Path) -> dict[str, list[Segment]]:
-    """Recording -> its segments that have a text, sorted by start; otherwise as `read_turns`."""
-    spoken: dict[str, list[Segment]] = {}
+@dataclass(frozen=True)
+class Texts:
+    """What is said in a recording."""
+
+    segments: list[Segment]
+    """Each with a text, sorted by start."""
+    words: list[Segment]
+    """Words with times of their own; where the labels have none, the segments. Sorted by start."""
+
+
+def read_texts(path: str | Path) -> dict[str, Texts]:
+    """Recording -> what is said in it; otherwise as `read_turns`."""
+    spoken: dict[str, tuple[list[Segment], list[Segment]]] = {}
     for one in _read(Path(path)):
-        spoken.setdefault(same_name(one.recording), []).extend(one for one in one.segments if one.text)
-    if not any(spoken.values()):
+        segments, words = spoken.setdefault(same_name(one.recording), ([], []))
+        segments += [segment for segment in one.segments if segment.text]
+        words += [word for word in one.words or one.segments if word.text]
+    if not any(segments for segments, _ in spoken.values()):
         raise DataError(f"{path}: has no texts; give labels with what is said")
-    return {name: by_start(listed) for name, listed in spoken.items()}
+    return {
+        name: Texts(by_start(segments), sorted(words, key=lambda one: one.start))
+        for name, (segments, words) in spoken.items()
+    }
 
 
 Listed = TypeVar("Listed")
@@ -285,8 +302,8 @@ def utterances(words: Iterable[Segment]) -> list[Segment]:
 
 
 def by_start(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments in the order in which they start, without those of no length."""
-    return sorted((one for one in segments if cast(float, one.end) > one.start), key=lambda one: (one.start, one.end))
+    """Segments in the order in which they start, and else in theirs, without those of no length."""
+    return sorted((one for one in segments if cast(float, one.end) > one.start), key=lambda one: one.start)
 
 
 _PREFIX = re.compile(r"\[?([^\W_](?:[^:\]\n]{0,39}))\]?:\s+(?=\S)")

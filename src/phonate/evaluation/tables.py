@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 SHARED = by_name(
     Metric("wer", "lower", "%", "WER"),
     Metric("cer", "lower", "%", "CER"),
+    Metric("cpwer", "lower", "%", "cpWER"),
+    Metric("tcpwer", "lower", "%", "tcpWER"),
     Metric("skipped", "lower", "words", "skipped"),
     Metric("repeated", "lower", "words", "repeated"),
     Metric("mos", "higher", "1–5", "MOS"),

@@ -17,12 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phonate.config.errors import InputError, optional_package
 from phonate.data.corpora.rows import Segment
+from phonate.data.labels import Texts
 from phonate.pretrained import Extra
 
 # ------------------------------------------------------------ Word and character error rates, in any language
@@ -65,20 +67,60 @@ def _edits(units: Callable[[str], list[str]], references: Sequence[str], hypothe
     return sum(edit_distance(text, hypothesis) for text, hypothesis in pairs), sum(len(text) for text, _ in pairs)
 
 
-def concatenated_edits(reference: Mapping[str, str], hypothesis: Mapping[str, str]) -> tuple[int, int]:
-    """Word edits and reference words of a conversation, given what each speaker says (speaker -> text), after `plain`:
-    of each speaker all words in one piece, with the speakers mapped such that the edits are fewest. Over the words this
-    is cpWER (Watanabe et al. 2020, "CHiME-6 Challenge")."""
+COLLAR = 5.0
+"""Seconds by which a word of a hypothesis may be off in tcpWER, as MeetEval recommends."""
+
+
+@dataclass(frozen=True)
+class _Spoken:
+    """The words of one speaker, after `plain`, with their times."""
+
+    words: list[str]
+    times_N2: NDArray[np.float64]
+    """Start and end in seconds."""
+
+
+_SILENT = _Spoken([], np.zeros((0, 2)))
+
+
+def _spoken_by_speaker(segments: Sequence[Segment]) -> list[_Spoken]:
+    """The words of each speaker, in the order of the segments. Of a segment of several words each gets a share of its
+    time by the number of its characters, as in MeetEval."""
+    spoken: dict[str | None, tuple[list[str], list[NDArray[np.float64]]]] = {}
+    for one in segments:
+        words, times = spoken.setdefault(one.speaker, ([], []))
+        said = plain(one.text or "").split()
+        edges = np.cumsum([0, *map(len, said)]) / max(1, sum(map(len, said)))
+        edges = one.start + edges * (cast(float, one.end) - one.start)
+        words += said
+        times.append(np.stack([edges[:-1], edges[1:]], axis=1))
+    return [_Spoken(words, np.concatenate(times)) for words, times in spoken.values()]
+
+
+def _concatenated_edits(
+    references: Sequence[_Spoken], hypotheses: Sequence[_Spoken], collar: float | None = None
+) -> int:
+    """Word edits of a conversation: of each speaker all words in one piece, with the speakers mapped such that the
+    edits are fewest. Over the words of the reference this is cpWER (Watanabe et al. 2020, "CHiME-6 Challenge"), and
+    with a `collar` in seconds tcpWER (von Neumann et al. 2023, "MeetEval"), where words are compared only if the middle
+    of the hypothesis's word is less than the collar outside of the reference's."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and nothing else needs it
 
-    references, hypotheses = ([plain(text).split() for text in texts.values()] for texts in (reference, hypothesis))
     size = max(len(references), len(hypotheses))
     edits = np.zeros((size, size), dtype=np.int64)
-    for row, words in enumerate([*references, *([[]] * (size - len(references)))]):
-        for column, others in enumerate([*hypotheses, *([[]] * (size - len(hypotheses)))]):
-            edits[row, column] = edit_distance(words, others)
+    for row, ref in enumerate([*references, *([_SILENT] * (size - len(references)))]):
+        for column, hyp in enumerate([*hypotheses, *([_SILENT] * (size - len(hypotheses)))]):
+            edits[row, column] = edit_distance(
+                ref.words, hyp.words, None if collar is None else _near(ref, hyp, collar)
+            )
     rows, columns = linear_sum_assignment(edits)
-    return int(edits[rows, columns].sum()), sum(map(len, references))
+    return int(edits[rows, columns].sum())
+
+
+def _near(ref: _Spoken, hyp: _Spoken, collar: float) -> Callable[[int], NDArray[np.bool_]]:
+    middle_H = hyp.times_N2.mean(axis=1)
+    first_H, last_H = middle_H - collar, middle_H + collar
+    return lambda word: (ref.times_N2[word, 0] < last_H) & (ref.times_N2[word, 1] > first_H)
 
 
 @dataclass(frozen=True)
@@ -92,73 +134,90 @@ class TranscriptErrors:
     characters: int = 0
     speaker_edits: int | None = 0
     """Word edits where each speaker's words are one text; None where one side does not name its speakers."""
+    timed_edits: int | None = 0
+    """The same of words that are said at the same time; None where one side does not name its speakers."""
 
     def __add__(self, other: TranscriptErrors) -> TranscriptErrors:
-        one, two = self.speaker_edits, other.speaker_edits
+        def both(one: int | None, two: int | None) -> int | None:
+            return None if one is None or two is None else one + two
+
         return TranscriptErrors(
             self.word_edits + other.word_edits,
             self.words + other.words,
             self.character_edits + other.character_edits,
             self.characters + other.characters,
-            None if one is None or two is None else one + two,
+            both(self.speaker_edits, other.speaker_edits),
+            both(self.timed_edits, other.timed_edits),
         )
 
     def document(self) -> dict[str, float | int | None]:
         """Rates (None without a reference or speakers) and counts."""
-        speakers = self.speaker_edits
+
+        def rate(edits: int | None, length: int) -> float | None:
+            return edits / length if length and edits is not None else None
+
         return {
-            "wer": self.word_edits / self.words if self.words else None,
-            "cer": self.character_edits / self.characters if self.characters else None,
-            "cpwer": speakers / self.words if self.words and speakers is not None else None,
+            "wer": rate(self.word_edits, self.words),
+            "cer": rate(self.character_edits, self.characters),
+            "cpwer": rate(self.speaker_edits, self.words),
+            "tcpwer": rate(self.timed_edits, self.words),
             **asdict(self),
         }
 
 
 def score_transcripts(
-    reference: Mapping[str, Sequence[Segment]], hypothesis: Mapping[str, Sequence[Segment]]
+    reference: Mapping[str, Texts], hypothesis: Mapping[str, Texts], collar: float = COLLAR
 ) -> dict[str, TranscriptErrors]:
     """The errors of each recording of the reference, and of all as `total`. A recording that the hypothesis lacks has
-    all of its words deleted. Segments are in the order in which they start, and have texts.
+    all of its words deleted. `collar`: seconds by which words may be off in tcpWER.
 
-    Raises InputError for a recording that the reference lacks.
+    Raises InputError for a recording that the reference lacks, and a negative collar.
     """
+    if not collar >= 0:
+        raise InputError(f"collar {collar:g}: must be 0 or more seconds; {COLLAR:g} is usual for words")
     others = sorted(hypothesis.keys() - reference.keys())
     if others:
         raise InputError(
             f"the hypothesis has {', '.join(others[:5])}, which the reference does not; use the same names"
         )
-    scores = {name: _transcript_errors(reference[name], hypothesis.get(name, ())) for name in sorted(reference)}
+    nothing = Texts([], [])
+    scores = {
+        name: _transcript_errors(reference[name], hypothesis.get(name, nothing), collar) for name in sorted(reference)
+    }
     return {**scores, "total": sum(scores.values(), TranscriptErrors())}
 
 
-def _transcript_errors(reference: Sequence[Segment], hypothesis: Sequence[Segment]) -> TranscriptErrors:
-    ref, hyp = (plain(" ".join(one.text or "" for one in segments)) for segments in (reference, hypothesis))
-    named = all(one.speaker is not None for one in (*reference, *hypothesis))
-    speakers = concatenated_edits(*map(_by_speaker, (reference, hypothesis)))[0] if named else None
+def _transcript_errors(reference: Texts, hypothesis: Texts, collar: float) -> TranscriptErrors:
+    ref, hyp = (plain(" ".join(one.text or "" for one in side.segments)) for side in (reference, hypothesis))
+    speakers = timed = None
+    if all(one.speaker is not None for side in (reference, hypothesis) for one in (*side.segments, *side.words)):
+        speakers = _concatenated_edits(_spoken_by_speaker(reference.segments), _spoken_by_speaker(hypothesis.segments))
+        timed = _concatenated_edits(_spoken_by_speaker(reference.words), _spoken_by_speaker(hypothesis.words), collar)
     return TranscriptErrors(
         edit_distance(ref.split(), hyp.split()),
         len(ref.split()),
         edit_distance(list(ref), list(hyp)),
         len(ref),
         speakers,
+        timed,
     )
 
 
-def _by_speaker(segments: Sequence[Segment]) -> dict[str, str]:
-    texts: dict[str, list[str]] = {}
-    for one in segments:
-        texts.setdefault(one.speaker or "", []).append(one.text or "")
-    return {speaker: " ".join(said) for speaker, said in texts.items()}
+def edit_distance(
+    one: Sequence[str], other: Sequence[str], near: Callable[[int], NDArray[np.bool_]] | None = None
+) -> int:
+    """The fewest substitutions, insertions and deletions that make `other` of `one` (Levenshtein).
 
-
-def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
-    """The fewest substitutions, insertions and deletions that make `other` of `one` (Levenshtein)."""
+    `near(number)`: which units (N,) of `other` that one of `one` may be compared with; None: with all."""
     numbers = {unit: number for number, unit in enumerate({*one, *other})}
     other_N = np.array([numbers[unit] for unit in other], dtype=np.int64)
     place_N = np.arange(len(other) + 1)
     cost_N = place_N  # of making the first N units of `other` of nothing
     for row, unit in enumerate(one, start=1):
-        replaced_N = np.minimum(cost_N[:-1] + (other_N != numbers[unit]), cost_N[1:] + 1)
+        differs_N = (other_N != numbers[unit]).astype(np.int64)
+        if near is not None:
+            differs_N[~near(row - 1)] = 2  # as much as deleting the one and inserting the other
+        replaced_N = np.minimum(cost_N[:-1] + differs_N, cost_N[1:] + 1)
         # An insertion costs one more than the place before: a running minimum, counted from the first place.
         cost_N = np.minimum.accumulate(np.concatenate([[row], replaced_N]) - place_N) + place_N
     return int(cost_N[-1])

@@ -36,6 +36,8 @@ class Hears:
     """A recogniser and a diarizer without a model: a word each half second of sound; two speakers, who take a second
     each."""
 
+    languages = ("de", "en")
+
     def __init__(self) -> None:
         self.asked: list[tuple[int, int | None, str | None]] = []
 

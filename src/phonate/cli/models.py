@@ -627,6 +627,9 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000; 0: any)")
     parser.add_argument(
+        "--wyoming", type=int, metavar="PORT", help="also speak Home Assistant's protocol, usually at 10200 (0: any)"
+    )
+    parser.add_argument(
         "--api-key-file", type=Path, metavar="F", help=f"keys, one per line (default: the variable {_KEY_VARIABLE})"
     )
     add_model_options(parser)
@@ -699,6 +702,8 @@ def serve(args: argparse.Namespace) -> int:
     )
     for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         optional_package(package, "phonate serve", "'phonate[serve]'")
+    if args.wyoming is not None:
+        optional_package("wyoming", "phonate serve --wyoming", "'phonate[wyoming]'")
     from phonate.serving.server import serve
     from phonate.serving.transcriptions import Recogniser
 
@@ -721,7 +726,7 @@ def serve(args: argparse.Namespace) -> int:
     service = model.speech_service(settings.max_batch)
     if service is None:
         raise InputError(f"{args.run}: this model can't make speech from text, so there is nothing to serve")
-    serve(service, settings, args.host, args.port, recogniser)
+    serve(service, settings, args.host, args.port, recogniser, args.wyoming)
     return 0
 
 

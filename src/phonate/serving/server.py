@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import FrameType
 
 import uvicorn
@@ -30,8 +30,14 @@ from phonate.training.inference import SpeechService
 # -------------------------------------------------------------------------------- The ASGI application
 
 
-def create_app(service: SpeechService, settings: ServingSettings, recogniser: Recogniser | None = None) -> FastAPI:
-    """The application that serves `service`, which the caller closes, and transcribes by `recogniser`.
+def create_app(
+    service: SpeechService,
+    settings: ServingSettings,
+    recogniser: Recogniser | None = None,
+    wyoming: socket.socket | None = None,
+) -> FastAPI:
+    """The application that serves `service`, which the caller closes, and transcribes by `recogniser`. `wyoming`: where
+    it listens for Home Assistant, too.
 
     Raises InputError where the folder of voices can't be used.
     """
@@ -40,8 +46,13 @@ def create_app(service: SpeechService, settings: ServingSettings, recogniser: Re
     decoders = Decoders(DECODERS)
 
     @asynccontextmanager
-    async def closing(_: FastAPI) -> AsyncIterator[None]:
-        yield
+    async def closing(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if wyoming is not None:
+                from phonate.serving.wyoming import listening  # which needs an extra
+
+                await stack.enter_async_context(listening(app.state.server, wyoming))
+            yield
         decoders.close()
 
     # the pages that FastAPI has for its schema load scripts from elsewhere
@@ -85,16 +96,23 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     recogniser: Recogniser | None = None,
+    wyoming: int | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then refuse new requests (503), finish running ones for at most
     `settings.stop_seconds`, and close the service. The signal is raised again at the end. A second one ends at once.
+    `wyoming`: the port for Home Assistant.
 
     Raises InputError where the address can't be used.
     """
-    app = create_app(service, settings, recogniser)
     listening = _listening(host, port)
+    assistant = None if wyoming is None else _listening(host, wyoming, "--wyoming")
+    app = create_app(service, settings, recogniser, assistant)
     warn_if_open(host, settings)
     shown = f"[{host}]" if ":" in host else host
+    if assistant is not None:
+        _log.info("Wyoming at tcp://%s:%d", shown, assistant.getsockname()[1])
+        if settings.api_keys and not _is_loopback(host):
+            _log.warning("anyone who reaches %s can use Wyoming, which knows no keys", host)
     _log.info("serving %s at http://%s:%d", settings.model_name, shown, listening.getsockname()[1])
     config = uvicorn.Config(
         app,
@@ -107,7 +125,9 @@ def serve(
     try:
         server.run(sockets=[listening])
     finally:
-        listening.close()
+        for one in (listening, assistant):
+            if one is not None:
+                one.close()
         service.close()
     if server.received is not None:
         signal.raise_signal(server.received)
@@ -151,14 +171,14 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int, option: str = "--port") -> socket.socket:
     """A socket that listens at the address. Raises InputError."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"--host {host} --port {port}: can't listen there ({reason}); choose another") from error
+        raise InputError(f"--host {host} {option} {port}: can't listen there ({reason}); choose another") from error
 
 
 def _is_loopback(host: str) -> bool:

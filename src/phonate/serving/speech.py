@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import queue
+import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +23,8 @@ from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError
 from phonate.serving.metrics import Metrics, RequestMetrics
 from phonate.text.captions import TimedWord
+from phonate.text.phonemes import NothingToSay
+from phonate.text.sentences import SentenceStream
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 # ------------------- Encodes sound while it is made. Every file says in a comment that a model made it
@@ -56,8 +60,10 @@ FORMATS = {
     "flac": Format("audio/flac", "flac", "flac", streamed=False),
     "wav": Format("audio/wav", "wav", "pcm_s16le"),
     "pcm": Format("audio/pcm", rate=24_000),
+    "raw": Format("audio/pcm"),
 }
-"""As OpenAI names them. pcm: 16-bit little-endian samples, mono, at the rate of OpenAI's, which its clients play."""
+"""As OpenAI names them. pcm: 16-bit little-endian samples, mono, at the rate of OpenAI's, which its clients play; raw:
+the same at the model's own rate, for Wyoming."""
 
 
 class _Pipe:
@@ -142,6 +148,9 @@ def _integers(chunk: FloatArray) -> NDArray[np.int16]:
 
 T = TypeVar("T")
 
+LONGEST_PIECE = 400
+"""Characters of a sentence that comes in pieces; a longer one is cut."""
+
 _CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody receives it
 
 
@@ -150,8 +159,7 @@ class Speech:
 
     def __init__(
         self,
-        first: bytes,
-        rest: AsyncGenerator[bytes, None],
+        parts: AsyncGenerator[bytes, None],
         counter: ChunkCounter,
         result: SpeechResult,
         delay: float = 0.0,
@@ -159,15 +167,20 @@ class Speech:
         """`delay`: seconds by which the sound is late in the file."""
         self._result = result
         self._delay = delay
-        self._first = first
-        self._rest = rest
+        self._first = b""
+        self._rest = parts
         self._counter = counter
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Parts of the file, as they are made. Raises TimeoutError when its time is over."""
-        yield self._first
+        if self._first:
+            yield self._first
         async for part in self._rest:
             yield part
+
+    async def begin(self, request: Request) -> None:
+        """Wait for the first part, unless the client goes away. Raises what goes wrong until then."""
+        self._first = await _unless_disconnected(request, self._rest)
 
     def words(self) -> list[TimedWord]:
         """As `SpeechResult.words`, with times in the file."""
@@ -200,6 +213,87 @@ class ChunkCounter:
             yield chunk
 
 
+class Pieces(SpeechResult):
+    """The speech of a text that comes in pieces, such as a language model's tokens: a request to the service for each
+    sentence as soon as it is complete. One thread adds, another takes the chunks."""
+
+    def __init__(self, service: SpeechService, request: SpeechRequest) -> None:
+        """`request`: how the text is spoken; its own text is not looked at."""
+        # one seed, so that a voice which is drawn at random stays the same
+        self._request = replace(request, seed=secrets.randbits(62) if request.seed is None else request.seed)
+        self._service = service
+        self._sentences = SentenceStream(LONGEST_PIECE, service.language or "en-us")
+        self._results: queue.SimpleQueue[SpeechResult | Exception | None] = queue.SimpleQueue()
+        self._current: SpeechResult | None = None
+        self._cancelled = False
+        self._spoke = False
+        self._words: list[TimedWord] = []
+
+    def add(self, piece: str) -> None:
+        """The next piece of the text. What can't be met is raised by `chunks`."""
+        self._submit(self._sentences.add(piece))
+
+    def finish(self) -> None:
+        """No more comes."""
+        rest = self._sentences.finish()
+        self._submit(rest)
+        self._results.put(None if self._spoke else NothingToSay(" ".join(rest)))
+
+    def _submit(self, sentences: Iterable[str]) -> None:
+        for sentence in sentences:
+            try:
+                result = self._service.submit(replace(self._request, text=sentence, continues=True))
+            except NothingToSay:
+                continue  # such as a line of asterisks
+            except Exception as error:  # noqa: BLE001 - the other thread raises it
+                self._results.put(error)
+                return
+            self._spoke = True
+            self._results.put(result)
+            if self._cancelled:
+                result.cancel()
+
+    def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
+        samples, after, rate = 0, 0.0, self._service.sample_rate
+        while (result := self._next(timeout)) is not None:
+            self._current = result
+            if silence := round(after * rate):
+                samples += silence
+                yield np.zeros(silence, dtype=np.float32)
+            begins = samples / rate
+            for chunk in result.chunks(timeout):
+                self._words += [
+                    replace(one, start=round(one.start + begins, 3), end=round(one.end + begins, 3))
+                    for one in result.words()
+                ]
+                samples += len(chunk)
+                yield chunk
+            after = result.after
+
+    def words(self) -> list[TimedWord]:
+        words, self._words = self._words, []
+        return words
+
+    def _next(self, timeout: float | None) -> SpeechResult | None:
+        try:
+            result = None if self._cancelled else self._results.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"no text within {timeout:g} s") from None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        for _ in range(self._results.qsize()):
+            result = self._results.get()
+            if isinstance(result, SpeechResult):
+                result.cancel()
+        if self._current is not None:
+            self._current.cancel()
+        self._results.put(None)
+
+
 class Speaker:
     """Gives requests to a service and encodes what it makes."""
 
@@ -217,20 +311,25 @@ class Speaker:
 
         Raises InputError for a request that can't be met, ApiError 504 where its time is over.
         """
+        speech = await self.begin(lambda: self.service.submit(speech_request), name, whole)
+        try:
+            await speech.begin(request)
+        except TimeoutError as error:
+            raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
+        return speech
+
+    async def begin(self, submit: Callable[[], SpeechResult], name: str, whole: bool = False) -> Speech:
+        """The speech that `submit` begins to make, as `speak` without its first part."""
         request_metrics, deadline = RequestMetrics(self._metrics), time.monotonic() + self._seconds
         try:
-            result = await self._in_thread(lambda: self.service.submit(speech_request), deadline)
+            result = await self._in_thread(submit, deadline)
         except BaseException as error:
             request_metrics.end(_outcome(error))
             raise
         counter = ChunkCounter(result.chunks(self._seconds), self.service.sample_rate, request_metrics)
         parts = encoded(counter, self.service.sample_rate, name, whole)
         rest = self._parts(result, parts, deadline, request_metrics)
-        try:
-            first = await _unless_disconnected(request, rest)
-        except TimeoutError as error:
-            raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
-        return Speech(first, rest, counter, result, FORMATS[name].delay / self.service.sample_rate)
+        return Speech(rest, counter, result, FORMATS[name].delay / self.service.sample_rate)
 
     async def _parts(
         self, result: SpeechResult, parts: Iterator[bytes], deadline: float, request_metrics: RequestMetrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Annotated, Any, Protocol
 
 import anyio
@@ -25,11 +25,15 @@ router = APIRouter(prefix="/v1/audio")
 FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
 OPENAI_MODELS = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-4o-transcribe-diarize")
 _KNOWN = ("file", "model", "language", "response_format", "stream", "timestamp_granularities[]")
-_RATE = 16_000
+RATE = 16_000
 
 
 class Recognises(Protocol):
     """What the server needs of a recogniser, such as `phonate.load("whisper")`."""
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """Codes of the languages that it knows."""
 
     def timed(self, audio: FloatArray, *, sample_rate: int | None = None, language: str | None = None) -> Transcription:
         """The words of a recording."""
@@ -51,11 +55,17 @@ class Recogniser:
     def transcribe(self, waveform: FloatArray, language: str | None, with_speakers: bool) -> Transcription:
         """The words of a recording (N,) at 16 kHz. Raises the errors of both."""
         with self._lock:
-            transcription: Transcription = self._part(0).timed(waveform, sample_rate=_RATE, language=language)
+            transcription: Transcription = self._part(0).timed(waveform, sample_rate=RATE, language=language)
             if not with_speakers:
                 return transcription
-            turns: list[SpeakerTurn] = self._part(1).diarize(waveform, sample_rate=_RATE).turns
+            turns: list[SpeakerTurn] = self._part(1).diarize(waveform, sample_rate=RATE).turns
             return transcription.with_speakers(turns)
+
+    def languages(self) -> Sequence[str]:
+        """Codes of the languages that the recogniser knows."""
+        with self._lock:
+            languages: Sequence[str] = self._part(0).languages
+            return languages
 
     def _part(self, number: int) -> Any:
         load = self._load[number]
@@ -122,7 +132,7 @@ async def _samples(state: ServerState, recording: bytes) -> FloatArray:
     waveform, rate = await state.in_thread(
         lambda: state.decoders.decoded(recording, settings.max_transcription_seconds, settings.decode_seconds, "file")
     )
-    return await state.in_thread(lambda: np.asarray(resample(waveform, rate, _RATE), dtype=np.float32))
+    return await state.in_thread(lambda: np.asarray(resample(waveform, rate, RATE), dtype=np.float32))
 
 
 def _usage(transcription: Transcription) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class NothingToSay(InputError):
 
     def __init__(self, text: str) -> None:
         shown = text if len(text) <= 60 else text[:57] + "..."
-        super().__init__(f"nothing in {shown!r} can be pronounced")
+        super().__init__(f"nothing of this text can be spoken: {shown!r}")
 
 
 # ---------------------------------------------------------------------------------------- Characters that can't be said

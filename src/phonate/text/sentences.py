@@ -14,6 +14,9 @@ _NUMBER = re.compile(r"[0-9]|(?:[IVXLC]{2,}|[B-HJ-Z])(?=[\s.,;:)]|$)")
 """Also in Roman numerals, or a letter that is no word."""
 _WORD = re.compile(r"[^\W\d_]+")
 _ORDINAL_DIGITS = 2
+_FOLLOWED = re.compile(r"\s*\S+\s|[^\x00-\u02ff]")
+"""A whole word, or a letter of a script that sets no spaces."""
+_PARAGRAPHS = re.compile(r"\n\s*\n")
 _CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
 
 
@@ -35,6 +38,35 @@ def sentences(text: str, longest: int = 300, code: str = "en-us") -> list[str]:
             begin = match.end()
     pieces.append(text[begin:])
     return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest, data)]
+
+
+class SentenceStream:
+    """The sentences of a text that comes in pieces, each as soon as it is certain where it ends: with the first word of
+    the next one."""
+
+    def __init__(self, longest: int = 300, code: str = "en-us") -> None:
+        """As for `sentences`."""
+        self._longest, self._code = longest, code
+        self._rest = ""
+
+    def add(self, piece: str) -> list[str]:
+        """The sentences that the next piece completes. A paragraph's end stays with its last sentence."""
+        ready: list[str] = []
+        *whole, last = _PARAGRAPHS.split(self._rest + piece)
+        for paragraph in whole:
+            *before, end = sentences(paragraph, self._longest, self._code) or [""]
+            ready += [*before, f"{end}\n\n"] if end else []
+        self._rest = last
+        *before, end = sentences(last, self._longest, self._code) or [""]
+        if before and _FOLLOWED.match(end + last[len(last.rstrip()) :]):
+            ready += before
+            self._rest = end + last[len(last.rstrip()) :]
+        return ready
+
+    def finish(self) -> list[str]:
+        """What is left when no more comes."""
+        rest, self._rest = self._rest, ""
+        return sentences(rest, self._longest, self._code)
 
 
 def _continues(text: str, match: re.Match[str], data: Language) -> bool:

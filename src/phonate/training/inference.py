@@ -50,6 +50,8 @@ class SpeechRequest:
     """Requests with the same seed and text give the same speech."""
     script: Sequence[Part] | None = None
     """What the text says as SSML, parsed for the service's language; for services that follow SSML."""
+    continues: bool = False
+    """Whether another request follows with what comes next in the same paragraph."""
 
 
 class SpeechResult(ABC):
@@ -63,6 +65,11 @@ class SpeechResult(ABC):
             TimeoutError: No chunk came within `timeout` seconds.
             PhonateError: The request can't be met.
         """
+
+    @property
+    def after(self) -> float:
+        """Seconds of silence between this speech, once all of it is made, and what follows in the same text."""
+        return 0.25
 
     def words(self) -> list[TimedWord]:
         """The words of what is being said now and was said before, and when; each is given once. For services that tell

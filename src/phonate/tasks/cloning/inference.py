@@ -49,6 +49,7 @@ from phonate.tasks.cloning.network import CloningNetwork, WhisperConditioning, W
 from phonate.tasks.cloning.sequences import CloningTokenizer
 from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.text.arabic import ArabicText, normalise_arabic
+from phonate.text.phonemes import NothingToSay
 from phonate.text.sentences import sentences
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
 from phonate.training.inference import (
@@ -193,7 +194,7 @@ _PART_CHARACTERS = 160
 def check_text(text: str) -> None:
     """Raise InputError for a text without a letter or digit, or one that is too long."""
     if not any(map(str.isalnum, text)):
-        raise InputError("the text is empty" if not text.strip() else f"nothing of this text can be spoken: {text!r}")
+        raise InputError("the text is empty") if not text.strip() else NothingToSay(text)
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"the text has {len(text)} characters, and at most {MAX_CHARACTERS} are allowed; split it")
 

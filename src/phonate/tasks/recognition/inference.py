@@ -289,6 +289,9 @@ _CHECKPOINTS = ("checkpoints", "manifest.json")
 class Recogniser(Inference):
     """Tells what is said in recordings."""
 
+    languages: Sequence[str]
+    """Codes of the languages that it knows."""
+
     @classmethod
     def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
         """The recogniser of a run, of one checkpoint, or of what comes trained: whisper, whisper/NAME, the folder of a
@@ -413,6 +416,7 @@ class Transcriber(Recogniser):
         what the task saved with the checkpoint."""
         self.model = model.eval()
         self.recipe = recipe
+        self.languages = (recipe.data.language,)
         self.symbols = symbols
         self.inference_metadata = dict(inference_metadata or {})
         self.processor = AudioProcessor(recipe.data.audio)

@@ -46,8 +46,7 @@ class WhisperTranscriber(Recogniser):
         self._device = torch.device(device)
         self._model = load_whisper(model, "transcription", torch.get_num_threads(), str(device))
         self._seed = optional_package("ctranslate2", "transcription").set_random_seed
-        self.languages: tuple[str, ...] = tuple(self._model.supported_languages)
-        """Codes of the languages that it knows."""
+        self.languages = tuple(self._model.supported_languages)
 
     @classmethod
     def load(cls, source: str | Path, *, device: Device | None = None) -> Self:

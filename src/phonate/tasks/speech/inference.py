@@ -430,19 +430,23 @@ class Synthesiser(Inference):
             yield from self.pieces(one)
             after = one.after
 
-    def sentences(self, text: str) -> Iterator[list[Word]]:
-        """The words of each sentence with something to say. Raises InputError when there is none."""
+    def sentences(self, text: str, continues: bool = False) -> Iterator[list[Word]]:
+        """The words of each sentence with something to say. `continues`: the last paragraph goes on after `text`.
+
+        Raises NothingToSay when there is none.
+        """
         count = 0
-        for paragraph in _PARAGRAPHS.split(text):
+        paragraphs = _PARAGRAPHS.split(text)
+        for at, paragraph in enumerate(paragraphs, start=1):
             pieces = [self._words(piece) for piece in sentences(paragraph, LONGEST, self.inventory.language)]
             speakable = [words for words in pieces if words]
             for number, words in enumerate(speakable, start=1):
-                if number == len(speakable):
+                if number == len(speakable) and not (continues and at == len(paragraphs)):
                     words[-1] = replace(words[-1], pause=PARAGRAPH)
                 yield words
             count += len(speakable)
         if not count:
-            raise InputError(f"nothing of this text can be spoken: {text[:80]!r}")
+            raise NothingToSay(text)
 
     def mel(
         self, words: Sentence, speaker: str | None = None, speed: float = 1.0, semitones: float = 0.0

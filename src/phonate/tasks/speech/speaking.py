@@ -87,6 +87,10 @@ class Utterance(SpeechResult):
                 raise chunk
             yield chunk
 
+    @property
+    def after(self) -> float:
+        return self.before
+
     def words(self) -> list[TimedWord]:
         return [self._words.get() for _ in range(self._words.qsize())]
 
@@ -180,7 +184,7 @@ class SynthesiserService(SpeechService):
         if request.script is not None:
             before, scripts = self._synthesiser.sentences_of_ssml(request.script)
             return iter(scripts), before
-        sentences = self._synthesiser.sentences(request.text)
+        sentences = self._synthesiser.sentences(request.text, request.continues)
         return itertools.chain([next(sentences)], sentences), 0.0
 
     def _work(self) -> None:

@@ -1,0 +1,327 @@
+"""Wyoming, the protocol of Home Assistant's voice assistants: speech for text, also for text that comes in pieces, and
+transcripts, on a port of its own. Needs the extra `phonate[wyoming]`.
+
+The protocol knows no keys, so whoever reaches the port can use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio.to_thread
+import numpy as np
+from wyoming.asr import Transcribe, Transcript
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.error import Error
+from wyoming.event import Event
+from wyoming.info import AsrModel, AsrProgram, Attribution, Info, TtsProgram, TtsVoice, TtsVoiceSpeaker
+from wyoming.ping import Ping, Pong
+from wyoming.server import AsyncEventHandler
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStopped,
+    SynthesizeTextFormat,
+    SynthesizeVoice,
+)
+
+import phonate
+from phonate.audio.decoding import FloatArray, resample
+from phonate.config.errors import InputError
+from phonate.serving.guard import ApiError, client_message
+from phonate.serving.routes import ServerState
+from phonate.serving.speech import Pieces
+from phonate.serving.transcriptions import RATE
+from phonate.training.inference import SpeechRequest, SpeechResult
+
+_log = logging.getLogger(__name__)
+
+_WIDTH = 2
+"""Bytes of a sample that is sent."""
+_SAMPLES = {1: ("u1", 128.0, 128.0), 2: ("<i2", 0.0, 32768.0), 4: ("<i4", 0.0, 2147483648.0)}
+"""Bytes of a sample that comes -> numpy's type, its zero and its full scale."""
+
+
+@contextlib.asynccontextmanager
+async def listening(state: ServerState, place: socket.socket) -> AsyncIterator[None]:
+    """Answer whoever connects to `place`, as long as the context lasts."""
+    clients: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(_Client(state, _Reader(reader, state.settings.max_body), writer).run())
+        clients.add(task)
+        try:
+            await task
+        finally:
+            clients.discard(task)
+
+    await anyio.to_thread.run_sync(lambda: information(state, []))  # who asks waits for a second only
+    server = await asyncio.start_server(connected, sock=place)
+    try:
+        yield
+    finally:
+        server.close()
+        for task in clients:
+            task.cancel()
+
+
+def information(state: ServerState, uploaded: list[str]) -> Info:
+    """What this server does, as Home Assistant shows it. Loads the recogniser where it is not loaded."""
+    service, recogniser, name = state.service, state.recogniser, state.settings.model_name
+    by = Attribution(name="phonate", url="https://pypi.org/project/phonate/")
+    own: dict[str, Any] = {"attribution": by, "installed": True, "version": phonate.__version__}
+    languages = [tag(service.language)] if service.language else []
+    speakers = [TtsVoiceSpeaker(one) for one in service.voices]
+    voices = [
+        TtsVoice(name, description=name, languages=languages, speakers=speakers if len(speakers) > 1 else None, **own)
+    ]
+    # Home Assistant's menu lists voices, and not their speakers
+    voices += [
+        TtsVoice(one, description=one, languages=languages, **own)
+        for one in [*service.voices, *uploaded]
+        if one != name
+    ]
+    speaks = TtsProgram(
+        "phonate", description="Speech by phonate", voices=voices, supports_synthesize_streaming=True, **own
+    )
+    hears = []
+    if recogniser is not None:
+        model = AsrModel(recogniser.name, description=recogniser.name, languages=list(recogniser.languages()), **own)
+        hears = [AsrProgram("phonate", description="Transcripts by phonate", models=[model], **own)]
+    return Info(tts=[speaks], asr=hears)
+
+
+def tag(code: str) -> str:
+    """A code of a language as others write it: "en-US" for "en-us"."""
+    first, *rest = code.replace("_", "-").split("-")
+    return "-".join([first.lower(), *(part.upper() if len(part) == 2 else part for part in rest)])
+
+
+class _Reader:
+    """What a client sends, no event of which is larger than a request may be."""
+
+    def __init__(self, reader: asyncio.StreamReader, most: int) -> None:
+        self._reader, self._most = reader, most
+
+    async def readline(self) -> bytes:
+        return await self._reader.readline()
+
+    async def readexactly(self, count: int) -> bytes:
+        if count > self._most:
+            raise ValueError(f"an event of {count} bytes; at most {self._most} are allowed")
+        return await self._reader.readexactly(count)
+
+
+class _Client(AsyncEventHandler):
+    """One connection."""
+
+    def __init__(self, state: ServerState, reader: Any, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)
+        self._state = state
+        self._voice: SynthesizeVoice | None = None
+        self._pieces: Pieces | None = None
+        """The text that comes in pieces, ..."""
+        self._sending: asyncio.Task[None] | None = None
+        """... and what sends its speech."""
+        self._document: str | None = None
+        """SSML that comes in pieces, which is spoken when it is whole."""
+        self._characters = 0
+        self._language: str | None = None
+        self._heard: list[FloatArray] = []
+        self._rate = RATE
+        self._seconds = 0.0
+
+    async def run(self) -> None:
+        """Answer events until the client goes away, or sends what is none."""
+        try:
+            await super().run()
+        except (KeyError, TypeError, AttributeError, ValueError, EOFError) as error:
+            _log.info("a Wyoming client sent what is no event (%r); its connection is closed", error)
+        except ConnectionError:
+            pass  # it went away
+
+    async def handle_event(self, event: Event) -> bool:
+        """Answer an event; False after a mistake, as clients wait for sound, not for an error."""
+        try:
+            await self._handle(event)
+        except ConnectionError:
+            raise
+        except KeyError as error:
+            await self._tell(InputError(f"{event.type}: {error} is missing"))
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            await self._tell(error)
+            return False
+        return True
+
+    async def _handle(self, event: Event) -> None:
+        answers: dict[str, Callable[[Event], Awaitable[None]]] = {
+            "describe": self._describe,
+            "ping": self._pong,
+            "synthesize": self._speak_whole,
+            "synthesize-start": self._start,
+            "synthesize-chunk": self._add,
+            "synthesize-stop": self._stop,
+            "transcribe": self._expect,
+            "audio-start": self._listen,
+            "audio-chunk": self._hear,
+            "audio-stop": self._transcribe,
+        }
+        if (answer := answers.get(event.type)) is not None:  # what is not known is passed over, as the protocol says
+            await answer(event)
+
+    async def _describe(self, _: Event) -> None:
+        store = self._state.voices
+        uploaded = [] if store is None else [one.name for one in await self._state.in_thread(store.list)]
+        info = await anyio.to_thread.run_sync(lambda: information(self._state, uploaded))
+        await self.write_event(info.event())
+
+    async def _pong(self, event: Event) -> None:
+        await self.write_event(Pong(Ping.from_event(event).text).event())
+
+    async def _tell(self, error: Exception) -> None:
+        if isinstance(error, ApiError):
+            text, code = error.detail, error.code
+        else:
+            text, code = str(error) if isinstance(error, InputError) else client_message(error), None
+        with contextlib.suppress(ConnectionError):
+            await self.write_event(Error(text, code).event())
+
+    # ------------------------------------------------------------------------------------------------ Speech
+
+    async def _request(self, voice: SynthesizeVoice | None, text: str = "") -> SpeechRequest:
+        """How a text is spoken. Raises ApiError for a voice that is not there."""
+        name = None if voice is None else voice.name
+        if voice is not None and name is not None and self._state.is_model(name):
+            name = voice.speaker
+        own, reference = await self._state.voice(name)
+        return SpeechRequest(text, own, reference)
+
+    async def _speak_whole(self, event: Event) -> None:
+        if self._pieces is None and self._document is None:  # else it is the text that came in pieces, once more
+            one = Synthesize.from_event(event)
+            await self._speak(one.text, one.voice, one.text_format)
+
+    async def _speak(self, text: str, voice: SynthesizeVoice | None, text_format: str | None) -> None:
+        state = self._state
+        ssml = text_format == SynthesizeTextFormat.SSML
+        content = state.spoken_text(text, "text", "ssml" if ssml else None)
+        request = await self._request(voice, content.text)
+        script = SpeechRequest(request.text, request.voice, request.reference, script=content.script)
+        await self._send(lambda: state.service.submit(script))
+
+    async def _start(self, event: Event) -> None:
+        await self.disconnect()
+        start = SynthesizeStart.from_event(event)
+        self._voice, self._characters = start.voice, 0
+        if start.text_format == SynthesizeTextFormat.SSML:
+            self._document = ""
+            return
+        pieces = self._pieces = Pieces(self._state.service, await self._request(start.voice))
+        self._sending = asyncio.ensure_future(self._send_or_tell(lambda: pieces))
+
+    async def _add(self, event: Event) -> None:
+        text = SynthesizeChunk.from_event(event).text
+        if self._document is not None:
+            self._document += text
+            return
+        if self._pieces is None:
+            raise InputError("synthesize-chunk came before synthesize-start")
+        pieces, state = self._pieces, self._state
+        self._characters += len(text)
+        if self._characters > state.settings.max_text:
+            raise InputError(f"text: more than {state.settings.max_text} characters, which is the limit")
+        await anyio.to_thread.run_sync(lambda: pieces.add(text))
+
+    async def _stop(self, _: Event) -> None:
+        if self._document is not None:
+            document, self._document = self._document, None
+            await self._speak(document, self._voice, SynthesizeTextFormat.SSML)
+        elif self._pieces is not None and self._sending is not None:
+            await anyio.to_thread.run_sync(self._pieces.finish)
+            await self._sending
+            self._pieces = self._sending = None
+        await self.write_event(SynthesizeStopped().event())
+
+    async def _send_or_tell(self, submit: Callable[[], SpeechResult]) -> None:
+        try:
+            await self._send(submit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            await self._tell(error)
+            self.writer.close()
+
+    async def _send(self, submit: Callable[[], SpeechResult]) -> None:
+        """Send speech while it is made."""
+        state, began, rate = self._state, time.monotonic(), self._state.service.sample_rate
+        state.gate.enter()
+        try:
+            speech = await state.speaker.begin(submit, "raw")
+            try:
+                started = False
+                async for part in speech.parts():
+                    if not started:
+                        await self.write_event(AudioStart(rate, _WIDTH, 1).event())
+                        started = True
+                    await self.write_event(AudioChunk(rate, _WIDTH, 1, part).event())
+                await self.write_event(AudioStop().event())
+            finally:
+                await speech.close()
+        finally:
+            state.gate.leave(time.monotonic() - began)
+
+    async def disconnect(self) -> None:
+        """End the work on what the client no longer waits for."""
+        if self._pieces is not None:
+            self._pieces.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._pieces = self._sending = None
+
+    # ------------------------------------------------------------------------------------------- Transcripts
+
+    async def _expect(self, event: Event) -> None:
+        self._language = Transcribe.from_event(event).language
+
+    async def _listen(self, _: Event) -> None:
+        self._heard, self._seconds = [], 0.0
+
+    async def _hear(self, event: Event) -> None:
+        chunk = AudioChunk.from_event(event)
+        if chunk.width not in _SAMPLES or chunk.channels < 1 or chunk.rate < 1:
+            raise InputError(f"audio-chunk: samples of {chunk.width} bytes can't be read; send 2")
+        kind, zero, scale = _SAMPLES[chunk.width]
+        samples = np.frombuffer(chunk.audio, kind)
+        mono = samples.reshape(-1, chunk.channels).astype(np.float32).mean(axis=1)
+        self._heard.append((mono - np.float32(zero)) / np.float32(scale))
+        self._rate = chunk.rate
+        self._seconds += len(mono) / chunk.rate
+        if self._seconds > (most := self._state.settings.max_transcription_seconds):
+            raise InputError(f"audio: longer than {most:g} s, which is the limit")
+
+    async def _transcribe(self, _: Event) -> None:
+        state, began, language = self._state, time.monotonic(), self._language
+        recogniser = state.recogniser
+        if recogniser is None:
+            raise InputError("this server transcribes nothing; start it with --recogniser whisper")
+        blocks, self._heard, rate = self._heard, [], self._rate
+        if not blocks:
+            await self.write_event(Transcript("").event())
+            return
+        state.gate.enter()
+        try:
+            said = await anyio.to_thread.run_sync(
+                lambda: recogniser.transcribe(
+                    np.asarray(resample(np.concatenate(blocks), rate, RATE), dtype=np.float32), language, False
+                ),
+                limiter=state.recognising,
+            )
+        finally:
+            state.gate.leave(time.monotonic() - began)
+        await self.write_event(Transcript(said.text, language=said.language).event())

@@ -16,7 +16,7 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray, rendered_in_pieces
 from phonate.audio.processor import AudioProcessor
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import CheckpointError, InputError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import Start
 from phonate.nn.vocoder import Vocoder
@@ -95,7 +95,7 @@ class TrainedVocoder:
         try:
             trained = _open_vocoder(source, _stamp(source))
         except InputError as error:
-            raise InputError(f"vocoder {error}; name another by --vocoder, or griffin_lim for none") from error
+            raise InputError(f"vocoder {error}; {option('vocoder')} names another, or griffin_lim for none") from error
         if conflict := _conflict(source, trained, processor):
             raise CheckpointError(conflict)
         model = trained.recipe.model

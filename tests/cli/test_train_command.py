@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_run_from_its_start_to_a_longer_end(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "training.optimizer.lr=2e-3"]) == 0
-    assert capsys.readouterr().out.startswith("runs/mine: step 8  ")
+    assert re.fullmatch(r"runs/mine: step 8, best val_loss [\d.]+ at \d+\n", capsys.readouterr().out)
     run = tmp_path / "runs" / "mine"
     resolved = resolve(run)
     assert resolved.recipe.training.optimizer.lr == 2e-3
@@ -87,6 +88,10 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
     assert estimates["steps"] == 500
     assert "warm-up" not in printed.err  # of 60 steps is over at the end of the run, if not in the steps that are timed
     assert estimates["seconds_per_step"] > 0
+    assert main([*arguments, "--dry-run"]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"^time +[\d.]+ (s|min|h)$", table, re.MULTILINE), "for people, with units"
+    assert re.search(r"^memory +[\d.]+ (MiB|GiB)$", table, re.MULTILINE)
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
 
 

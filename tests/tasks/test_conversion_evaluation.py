@@ -51,9 +51,9 @@ def test_as_many_speakers_as_there_are_are_converted() -> None:
 
 
 def test_a_corpus_that_can_not_be_judged_on_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no clip of .*'anna'.*'ben'.*--data FOLDER.*sub-folder"):
+    with pytest.raises(InputError, match=r"no clip of .*'anna'.*'ben'.*data=.*sub-folder"):
         _divided(NamedTarget(), clips(("ben", 3)))
-    with pytest.raises(InputError, match=r"only 'anna'.*--data FOLDER"):
+    with pytest.raises(InputError, match=r"only 'anna'.*data="):
         _divided(NamedTarget(), clips(("anna", 3)))
 
 

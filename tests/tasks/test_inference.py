@@ -233,7 +233,7 @@ def test_a_run_is_loaded_by_what_it_is(conversion: Path, vocoder: Path) -> None:
         phonate.load(conversion, "speech")
     with pytest.raises(InputError, match="did you mean speech"):
         phonate.load(conversion, "speach")
-    with pytest.raises(InputError, match="--vocoder: the task vocoder "):
+    with pytest.raises(InputError, match="vocoder=: the task vocoder "):
         phonate.load(vocoder, vocoder="griffin_lim")
     with pytest.raises(InputError, match="'tpu'"):
         phonate.load(conversion, device="tpu")

@@ -308,7 +308,7 @@ def test_evaluation_stands_beside_what_never_listened(learnt: Path, folder: Path
     assert found.notes["trained_on"] == 0
     assert write_report(learnt).read_text(encoding="utf-8").count("<audio") == 4
     assert evaluate(learnt, str(folder / "words")).notes["trained_on"] == 16
-    with pytest.raises(InputError, match="--vocoder: the task recognition "):
+    with pytest.raises(InputError, match="vocoder=: the task recognition "):
         evaluate(learnt, vocoder="runs/vocoder")
 
 

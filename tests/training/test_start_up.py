@@ -170,7 +170,7 @@ def test_a_voice_trainer_without_validation_loader_trains_to_its_end(tmp_path):
 )
 def test_a_mistaken_metric_costs_no_work(changes, said, tmp_path):
     """The steps before it are saved; with the name put right the run becomes the one it would have been."""
-    with pytest.raises(InputError, match=said + r".*did you mean val_mse\?.*It reports .*val_loss.*--resume auto"):
+    with pytest.raises(InputError, match=said + r".*did you mean val_mse\?.*It reports .*val_loss.*resume=\"auto\""):
         train(tmp_path / "run", **changes)
     mended = json.loads(json.dumps(changes).replace("val_mze", "val_mse"))
     resumed, straight = train(tmp_path / "run", resume="latest", **mended), train(tmp_path / "straight", **mended)

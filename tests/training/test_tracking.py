@@ -22,6 +22,8 @@ from test_trainer import train
 
 from phonate.compute.device import host_usage
 from phonate.config.errors import InputError, MissingPackageError, TrainingError
+from phonate.config.metrics import Metric
+from phonate.config.metrics import losses as loss_terms
 from phonate.config.randomness import derived_seed
 from phonate.training.callbacks import Callback
 from phonate.training.settings import LoggingSettings
@@ -333,7 +335,7 @@ def test_tensorboard_is_imported_at_the_first_metric(tmp_path):
     ("setting", "said"),
     [(True, "error"), ("auto", "pip install 'phonate[tensorboard]'"), (False, "")],
 )
-def test_tensorboard_that_is_missing_is_said_in_one_line(setting, said, tmp_path, monkeypatch, caplog):
+def test_tensorboard_that_is_missing_is_said_where_all_is_asked_for(setting, said, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     settings = PLAIN.model_copy(update={"tensorboard": setting})
     if said == "error":
@@ -341,6 +343,9 @@ def test_tensorboard_that_is_missing_is_said_in_one_line(setting, said, tmp_path
             build_stream(settings, tmp_path, {}, 10)
         return
     with caplog.at_level("INFO", "phonate"):
+        build_stream(settings, tmp_path, {}, 10).close()
+    assert not caplog.records, "not at each training"
+    with caplog.at_level("DEBUG", "phonate"):
         build_stream(settings, tmp_path, {}, 10).close()
     assert said in caplog.text
     assert len(caplog.records) == bool(said)
@@ -532,6 +537,25 @@ def test_a_line_of_metrics_is_short(terminal, verbosity):
     if terminal and verbosity == "normal":
         assert len(line) <= 120
         assert line.endswith("  ...")
+
+
+TERMS = loss_terms(["mel", "duration", "pitch", "energy"])
+VALUES = {"loss": 9.0, "mel": 1.0, "duration": 2.0, "pitch": 3.0, "energy": 4.0, "features": 5.0, "mos": 3.9}
+
+
+@pytest.mark.parametrize(
+    ("split", "selected", "shown"),
+    [
+        ("train", "val_loss", "loss 9  mel 1  duration 2  mos 3.9"),
+        ("validation", "val_loss", "loss 9  mel 1  duration 2  features 5  mos 3.9"),
+        ("validation", "val_energy", "loss 9  mel 1  duration 2  energy 4  features 5  mos 3.9"),
+    ],
+)
+def test_of_many_terms_of_a_loss_the_first_are_shown(split, selected, shown, caplog):
+    screen = console(terminal=False)
+    sink = ConsoleSink(9, console=screen, metrics=[*TERMS, Metric("mos", "higher")], selected=selected)
+    sink.write(1, split, VALUES, None)
+    assert screen.file.getvalue() == f"step 1/9  {split}  {shown}\n"
 
 
 def test_epochs_of_one_step_are_no_line_each():

@@ -79,7 +79,7 @@ def test_it_is_exported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_an_option_that_it_does_not_declare_is_refused(run: Path) -> None:
-    with pytest.raises(InputError, match="--vocoder: the task loudness "):
+    with pytest.raises(InputError, match="vocoder=: the task loudness "):
         phonate.load(run, vocoder="griffin_lim")
 
 

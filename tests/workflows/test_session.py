@@ -382,7 +382,7 @@ def test_a_log_that_can_not_be_written_does_not_end_the_session(tmp_path, monkey
 
 def test_an_output_that_is_a_file(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="choose another --output-dir"):
+    with pytest.raises(InputError, match="choose another output_dir="):
         TrainingSession(output_dir=tmp_path / "file").run()
 
 

@@ -163,7 +163,7 @@ def test_a_folder_that_does_not_exist_trains_nothing_else(place, capsys, folder)
     assert main(["session", "--voice-data-dir", folder, "--device", "cpu"]) == 2
     assert "--voice-data-dir" in capsys.readouterr().err
     assert not (place / "training/output").exists()
-    with pytest.raises(InputError, match=f"--voice-data-dir.*{folder}"):
+    with pytest.raises(InputError, match=f"voice_data_dir=.*{folder}"):
         TrainingSession(voice_data_dir=folder)
     if not folder:
         assert main(["session", "--check-voice-data", "--voice-data-dir", folder]) == 2

@@ -161,7 +161,7 @@ def test_a_killed_search_goes_on_with_the_run_that_it_was_in(recipe: Path) -> No
 def test_more_runs_are_added_to_a_finished_search(recipe: Path) -> None:
     space = {LR: {"low": 1e-4, "high": 1e-2, "log": True}}
     first = search(recipe, settings(space, n_trials=2))
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match='resume="auto"'):
         search(recipe, settings(space, n_trials=4))
     second = search(recipe, settings(space, n_trials=4), resume="auto")
     assert second.trials[:2] == first.trials

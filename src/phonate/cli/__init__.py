@@ -78,9 +78,10 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
             for path in args.plugin:
                 load_plugin(Path(path))
+        from phonate.config.errors import command_line
         from phonate.training.signals import interruptible
 
-        with interruptible():
+        with command_line(), interruptible():
             return command(args)
 
 

@@ -15,6 +15,7 @@ from phonate.cli.parsing import add_recipe
 
 if TYPE_CHECKING:
     from phonate.training.plan import Plan
+    from phonate.workflows.train import Trained
 
 
 def demo_arguments(parser: argparse.ArgumentParser) -> None:
@@ -214,11 +215,32 @@ def _train(args: argparse.Namespace) -> int:
             outcome = {} if args.dry_run else {"run": str(trained.run.path), "step": trained.step}
             print_json({**outcome, "metrics": trained.metrics})
         elif args.dry_run:
-            print_table([[name, f"{value:.5g}"] for name, value in trained.metrics.items()], ["estimate", "value"])
+            print_table([_estimated(name, value) for name, value in trained.metrics.items()], ["estimate", "value"])
         else:
-            shown = "".join(f"  {name} {value:.5g}" for name, value in sorted(trained.metrics.items()))
-            print(f"{trained.run.path}: step {trained.step}{shown}")
+            print(_summary(trained))
     return 0
+
+
+_UNITS = {"_gib": "GiB", "_per_step": "s", "hours": "h"}
+"""How the names of estimates end, and their units."""
+
+
+def _estimated(name: str, value: float) -> list[str]:
+    """An estimate of a dry run in words, with its unit."""
+    unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
+    if unit == "h" and value < 2:
+        value, unit = (60 * value, "min") if value >= 1 / 30 else (3600 * value, "s")
+    elif unit == "GiB" and value < 1:
+        value, unit = 1024 * value, "MiB"
+    words = {"hours": "time"}.get(name, name).removesuffix("_gib").replace("_", " ")
+    return [words, f"{value:.3g} {unit}" if unit else f"{value:,.0f}"]
+
+
+def _summary(trained: Trained) -> str:
+    """What was trained, its best validation, and how to use it; the metrics of the end are shown already."""
+    best = trained.best
+    chosen = "" if best is None or best.metric == "step" else f", best {best.metric} {best.value:.4g} at {best.step}"
+    return f"{trained.run.path}: step {trained.step}{chosen}{f'; next: {trained.use}' if trained.use else ''}"
 
 
 def _search(args: argparse.Namespace, planned: Plan) -> int:

@@ -25,6 +25,7 @@ from phonate.compute.resources import (
     ResourceDetector,
     SystemProbe,
     log_fallback,
+    other_modes,
 )
 from phonate.compute.resources import Mode as Mode
 from phonate.config.errors import InputError
@@ -63,9 +64,7 @@ def _without_gpu(mode: Mode, gpus: list[Gpu]) -> torch.device:
     """The device where torch can use no GPU, though the machine may have one."""
     unused = f"; torch {torch.__version__} can't use {gpus[0].name}, install a build that can" if gpus else ""
     if mode == "gpu":
-        raise NoDeviceError(
-            f"GPU mode requested but no CUDA devices available{unused or '; use --mode mixed or --mode cpu'}"
-        )
+        raise NoDeviceError(f"GPU mode requested but no CUDA devices available{unused or f'; {other_modes()}'}")
     if mode != "mixed":
         raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
     if gpus:

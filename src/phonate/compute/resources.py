@@ -24,7 +24,7 @@ from typing import Any, Literal, Protocol
 
 import psutil
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 
 # ----------------------------------------------- The three kinds of devices that models are trained on
 
@@ -461,8 +461,13 @@ def _shortage(gpus: list[Gpu], min_memory_gb: float) -> str:
     return f"no device has {float(min_memory_gb)} GB free ({held})"
 
 
+def other_modes() -> str:
+    """What to do where there is no GPU, for errors."""
+    return f"use {option('mode', 'mixed')} or {option('mode', 'cpu')}"
+
+
 def _remedy(gpus: list[Gpu]) -> str:
-    return "use --mode mixed or --mode cpu" + (", or require less with --min-gpu-memory" if gpus else "")
+    return other_modes() + (f", or require less with {option('min_gpu_memory')}" if gpus else "")
 
 
 def _processor() -> str:

@@ -81,6 +81,29 @@ class Interrupted(PhonateError):
         self.exit_code = 128 + signal_number
 
 
+_on_command_line = False
+"""Whether a command is what the user gave, not a call of Python."""
+
+
+@contextlib.contextmanager
+def command_line() -> Iterator[None]:
+    """Within this block the user gave a command, and errors name its options."""
+    global _on_command_line
+    before, _on_command_line = _on_command_line, True
+    try:
+        yield
+    finally:
+        _on_command_line = before
+
+
+def option(name: str, value: str | None = None) -> str:
+    """How the user sets what a command and a function have in common: `--resume auto`, or in Python `resume="auto"`;
+    without a value `--output`, or `output=`."""
+    if _on_command_line:
+        return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
+    return f"{name}=" + ("" if value is None else f'"{value}"')
+
+
 def plain_file(path: Path) -> Path:
     """`path`, where a file can be put in place whole: nothing is there, or a plain file. Raises InputError for a pipe
     or a device, which would be replaced, and what reads it would wait for ever."""

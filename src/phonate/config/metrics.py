@@ -33,6 +33,11 @@ class Metric:
     """How tables call it. Empty: by its name."""
 
     @property
+    def is_term(self) -> bool:
+        """Whether it is a term of the loss, of which no more than the name is declared."""
+        return self == Metric(self.name)
+
+    @property
     def title(self) -> str:
         """The label, or else the name in words."""
         return self.label or self.name.replace("_", " ")

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ _LISTED = 40
 def nearest(name: str, known: list[str]) -> str:
     """`did you mean X?`, or the known names where none is near."""
     if not known:
-        return "none is registered; a plug-in registers one (--plugin)"
+        return f"none is registered; a plug-in registers one ({option('plugin')})"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"

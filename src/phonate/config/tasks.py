@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 from phonate.config.metrics import Metric
 from phonate.config.registry import Registry, load, public_object
 from phonate.config.settings import Settings
@@ -107,6 +107,8 @@ class TaskInfo:
     """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
     hub_task: str | None = None
     """What the Hugging Face Hub calls it: text-to-speech."""
+    use: str = ""
+    """The command that uses a trained model, for the last line of training, with `{run}` for the run's folder."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 
@@ -206,7 +208,7 @@ def require_options(task: str, options: Mapping[str, Any], known: Collection[str
     chosen = {name: value for name, value in options.items() if value is not None}
     for name in chosen:
         if name not in known:
-            raise InputError(f"--{name}: the task {task} has no use for it; leave it out")
+            raise InputError(f"{option(name)}: the task {task} has no use for it; leave it out")
     return chosen
 
 

@@ -36,6 +36,7 @@ from phonate.config.errors import (
     CheckpointError,
     InputError,
     MissingPackageError,
+    option,
     quiet_transformers,
     tolerate_broken_torchaudio,
 )
@@ -167,7 +168,7 @@ def with_base(recipe: RecipeT, base: str | Path | None, checkpoint: Path) -> Rec
             return recipe
     raise InputError(
         f"{checkpoint}: was trained on the model {name}, which is not there; give the folder that it is in now with "
-        "--base (base= in Python)"
+        f"{option('base')}"
     )
 
 

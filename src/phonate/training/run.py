@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.compute.system import write_whole
-from phonate.config.errors import InputError, TrainingError
+from phonate.config.errors import InputError, TrainingError, option
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import folder_lock
 
@@ -49,6 +49,20 @@ class Run:
     """The folder of one training run."""
 
     path: Path
+    resumed_by: str = ""
+    """What the user sets to resume it, where that is neither the option nor the argument `resume`."""
+    placed_by: str = ""
+    """What the user sets to choose another folder, where that is neither the option nor the argument `output`."""
+
+    @property
+    def resume_option(self) -> str:
+        """What the user sets to resume the run, for errors."""
+        return self.resumed_by or option("resume", "auto")
+
+    @property
+    def folder_option(self) -> str:
+        """What the user sets to choose another folder, for errors."""
+        return self.placed_by or option("output")
 
     @property
     def name(self) -> str:
@@ -90,8 +104,8 @@ class Run:
         try:
             if not resuming and self.path.is_dir() and any(self.path.iterdir()) and not self._never_trained():
                 raise InputError(
-                    f"{self.path} is not empty; continue its run with --resume auto, or choose another folder with "
-                    "--output"
+                    f"{self.path} is not empty; continue its run with {self.resume_option}, or choose another folder "
+                    f"with {self.folder_option}"
                 )
             self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -111,7 +125,9 @@ class Run:
 
     def _unwritable(self, error: OSError) -> InputError:
         shown = str(self.path) if len(str(self.path)) <= 200 else f"{str(self.path)[:200]}..."
-        return InputError(f"{shown}: can't make the run's folder ({error.strerror}); choose another with --output")
+        return InputError(
+            f"{shown}: can't make the run's folder ({error.strerror}); choose another with {self.folder_option}"
+        )
 
     @contextlib.contextmanager
     def opened(self, resuming: bool) -> Iterator[None]:

@@ -15,11 +15,12 @@ import tempfile
 import time
 import unicodedata
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from phonate.config.errors import InputError, MissingPackageError, TrainingError
+from phonate.config.metrics import Metric
 from phonate.config.randomness import derived_seed
 from phonate.training.run import run_id
 from phonate.training.settings import LoggingSettings
@@ -108,7 +109,7 @@ class TensorBoard(Sink):
         except OSError as error:
             where = self.folder if self._file is None else self._file.path
             raise TrainingError(
-                f"{where}: can't write TensorBoard events: {error.strerror}; fix this, then --resume; or set "
+                f"{where}: can't write TensorBoard events: {error.strerror}; fix this, then resume; or set "
                 "training.logging.tensorboard=false"
             ) from error
 
@@ -165,7 +166,7 @@ class PreviewFolder(Sink):
                     target.with_name(target.name + ".png").write_bytes(png(grey(preview.values)))
         except OSError as error:
             raise TrainingError(
-                f"{self.folder}: can't write previews: {error.strerror}; fix this, then --resume; or set "
+                f"{self.folder}: can't write previews: {error.strerror}; fix this, then resume; or set "
                 "training.validation.previews=false"
             ) from error
 
@@ -471,6 +472,8 @@ def build_stream(
     logged: int = 0,
     is_main: bool = True,
     hyperparameters: Mapping[str, Any] | None = None,
+    metrics: Iterable[Metric] = (),
+    selected: str = "",
 ) -> MetricStream:
     """Build the stream for `settings`.
 
@@ -483,6 +486,8 @@ def build_stream(
         logged: The last step up to there whose training metrics the run's folder should have.
         is_main: False for ranks other than the first; their stream has no sinks.
         hyperparameters: The recipe, for trackers that record it.
+        metrics: What the task declares; the console shows the first terms of the loss.
+        selected: The metric that selects checkpoints.
 
     Raises:
         MissingPackageError: a tracker is not installed.
@@ -501,9 +506,9 @@ def build_stream(
     if tensorboard_enabled(settings.tensorboard):
         sinks.append(TensorBoard(run_path / "events", names, resume_step))
     elif settings.tensorboard:
-        log.info("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
+        log.debug("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
-    sinks.append(ConsoleSink(total_steps, settings.verbosity, interval=settings.interval))
+    sinks.append(ConsoleSink(total_steps, settings.verbosity, None, settings.interval, metrics, selected))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

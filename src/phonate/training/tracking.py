@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from phonate.config.errors import TrainingError
+from phonate.config.metrics import Metric, plain
 from phonate.training.signals import on_quit
 
 if TYPE_CHECKING:
@@ -207,9 +208,7 @@ class JsonLines(Sink):
         try:
             action()
         except OSError as error:
-            raise TrainingError(
-                f"{self.path}: can't write metrics: {error.strerror}; fix this, then --resume"
-            ) from error
+            raise TrainingError(f"{self.path}: can't write metrics: {error.strerror}; fix this, then resume") from error
 
     def _replace(self, lines: list[dict[str, Any]]) -> None:
         """Replace the file by one with `lines`, and open it for appending."""
@@ -353,6 +352,11 @@ metrics_log = logging.getLogger("phonate.metrics")
 
 _ASIDE = frozenset({"data_wait", "grad_norm", "grad_scale", "samples_per_second"})
 """Shown only with `verbosity: debug`, like metrics in a group (`system/memory_gb`)."""
+_GPU_MEMORY = "system/gpu_memory_gb"
+_ALWAYS = frozenset({"loss", "learning_rate", "steps_per_second", _GPU_MEMORY})
+"""Shown of each report of training metrics."""
+_TERMS = 2
+"""Terms of the loss that are shown."""
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
 
@@ -361,14 +365,17 @@ class ConsoleSink(Sink):
     """A progress bar with the remaining time, and a line for each report of metrics.
 
     Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so to the
-    log files. "quiet" shows nothing. "normal" shows the main metrics (on a terminal, as many as fit its width; a term
-    that is the whole loss is not shown again), and the means of an epoch only if no other training metrics were shown
-    in it, or in the last `interval` steps. "debug" shows everything.
+    log files. "quiet" shows nothing. "normal" shows the loss, the first of its terms, the learning rate, the speed and
+    what else the task declares (on a terminal, as many as fit its width; a term that is the whole loss is not shown
+    again), and the means of an epoch only if no other training metrics were shown in it, or in the last `interval`
+    steps. "debug" shows everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
         verbosity: quiet, normal or debug.
         interval: Steps between reports of training metrics.
+        metrics: What the task declares, the terms of its loss in the order of what they say. Empty: all is shown.
+        selected: The metric that selects checkpoints, which is shown even if it is a later term of the loss.
         console: Where to write. None: standard error, with rich, whose import takes a while, only on a terminal.
     """
 
@@ -378,6 +385,8 @@ class ConsoleSink(Sink):
         verbosity: Literal["quiet", "normal", "debug"] = "normal",
         console: Console | None = None,
         interval: int = 1,
+        metrics: Iterable[Metric] = (),
+        selected: str = "",
     ) -> None:
         if console is None and sys.stderr.isatty():
             from rich.console import Console
@@ -394,6 +403,10 @@ class ConsoleSink(Sink):
         self._next_refresh = 0.0
         self._step = 0
         self._interval = interval
+        declared = list(metrics)
+        terms = [one.name for one in declared if one.is_term]
+        self._later_terms = frozenset(terms[_TERMS:]) - {plain(selected)}
+        self._shown_in_training = {one.name for one in declared} - self._later_terms | _ALWAYS if declared else None
         self._trained = False
         """Whether training metrics were shown since the end of the last epoch."""
         self._shown_at: int | None = None
@@ -436,7 +449,11 @@ class ConsoleSink(Sink):
             self._shown_at = step
         if self.verbosity != "debug":
             loss = values.get("loss")
-            values = {name: one for name, one in values.items() if _is_main(name) and (one != loss or name == "loss")}
+            values = {
+                name: one
+                for name, one in values.items()
+                if self._is_main(name, split) and (one != loss or name == "loss")
+            }
         if not values:
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
@@ -452,6 +469,14 @@ class ConsoleSink(Sink):
                     parts = _fitting(parts, self.console.width)
                 self.console.print("  ".join(parts), markup=False, soft_wrap=True)
 
+    def _is_main(self, name: str, split: str) -> bool:
+        """Whether a metric is shown with the verbosity "normal"."""
+        if name != _GPU_MEMORY and ("/" in name or name in _ASIDE):
+            return False
+        if split in ("train", "epoch") and self._shown_in_training is not None:
+            return name in self._shown_in_training
+        return name not in self._later_terms
+
     def close(self) -> None:
         """Stop the bar."""
         if self._progress is not None:
@@ -466,10 +491,6 @@ class ConsoleSink(Sink):
             yield
         except OSError:
             self._progress, self._shows_bar, self.verbosity = None, False, "quiet"
-
-
-def _is_main(name: str) -> bool:
-    return name == "system/gpu_memory_gb" or ("/" not in name and name not in _ASIDE)
 
 
 def _fitting(parts: list[str], width: int) -> list[str]:

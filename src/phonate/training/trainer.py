@@ -623,6 +623,8 @@ class Trainer:
             logged=self.progress.logged if checkpoint is not None and self._holds(checkpoint) else 0,
             is_main=self.ranks.is_main,
             hyperparameters=self.hyperparameters,
+            metrics=self.task.metrics or (),
+            selected=self.progress.best.metric,
         )
         self.reporter.start(stream)
         if checkpoint is not None:
@@ -741,7 +743,7 @@ class Trainer:
         self.save(is_best=False)
         self.checkpoints.close()
         raise Interrupted(
-            f"stopped at step {self.step}; saved to {self.checkpoints.folder}; continue with --resume auto",
+            f"stopped at step {self.step}; saved to {self.checkpoints.folder}; continue with {self.run.resume_option}",
             self.signals.received or 2,
             step=self.step,
             checkpoint=self.checkpoints.folder / listing.name_of(self.step),
@@ -760,7 +762,7 @@ class Trainer:
             # Before anything has noted this validation: resumed with the name put right, the run repeats it.
             self.save()
             raise InputError(
-                f"{error}. Step {self.step} is saved to {self.checkpoints.folder}: go on with --resume auto"
+                f"{error}. Step {self.step} is saved to {self.checkpoints.folder}: go on with {self.run.resume_option}"
             ) from None
         progress.averaged_is_better = validation.averaged
         self.emit(validation.metrics, split="validation")

@@ -220,7 +220,11 @@ class VoiceTrainer:
         self.model = model
         self.callbacks = callbacks
         self.config = config or TrainingConfig()
-        self.run = Run(Path(self.config.output_dir) / experiment_name)
+        self.run = Run(
+            Path(self.config.output_dir) / experiment_name,
+            resumed_by='train(..., checkpoint_path="auto")',
+            placed_by="experiment_name or TrainingConfig.output_dir",
+        )
         name = None if gpu_manager is None else str(gpu_manager.device)
         self.device = devices.choose("mixed", name)
         self.task = LoaderTask(model, LossManager(self.config.loss_type, self.config.loss_weights))
@@ -295,8 +299,8 @@ class VoiceTrainer:
         there = has_checkpoint(self.run.path)
         if name is None and there:
             raise InputError(
-                f'{self.run.path} holds a run; continue it with train(..., checkpoint_path="auto"), or choose another '
-                "experiment_name or TrainingConfig.output_dir"
+                f"{self.run.path} holds a run; continue it with {self.run.resume_option}, or choose another folder "
+                f"with {self.run.folder_option}"
             )
         if name is None or (str(name) == "auto" and not there):
             return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 from phonate.config.registry import nearest
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
@@ -54,15 +54,16 @@ def evaluate(
     that the task has no use for, or a model of the package or a checkpoint without `output`.
     """
     source = located(Path(run))
+    elsewhere = f"give a folder for the figures with {option('output')}"
     if output is None and source != Path(run):
-        raise InputError(f"{run}: part of phonate, where nothing is written; give a folder for the figures by --output")
+        raise InputError(f"{run}: part of phonate, where nothing is written; {elsewhere}")
     if output is None and is_checkpoint(source):
-        raise InputError(f"{run}: a checkpoint, to which nothing is added; give a folder for the figures by --output")
+        raise InputError(f"{run}: a checkpoint, to which nothing is added; {elsewhere}")
     if output is None and not source.is_dir():
-        raise InputError(f"{run}: no such folder; give that of a run, or say with --output where to write the figures")
+        raise InputError(f"{run}: no such folder; give that of a run, or {elsewhere}")
     written = Run(Path(output or run))
     if written.path.exists() and not written.path.is_dir():
-        raise InputError(f"--output {written.path}: a file; give a folder for the figures")
+        raise InputError(f"{option('output', str(written.path))}: a file; give a folder for the figures")
     task = task_of(run)
     info = task_info(task)
     if info.evaluation is None:
@@ -70,10 +71,10 @@ def evaluate(
     options = require_options(task, {"vocoder": vocoder, **options}, info.options)
     if tune:
         if info.tuning is None:
-            raise InputError(f"--tune: inference of the task {task} has nothing to tune; leave it out")
+            raise InputError(f"{option('tune')}: inference of the task {task} has nothing to tune; leave it out")
         referred(info.tuning)(source, device=device)
     if data is None and source != Path(run):
-        raise InputError(f"{run}: its recordings are not part of phonate; give others by --data")
+        raise InputError(f"{run}: its recordings are not part of phonate; give others with {option('data')}")
     evaluation: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
     written.path.mkdir(parents=True, exist_ok=True)
     written.write_json(FIGURES, evaluation.document())

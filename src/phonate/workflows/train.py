@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import shlex
 import shutil
 import statistics
 import tempfile
@@ -23,10 +24,12 @@ from phonate.compute.distributed import Ranks
 from phonate.compute.system import peak_memory
 from phonate.config.errors import InputError
 from phonate.config.resolve import Overrides, Resolved
+from phonate.config.tasks import task_info
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import changed_settings, load, load_first_intact
+from phonate.training.metrics import Best
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
@@ -121,6 +124,10 @@ class Trained:
     run: Run
     metrics: dict[str, float]
     step: int
+    best: Best | None = None
+    """The best validation. None where there was none."""
+    use: str = ""
+    """The command that uses the model."""
 
 
 def train(
@@ -154,8 +161,8 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     settings = plan.settings
     if plan.is_search and not dry_run:
         result = search(plan)
-        best = result.best
-        return Trained(Run(result.run.path / best.run), {settings.tuning.metric: best.metric or 0.0}, best.step)
+        trial = result.best
+        return Trained(Run(result.run.path / trial.run), {settings.tuning.metric: trial.metric or 0.0}, trial.step)
     device = plan.device
     if settings.performance.threads is not None:
         torch.set_num_threads(settings.performance.threads)
@@ -185,7 +192,9 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
                 recipe=plan.resolved,
             )
             metrics = trainer.fit(checkpoint)
-    return Trained(run, metrics, trainer.step)
+    best = trainer.progress.best
+    use = task_info(plan.written.recipe.task).use.format(run=shlex.quote(str(run.path)))
+    return Trained(run, metrics, trainer.step, best if best.value is not None else None, use)
 
 
 def search(plan: Plan) -> Search:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from phonate.compute.resources import Mode
 from phonate.config.documents import Document
-from phonate.config.errors import InputError, TrainingError, optional_package
+from phonate.config.errors import InputError, TrainingError, option, optional_package
 from phonate.config.randomness import derived_seed
 from phonate.config.resolve import Override, parse_overrides
 from phonate.config.tasks import task_info
@@ -201,7 +201,7 @@ def _study(optuna: Any, folder: Path, settings: TuningSettings, seed: int) -> An
     if study.direction.name.lower() != settings.direction:
         raise InputError(
             f"{path}: this search was begun to {study.direction.name.lower()} {settings.metric}, which is better when "
-            f"{'higher' if settings.direction == 'maximize' else 'lower'}; start another one with --output"
+            f"{'higher' if settings.direction == 'maximize' else 'lower'}; start another one with {option('output')}"
         )
     # with the same seed after a resume, the sampler would repeat its first proposals
     study.sampler = optuna.samplers.TPESampler(seed=derived_seed("tuning", seed, len(study.trials)) % 2**32)

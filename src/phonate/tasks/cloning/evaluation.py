@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, read_audio, resample
-from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.config.errors import DataError, InputError, MissingPackageError, option
 from phonate.data.dialogues import Audio
 from phonate.data.parallel import track
 from phonate.evaluation.speakers import Calibration, calibrate
@@ -126,13 +126,13 @@ def evaluate(
 
 def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSample]:
     if data is None and cloner.recipe is None:
-        raise InputError(f"{run}: a merged model has no pairs kept for validation; give pairs with --data")
+        raise InputError(f"{run}: a merged model has no pairs kept for validation; give pairs with {option('data')}")
     settings = CloningData(path=str(data), arabic=cloner.arabic) if cloner.recipe is None else cloner.recipe.data
     if data is not None:
         settings = settings.model_copy(update={"path": data, "validation": 0.0})
     samples = CloningCorpus(settings, lambda: cloner.codec).samples("validation" if data is None else "train")
     if not samples:
-        raise InputError(f"{run}: kept no pairs for validation (data.validation); give others with --data")
+        raise InputError(f"{run}: kept no pairs for validation (data.validation); give others with {option('data')}")
     return samples
 
 

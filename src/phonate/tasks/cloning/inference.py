@@ -26,7 +26,7 @@ from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.audio.whisper import WhisperEncoder
-from phonate.config.errors import CheckpointError, InputError, PhonateError
+from phonate.config.errors import CheckpointError, InputError, PhonateError, option
 from phonate.config.registry import nearest
 from phonate.data.corpora.rows import one_line
 from phonate.nn.pretrained import DTYPES, base_fingerprint, copy_tensors, saved_tensors, with_base
@@ -497,7 +497,7 @@ class VoiceCloner(Inference):
         known = read_voices(voices) if voices is not None else {}
         if (Path(source) / "config.json").is_file() or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
             if base is not None:
-                raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
+                raise InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
             cloner = cls._pretrained(str(source), where, dtype, codec)
         else:
             cloner = cls._trained(open_based(source, base), where, dtype, codec)

@@ -215,6 +215,7 @@ METRICS = by_name(
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    use="phonate clone {run} --reference RECORDING --text 'Good morning.' -o said.wav",
     hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.cloning.inference:VoiceCloner",

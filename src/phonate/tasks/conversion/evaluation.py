@@ -26,7 +26,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0
 from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.audio.whisper import weights_fingerprint, whisper_model
-from phonate.config.errors import DataError, InputError, optional_package
+from phonate.config.errors import DataError, InputError, option, optional_package
 from phonate.config.metrics import Metric, by_name
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.parallel import track
@@ -403,13 +403,13 @@ def _divided(
             others = ", ".join([*map(repr, list(by_speaker)[:_NAMED]), *(["..."] if len(by_speaker) > _NAMED else [])])
             raise InputError(
                 f"the evaluation corpus holds no clip of the target {converter.target!r} to compare with (it has: "
-                f"{others or 'none'}); give one that does by --data FOLDER, in a folder by a sub-folder of that name"
+                f"{others or 'none'}); give one that does with {option('data')}, in a sub-folder of that name"
             )
         targets = [TargetVoice(converter.target, target, target, converter.target)]
     if not by_speaker:
         raise InputError(
             f"the evaluation corpus holds only {targets[0].name!r}: there is nothing to convert; give one with "
-            "other speakers, too, by --data FOLDER"
+            f"other speakers, too, with {option('data')}"
         )
     sources: list[Source] = []
     turn = 0
@@ -439,7 +439,7 @@ def _reference_targets(converter: Converter, by_speaker: Mapping[str, list[Clip]
     if len(targets) < 2:
         raise InputError(
             f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice "
-            f"and the others are compared with; it holds {len(targets)}; name another by --data FOLDER"
+            f"and the others are compared with; it holds {len(targets)}; name another with {option('data')}"
         )
     return targets
 

@@ -20,7 +20,7 @@ from phonate.audio.pitch import f0_stream
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.audio.settings import HIGHEST_F0
-from phonate.config.errors import CheckpointError, DataError, InputError
+from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.config.registry import nearest
 from phonate.config.tasks import shortened
 from phonate.data.batches import padded
@@ -395,7 +395,8 @@ class Converter(Inference):
             raise InputError(
                 f"live conversion needs a causal vocoder, not {self.render.name} as it is here; train one with phonate "
                 "train vocoder data.path=RECORDINGS training.init_from=base/vocoder model.lookahead=1 "
-                "model.postfilter=0 training.adversarial_start=1 training.max_steps=1500, and name it by --vocoder"
+                "model.postfilter=0 training.adversarial_start=1 training.max_steps=1500, and name it with "
+                f"{option('vocoder')}"
             )
         voice = self._moved(self.voices[self.speakers[number]], semitones)
         return LiveConversion(self.model, self.extractor, vocoder, voice, number)
@@ -440,7 +441,7 @@ class Converter(Inference):
         known = one_line(shortened(self.speakers))
         return (
             f"this model converts to the voices that it learnt ({known}), not to those of other recordings; name one "
-            "by --speaker, or train a model by the recipe conversion-any"
+            f"with {option('speaker')}, or train a model by the recipe conversion-any"
         )
 
     def speaker(self, name: Target | None) -> int:

@@ -215,6 +215,7 @@ METRICS = by_name(
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    use="phonate convert {run} RECORDING -o converted.wav",
     hub_task="audio-to-audio",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.conversion.inference:Converter",

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, resample
-from phonate.config.errors import InputError, PhonateError
+from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.randomness import generator
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
 from phonate.data.conversations import turns_of
@@ -163,7 +163,7 @@ def validation_recordings(recipe: DiarizationRecipe) -> Iterator[LabelledRecordi
         return
     positions = corpus.positions("validation")
     if corpus.prepared is None or not positions:
-        raise InputError("the run has no validation recordings (data.validation); give a corpus with --data")
+        raise InputError(f"the run has no validation recordings (data.validation); give a corpus with {option('data')}")
     for position in positions:
         yield _recorded(corpus.prepared, position, recipe.data.audio.sample_rate)
 

@@ -285,6 +285,7 @@ METRICS = by_name(
 )
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
+    use="phonate diarize {run} RECORDING",
     hub_task="voice-activity-detection",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.diarization.inference:Diarizer",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from phonate.compute.device import choose
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 from phonate.data.dialogues import Dialogue, read_dialogues, require_rows
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
@@ -138,7 +138,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None, b
     answer_scores = judge_of("BLEU, ROUGE of answers", AnswerScores) if answered else None
     held_out = _dataset(generator, corpus, dialogues, data)
     if not held_out.rows:
-        raise InputError(f"{run}: no validation texts (data.validation); give texts by --data")
+        raise InputError(f"{run}: no validation texts (data.validation); give texts with {option('data')}")
     where = choose(device=device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batches = [move(batch, where) for batch in _batches(held_out, generator.recipe.training.batch_size)]
     characters = sum(float(batch["characters"].sum()) for batch in batches)

@@ -12,7 +12,7 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor, nn
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import CheckpointError, InputError, option
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained import base_fingerprint, copy_tensors, from_config, require, saved_tensors, with_base
@@ -63,7 +63,7 @@ class Generator(Inference):
         require("transformers", *(["peft"] if settings.adapted else []))
         if settings.trains == "full":
             if base is not None:
-                raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
+                raise InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
             model = from_config(trained.inference_metadata["config"])
             tokenizer = TextTokenizer.from_exported(trained.inference_metadata["tokenizer"])
         else:

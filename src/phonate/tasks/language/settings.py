@@ -103,6 +103,7 @@ SIZES = {
 METRICS = by_name(SHARED["bits_per_character"])
 """What validation measures, besides the loss."""
 INFO = TaskInfo(
+    use="phonate generate {run} 'Once upon a time'",
     hub_task="text-generation",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.language.inference:Generator",

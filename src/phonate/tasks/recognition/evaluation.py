@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from phonate.audio.decoding import FloatArray
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 from phonate.data.parallel import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import Evaluation
@@ -45,7 +45,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
     clips = list(_spoken(candidates, settings.language))
     if not clips:
-        none = f"{run}: no validation recordings (data.validation); give recordings by --data"
+        none = f"{run}: no validation recordings (data.validation); give recordings with {option('data')}"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
     systems, focus = _systems(transcriber)
     results: dict[str, dict[str, float]] = {}

@@ -99,6 +99,7 @@ SIZES = {
 METRICS = by_name(SHARED["wer"], SHARED["cer"])
 """What validation measures, besides the loss."""
 INFO = TaskInfo(
+    use="phonate transcribe {run} RECORDING",
     hub_task="automatic-speech-recognition",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.recognition.inference:Recogniser",

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 
 from phonate.compute.device import choose
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 from phonate.data.batches import evaluation_batches
 from phonate.data.dialogues import Dialogue, require_rows
 from phonate.evaluation.tables import Evaluation
@@ -77,7 +77,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
 
 def _items(generator: SequenceGenerator, rows: Sequence[Dialogue], path: str) -> list[SequenceItem]:
     if not rows:
-        raise InputError(f"{path}: no validation rows (data.validation); give rows with --data")
+        raise InputError(f"{path}: no validation rows (data.validation); give rows with {option('data')}")
     window = generator.recipe.training.eval_knobs.sliding_window
     items, refused = ItemMaker(generator.recipe, generator.tokenizer, generator.labels, window).make_all(rows)
     require_rows(path, items, refused, "to evaluate on")

@@ -25,7 +25,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from phonate.compute.git import work_tree
 from phonate.compute.system import LockTaken, ProcessLock, open_regular, sync
-from phonate.config.errors import CheckpointError
+from phonate.config.errors import CheckpointError, option
 from phonate.config.metrics import Better
 from phonate.config.settings import Settings
 
@@ -202,7 +202,7 @@ def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
     if error.errno == errno.EFBIG:
         return CheckpointError(f"{where}: a file of this size is not allowed here (see ulimit -f); {megabytes(needed)}")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return CheckpointError(f"{where}: can't be written ({error.strerror}); choose another --output folder")
+        return CheckpointError(f"{where}: can't be written ({error.strerror}); choose another {option('output')}")
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return CheckpointError(f"{where}: a file is where a folder should be; remove it or choose another folder")
     return CheckpointError(f"{where}: {error.strerror or error} ({error.filename or 'while saving'})")

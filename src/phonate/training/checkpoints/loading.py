@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError
+from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing, snapshot
@@ -412,7 +412,7 @@ def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
     except RecipeError as error:
         if not (plugins := _plugins(path)):
             raise
-        options = " ".join(f"--plugin {shlex.quote(one)}" for one in plugins)
+        options = " ".join(option("plugin", shlex.quote(one)) for one in plugins)
         raise RecipeError(f"{error}\n{path}: its run was trained with {options}; give that here, too") from None
 
 

@@ -27,7 +27,7 @@ from phonate.audio.decoding import (
 )
 from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.audio.whisper import model_for
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import audio_files, printable
 from phonate.data.corpora.validation import has_words
@@ -342,11 +342,11 @@ def _recordings(source: Path) -> list[Path]:
 
 def _new_folder(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: already exists and is not empty; give a new folder by --output")
+        raise InputError(f"{folder}: already exists and is not empty; give a new {option('output')}")
     try:
         (folder / "wavs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: can't be created ({error.strerror}); give another folder by --output") from error
+        raise InputError(f"{folder}: can't be created ({error.strerror}); give another {option('output')}") from error
     return folder
 
 

@@ -21,7 +21,7 @@ import soundfile
 
 from phonate.compute.remote import filesystem, is_remote, upload
 from phonate.compute.system import written_whole
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, option
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, read_part
@@ -88,7 +88,7 @@ def _meaning(shards: str) -> tuple[int | None, float]:
         return int(shards), float("inf")
     match = _SIZE.fullmatch(shards.strip())
     if match is None or not float(match[1]):
-        raise InputError(f"--shards {shards}: give how many, such as 100, or the size of one, such as 500MB")
+        raise InputError(f"{option('shards', shards)}: give how many, such as 100, or the size of one, such as 500MB")
     return None, float(match[1]) * _UNITS[match[2].upper()]
 
 
@@ -104,12 +104,12 @@ def _begun(output: str, made_from: str) -> _Done | None:
         text = (folder / RECORD).read_text(encoding="utf-8") if (folder / RECORD).is_file() else None
         others = text is None and folder.exists() and (not folder.is_dir() or any(folder.glob("[!.]*")))
     if others:
-        raise DataError(f"--output {output}: is there already, and holds no shards of phonate; give a new folder")
+        raise DataError(f"{output}: is there already, and holds no shards of phonate; give a new folder")
     if text is None:
         return None
     done = _Done(**json.loads(text))
     if done.made_from != made_from:
-        raise DataError(f"--output {output}: has shards of another corpus or with other options; give a new folder")
+        raise DataError(f"{output}: has shards of another corpus or with other options; give a new folder")
     return done
 
 

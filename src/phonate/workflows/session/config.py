@@ -213,7 +213,7 @@ def read_config(path: Path) -> SessionConfig:
     """
     if not path.is_file():
         if path != CONFIG:
-            raise InputError(f"{path}: no such configuration; name an existing file with --config, or leave it out")
+            raise InputError(f"{path}: no such configuration; name an existing file, or leave it out")
         return SessionConfig(SessionSettings(), Document(str(path), "", {}, {}), exists=False)
     document = read(path, empty=True)
     values = {key: value for key, value in document.values.items() if key != "session"}

@@ -16,7 +16,7 @@ from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.compute.system import write_whole
-from phonate.config.errors import CheckpointError, DataError, InputError
+from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
 from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
@@ -373,7 +373,8 @@ def scan(work: Work) -> VoiceDataDetector:
     if not stats["total_files"]:
         raise DataError(
             f"No voice data found in: {one_line(str(work.voice_data_dir))}; put {', '.join(USUAL_SUFFIXES)} files "
-            "there, name another folder with --voice-data-dir, or train on texts with --voice-mode text"
+            f"there, name another folder with {option('voice_data_dir')}, or train on texts with "
+            f"{option('voice_mode', 'text')}"
         )
     work.log.success(f"Found {stats['total_files']} voice files ({stats['total_size_mb']:.2f} MB)")
     return detector

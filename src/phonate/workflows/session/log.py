@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from phonate.compute.system import LockTaken, ProcessLock, write_whole
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 
 Level = Literal["INFO", "SUCCESS", "WARNING", "ERROR"]
 Say = Callable[[str], None]
@@ -71,7 +71,8 @@ class SessionLog:
             else:
                 self.session_id, self.folder = folder.name.removeprefix("session_"), folder
         except OSError as error:
-            raise InputError(f"{output}: can't be written to ({error.strerror}); choose another --output-dir") from None
+            elsewhere = f"choose another {option('output_dir')}"
+            raise InputError(f"{output}: can't be written to ({error.strerror}); {elsewhere}") from None
         self.path = _log_of(output, self.session_id)
         if folder is not None:
             self._entries.extend(_entries_of(self.path))
@@ -234,7 +235,7 @@ def read_state(folder: Path) -> SessionState:
         known = {one.name for one in fields(SessionState)}
         return SessionState(**{name: value for name, value in document.items() if name in known})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / STATE}: can't be read ({error}); start a new session without --resume") from None
+        raise InputError(f"{folder / STATE}: can't be read ({error}); start a new session instead") from None
 
 
 def newest_unfinished(output: Path) -> Path:
@@ -243,7 +244,7 @@ def newest_unfinished(output: Path) -> Path:
     for folder in folders:
         if not read_state(folder).done:
             return folder
-    raise InputError(f"{output}: no unfinished session to resume; start one without --resume")
+    raise InputError(f"{output}: no unfinished session to resume; start a new one")
 
 
 def session_lock(folder: Path) -> ProcessLock:

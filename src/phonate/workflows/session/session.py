@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
-from phonate.config.errors import InputError, Interrupted, PhonateError
+from phonate.config.errors import InputError, Interrupted, PhonateError, option
 from phonate.data.parallel import Progress, progress_listener
 from phonate.data.voices import VoiceDataDetector
 from phonate.training.signals import interruptible, on_quit
@@ -90,10 +90,10 @@ class TrainingSession:
             raise InputError(f"minimum GPU memory is {min_gpu_memory} GB; give 0 or more")
         # a folder that was named and does not exist is a typing mistake most likely
         if str(voice_data_dir) == "":
-            raise InputError("--voice-data-dir: the name is empty; name a folder, or leave the option out")
+            raise InputError(f"{option('voice_data_dir')}: the name is empty; name a folder, or leave it out")
         if Path(voice_data_dir) != RECORDINGS and not Path(voice_data_dir).exists():
             raise InputError(
-                f"--voice-data-dir {voice_data_dir}: no such folder; name an existing one, or leave the option out"
+                f"{option('voice_data_dir', str(voice_data_dir))}: no such folder; name another, or leave it out"
             )
         self.mode: Mode = mode
         self.voice_mode = voice_mode

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
+
+from phonate.config.errors import DataError
 
 
 def linger(number: int, folder: Path) -> int:
@@ -20,3 +23,16 @@ def die_at(number: int, deadly: tuple[int, ...] = ()) -> int:
     if number in deadly:
         os.kill(os.getpid(), 9)
     return number * number
+
+
+def say(number: int) -> int:
+    """Work that has something to tell."""
+    logging.getLogger("phonate").warning("at %d", number)
+    return number
+
+
+def raise_at(number: int, wrong: int) -> int:
+    """Work that can't be done."""
+    if number == wrong:
+        raise DataError(f"{number} is wrong")
+    return number

@@ -146,6 +146,11 @@ def load(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def loaded_plugins() -> list[dict[str, str]]:
+    """Path and SHA-256 of the plug-in files of this process, in the order in which they were run."""
+    return list(_loaded)
+
+
 def load_plugin(path: Path) -> dict[str, str]:
     """Run a plug-in file; returns its path and SHA-256, which the run records.
 

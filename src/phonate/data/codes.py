@@ -30,13 +30,12 @@ from phonate.data.corpora.validation import (
     Inspection,
     Unusable,
     file_info,
-    in_threads,
     inspect,
     require_length,
     require_part,
 )
 from phonate.data.dialogues import Audio
-from phonate.data.parallel import Stage, report_progress
+from phonate.data.parallel import Stage, Threads, report_progress
 
 # ------------ What is known of recordings and their parts: length, quality and a digest of the samples
 
@@ -88,7 +87,7 @@ def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads
 
 def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Measurement]:
     measurements: dict[Audio, Measurement] = {}
-    measured = in_threads(lambda one: _measured(one, max_seconds), audios, threads or cores())
+    measured = Threads(threads or cores()).map(lambda one: _measured(one, max_seconds), audios)
     for audio, facts in zip(audios, measured, strict=True):
         measurements[audio] = facts
         report_progress(Stage.CHECKING, len(measurements), len(audios))

@@ -20,7 +20,7 @@ from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig, F0Method
 from phonate.config.errors import DataError
 from phonate.data.cache import DIGESTS, FeatureCache, damaged, new_folder, verify
-from phonate.data.parallel import map_files, report_progress
+from phonate.data.parallel import Executor, Here, Processes, chosen, report_progress
 from phonate.data.prepared import PreparedCorpus
 from phonate.data.streaming import open_waveforms
 
@@ -37,11 +37,6 @@ def pitch_of(folder: Path, audio: AudioConfig, method: F0Method, position: int) 
 @lru_cache(maxsize=1)
 def _waveforms(folder: Path, audio: AudioConfig) -> FeatureCache:
     return open_waveforms(folder, audio)
-
-
-def crashed(position: int) -> FloatArray:
-    """Raises, for a process that died at a recording."""
-    raise DataError(f"the process that computed the pitch of recording {position} died; free some memory and try again")
 
 
 # -------------------------------------------- Features that are too expensive to compute in each epoch
@@ -90,18 +85,19 @@ def open_derived(
     count: int,
     compute: Callable[[int], Values],
     dtype: npt.DTypeLike = np.float32,
-    each: Callable[[Callable[[int], Values], range], Iterable[Values]] = map,
+    executor: Executor | None = None,
     what: str = "computing features",
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
     The folder's name must identify everything that the values depend on. It is created only when complete.
-    `each` maps `compute` over a range, as `map` does; `what` describes the work in logs and progress reports.
+    `executor`: where to compute, by default here; `what` describes the work in logs and progress reports.
     Raises DataError if a file was damaged since.
     """
     if not folder.is_dir():
         with new_folder(folder) as beside:
-            _write(beside, what, count, each(compute, range(count)), dtype)
+            arrays = (executor or Here()).map(compute, range(count), file=lambda _: folder.parent)
+            _write(beside, what, count, arrays, dtype)
     if (folder / DIGESTS).is_file():  # earlier versions wrote none
         verify(folder)
     try:
@@ -119,13 +115,9 @@ def open_pitch(prepared: PreparedCorpus, audio: AudioConfig, method: F0Method) -
         prepared.folder / _PITCH_FOLDERS[method],
         len(prepared.index),
         partial(pitch_of, prepared.folder, audio, method),
-        each=lambda compute, positions: map_files(compute, positions, crashed, "computing pitch", _ignore),
+        executor=chosen(prepared.executor, Processes()),
         what="computing pitch",
     )
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    """Progress is reported when an array is written."""
 
 
 def _write(folder: Path, what: str, count: int, arrays: Iterable[Values], dtype: npt.DTypeLike) -> None:

@@ -1,4 +1,4 @@
-"""Work on many files: progress reports, several processes.
+"""Work on many files: progress reports, executors: this process, threads, several processes, a Ray cluster.
 
 The command line draws a bar of the progress, a session logs lines; without a listener nothing is reported. A file that
 crashes its process does not end the others.
@@ -13,15 +13,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phonate.compute.resources import cores
 from phonate.compute.system import STOPPING, blocked_signals, ignore_console, unblock_signals
+from phonate.config.errors import DataError
+
+if TYPE_CHECKING:
+    from phonate.data.settings import ExecutorName
 
 Item = TypeVar("Item")
 
@@ -74,23 +81,127 @@ def track(what: str, items: Sequence[Item]) -> Iterator[Item]:
 
 Result = TypeVar("Result")
 
+# -------------------------------------------------------- Executors: where work on many items is done
+
+
+def no_file(item: object) -> Path | None:
+    """Of items that need no file."""
+    return None
+
+
+def no_crash(item: object) -> Any:
+    """Raises, for work whose results can't do without an item at which a process died."""
+    raise DataError(f"the process that worked on recording {item} died; free some memory and try again")
+
+
+class Executor(Protocol):
+    """Where work on many items is done. The results are the same everywhere, and in the order of the items."""
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        crashed: Callable[[Item], Result] = no_crash,
+        file: Callable[[Item], Path | None] = no_file,
+    ) -> Iterator[Result]:
+        """Yield `function(item)` for each item, few at a time, for there may be a million.
+
+        Args:
+            function: picklable; an error that it raises ends the work.
+            crashed: gives the result for an item whose process died (decoder crash, out of memory), where processes
+                do the work.
+            file: what `function` reads of an item.
+        """
+
+
+class Here:
+    """This process does the work, one item after the other."""
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        crashed: Callable[[Item], Result] = no_crash,
+        file: Callable[[Item], Path | None] = no_file,
+    ) -> Iterator[Result]:
+        """See `Executor`."""
+        return map(function, items)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads of this process do the work: for what leaves Python's lock alone and has large results."""
+
+    number: int
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        crashed: Callable[[Item], Result] = no_crash,
+        file: Callable[[Item], Path | None] = no_file,
+    ) -> Iterator[Result]:
+        """See `Executor`."""
+        with ThreadPoolExecutor(self.number) as pool:
+            remaining = iter(items)
+            while chunk := list(islice(remaining, _AT_ONCE)):
+                yield from pool.map(function, chunk)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes of this machine do the work."""
+
+    number: int | None = None
+    """None: one for each core that this process may use."""
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        crashed: Callable[[Item], Result] = no_crash,
+        file: Callable[[Item], Path | None] = no_file,
+    ) -> Iterator[Result]:
+        """See `Executor`."""
+        processes = cores() if self.number is None else self.number
+        # A loader worker is a daemon: it may not start processes.
+        alone = processes == 1 or len(items) < FEW or multiprocessing.current_process().daemon
+        results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
+        with closing(results):
+            yield from results
+
+
+def chosen(name: ExecutorName, local: Executor) -> Executor:
+    """The executor that `data.executor` names: the cluster, or this machine as is best for the work.
+
+    Raises MissingPackageError without the package of the cluster.
+    """
+    if name == "local":
+        return local
+    from phonate.data.cluster import RayCluster
+
+    return RayCluster()
+
+
 # ---------------------------------------------------------------------------------- Several processes
 
 FEW = 32
 """Fewer files are processed in this process, since starting others takes longer."""
+_AT_ONCE = 64
 _BATCH = 16
 _BATCHES_AHEAD = 4
 _IDLE_SECONDS = 10
 """Idle processes end after this time. Validation and extraction share them."""
 _WATCH_SECONDS = 0.5
 _MOMENT_SECONDS = 0.2
-_ENVIRONMENT = {
+ENVIRONMENT = {
     # the processes use all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     # keep freed memory in the process: requesting it anew for each recording takes a quarter of the time
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
     "MALLOC_TRIM_THRESHOLD_": str(128 * 1024**2),
 }
+"""Of processes that do the work."""
 
 
 def map_files(
@@ -101,22 +212,18 @@ def map_files(
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> Iterator[Result]:
-    """Yield `function(item)` for each item, in order.
+    """Yield `function(item)` for each item, in order, from `processes`, and report the progress.
 
     Args:
         function: a module-level (picklable) function that returns errors rather than raising them.
-        crashed: gives the result for an item whose process died (decoder crash, out of memory).
+        crashed: see `Executor`.
         what: the description passed to `progress`, or to the current progress listener.
         processes: by default one for each core that this process may use.
     """
-    processes = cores() if processes is None else processes
-    # A loader worker is a daemon: it may not start processes.
-    alone = processes == 1 or len(items) < FEW or multiprocessing.current_process().daemon
-    results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
-    with closing(results):
-        for done, result in enumerate(results, 1):
-            (progress or report_progress)(what, done, len(items))
-            yield result
+    results = Processes(processes).map(function, items, crashed)
+    for done, result in enumerate(results, 1):
+        (progress or report_progress)(what, done, len(items))
+        yield result
 
 
 def _spread(
@@ -213,7 +320,7 @@ def _pool(processes: int) -> Any:
     from joblib.externals.loky import get_reusable_executor
 
     return get_reusable_executor(
-        processes, timeout=_IDLE_SECONDS, initializer=_serve, initargs=(os.getpid(),), env=_ENVIRONMENT
+        processes, timeout=_IDLE_SECONDS, initializer=_serve, initargs=(os.getpid(),), env=ENVIRONMENT
     )
 
 

@@ -8,10 +8,10 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -46,15 +46,23 @@ from phonate.data.corpora.rows import LONG_SECONDS, Problem, Row, at_rate, offic
 from phonate.data.corpora.validation import (
     CheckedRow,
     Report,
-    in_threads,
+    file_of,
     of_trained_speakers,
     validate,
     validated,
     warn_left_out,
 )
 from phonate.data.features import FEATURES, Features
-from phonate.data.parallel import Progress, Stage, ignore_progress, report_progress
-from phonate.data.settings import RecordingData, VoiceData, cache_root
+from phonate.data.parallel import (
+    Progress,
+    Stage,
+    Threads,
+    chosen,
+    ignore_progress,
+    no_crash,
+    report_progress,
+)
+from phonate.data.settings import ExecutorName, RecordingData, VoiceData, cache_root
 from phonate.data.streaming import ShardCache
 
 logger = logging.getLogger("phonate")
@@ -292,33 +300,41 @@ def _computed(
 
     Each is computed from the samples that were read to check it. Where rows are held out, whose speakers may not be in
     training, it is known only of all rows together which can be used: then they are decoded again."""
-
-    def compute(item: CheckedRow, waveform: FloatArray | None) -> Computed:
-        if item.seconds > LONG_SECONDS:
-            return None
-        rate = features.audio.sample_rate
-        if waveform is None:
-            samples, _ = read_part(item.row, rate)
-        else:
-            samples, _ = at_rate(item.row, waveform, item.sample_rate, rate)
-        quieter = ""
-        if levelled(features):
-            unscaled = samples
-            full, quieter = full_scale(lambda: [unscaled], rate, features.audio.loudness)
-            samples = unscaled / full
-        return samples, features.of_recording(item.row.id).compute(samples), quieter
-
-    needs, threads = settings.requirements, settings.threads
+    compute: Callable[[CheckedRow, FloatArray | None], Computed] = partial(_computed_of, features)
+    needs, threads, executor = settings.requirements, settings.threads, settings.executor
     splits = {official_split(row.split) for row in rows if isinstance(row, Row)}
     if not needs.trained_speaker or splits.isdisjoint(settings.held_out_splits):
-        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads)
+        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads, executor)
         return
-    usable = validate(rows, needs, report, progress, threads)
+    usable = validate(rows, needs, report, progress, threads, executor)
     checked = of_trained_speakers(usable, report, settings.held_out_splits)
-    results = in_threads(lambda item: compute(item, None), checked, threads or THREADS)
+    results = chosen(executor, Threads(threads or THREADS)).map(
+        partial(_decoded_again, features), checked, no_crash, lambda item: file_of(item.row)
+    )
     for done, result in enumerate(zip(checked, results, strict=True), start=1):
         yield result
         (progress or report_progress)(Stage.PREPARING, done, len(checked))
+
+
+def _computed_of(features: Features, item: CheckedRow, waveform: FloatArray | None) -> Computed:
+    """`waveform`: the samples that were read, at their own rate; None: they are read again."""
+    if item.seconds > LONG_SECONDS:
+        return None
+    rate = features.audio.sample_rate
+    if waveform is None:
+        samples, _ = read_part(item.row, rate)
+    else:
+        samples, _ = at_rate(item.row, waveform, item.sample_rate, rate)
+    quieter = ""
+    if levelled(features):
+        unscaled = samples
+        full, quieter = full_scale(lambda: [unscaled], rate, features.audio.loudness)
+        samples = unscaled / full
+    return samples, features.of_recording(item.row.id).compute(samples), quieter
+
+
+def _decoded_again(features: Features, item: CheckedRow) -> Computed:
+    return _computed_of(features, item, None)
 
 
 def levelled(features: Features) -> bool:
@@ -428,6 +444,8 @@ class PreparedCorpus:
     """Positions in the index."""
     test: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Positions in the index: rows of an official test split, which nothing is trained on."""
+    executor: ExecutorName = "local"
+    """Where to compute what is derived from it."""
 
     @property
     def speakers(self) -> list[str]:
@@ -500,7 +518,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         shown = "; ".join(quieter[:3]) + ("; ..." if len(quieter) > 3 else "")
         logger.warning("%d recordings don't have the loudness of data.loudness: %s", len(quieter), shown)
     train, validation, test = _split(settings, index)
-    return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test)
+    return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test, settings.executor)
 
 
 def _warn_refused(report: Mapping[str, Any]) -> None:

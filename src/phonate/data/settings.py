@@ -253,6 +253,7 @@ the folder for recordings that it has to write as files first."""
 
 
 Storage = Literal["on_the_fly", "memory", "disk"]
+ExecutorName = Literal["local", "ray"]
 
 
 class Framing(Protocol):
@@ -311,6 +312,10 @@ class RecordingData(Settings):
     """What makes batches of samples, by the name that a plug-in registers. Null: the task's own."""
     cache_dir: str | None = None
     """Folder for cached waveforms and features. Null: ~/.cache/phonate."""
+    executor: ExecutorName = "local"
+    """Where recordings are checked, decoded, transcribed and aligned, and their features computed, before training.
+    local: on this machine. ray: over a Ray cluster, at RAY_ADDRESS or as Ray finds one, with phonate[ray]; its nodes
+    see files under the same paths. The results are the same."""
 
     @property
     def corpora(self) -> tuple[DatasetSettings, ...]:
@@ -421,8 +426,8 @@ class KaldiData(RecordingData):
     """on_the_fly: features are computed from the cached waveform whenever a sample is read. memory: computed once in
     each process, and held. disk: computed once, and memory-mapped. Null: disk with storage_path, else on_the_fly."""
     num_jobs: PositiveInt = 1
-    """Threads that read recordings and compute features while a corpus is prepared, and processes of a recipe of Lhotse
-    that can use several."""
+    """Threads that read recordings and compute features while a corpus is prepared on this machine, and processes of a
+    recipe of Lhotse that can use several."""
     progress_bar: bool = True
     """Show the progress of preparing."""
     audio: KaldiSettings = KaldiSettings()

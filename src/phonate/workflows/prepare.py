@@ -138,7 +138,7 @@ def _each(
 
 def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     rows, report = list_corpus(settings)
-    usable = validate(rows, settings.requirements, report, progress)
+    usable = validate(rows, settings.requirements, report, progress, settings.threads, settings.executor)
     if usable and settings.requirements.trained_speaker:
         usable = of_trained_speakers(usable, report, settings.held_out_splits)
     refused = settings.refusals([one for one in usable if official_split(one.row.split) != "test"])

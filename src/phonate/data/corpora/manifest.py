@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, optional_package
+from phonate.data.cluster import require_ray
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
@@ -185,6 +186,8 @@ def format_of(name: str) -> CorpusFormat | None:
 
 def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
     """What the corpora list, without what `drop` and `limit` leave out, and the report for their validation."""
+    if settings.executor == "ray":  # that it is missing should not be said after an hour of reading lists
+        require_ray()
     corpora = settings.corpora
     parts = [_listed(settings, one, alone=len(corpora) == 1) for one in corpora]
     formats = dict.fromkeys(report.format for _, report in parts)
@@ -292,7 +295,9 @@ def check_corpus(
     Raises DataError when no recording can be used.
     """
     rows, report = list_corpus(settings)
-    checked = validate(rows, requirements or settings.requirements, report, progress)
+    checked = validate(
+        rows, requirements or settings.requirements, report, progress, settings.threads, settings.executor
+    )
     report.require_usable()
     return checked, report
 

@@ -7,17 +7,18 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, joined, open_recording, probe, regrouped
 from phonate.audio.quality import AudioQuality, describe, describe_blocks
+from phonate.compute.remote import is_remote
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora.lists import read_lines
@@ -34,8 +35,11 @@ from phonate.data.corpora.rows import (
     printable,
     row_file,
 )
-from phonate.data.parallel import Item, Stage, report_progress
 from phonate.data.parallel import Progress as Progress
+from phonate.data.parallel import Stage, Threads, chosen, report_progress
+
+if TYPE_CHECKING:
+    from phonate.data.settings import ExecutorName
 
 logger = logging.getLogger("phonate")
 
@@ -376,7 +380,6 @@ def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
 # ---------------------------------------- Which rows of a corpus can be used, and why the others can't
 
 THREADS = 4
-_AT_ONCE = 64
 SILENT_SHARE = 0.5
 _OVERLAP_SECONDS = 0.1
 
@@ -453,10 +456,15 @@ def validate(
     report: Report,
     progress: Progress | None = None,
     threads: int | None = None,
+    executor: ExecutorName = "local",
 ) -> list[CheckedRow]:
     """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
-    results = validated(rows, requirements, report, lambda *_: None, Stage.CHECKING, progress, threads)
+    results = validated(rows, requirements, report, _nothing, Stage.CHECKING, progress, threads, executor)
     return [checked for checked, _ in results]
+
+
+def _nothing(checked: CheckedRow, waveform: FloatArray | None) -> None:
+    """What is made of a recording that is only checked."""
 
 
 def validated(
@@ -467,19 +475,18 @@ def validated(
     stage: Stage,
     progress: Progress | None = None,
     threads: int | None = None,
+    executor: ExecutorName = "local",
 ) -> Iterator[tuple[CheckedRow, Result]]:
-    """As `validate`, row by row, each with the result of `then`, which gets the samples that were read (None for a
-    long recording) in the same thread, so that nobody has to decode them again. `report` is complete at the end."""
+    """As `validate`, row by row, each with the result of `then` (picklable), which gets the samples that were read
+    (None for a long recording) in the same place, so that nobody has to decode them again. `report` is complete at the
+    end."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(unique_rows(listed, report))
     usable: list[CheckedRow] = []
-
-    def one(row: Row) -> tuple[list[Problem], tuple[CheckedRow, Result] | None]:
-        checked, problems, waveform = check(row, requirements)
-        return problems, None if checked is None else (checked, then(checked, waveform))
-
-    for done, (problems, result) in enumerate(in_threads(one, unique, threads or THREADS), start=1):
+    one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, then)
+    results = chosen(executor, Threads(threads or THREADS)).map(one, unique, _crashed, file_of)
+    for done, (problems, result) in enumerate(results, start=1):
         if result is None:
             report.refused.extend(problems)
         else:
@@ -492,12 +499,26 @@ def validated(
     report.warnings.extend(speech_warnings(usable))
 
 
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """`function(item)` for each item, in order; few at a time, for there may be a million, and results may be large."""
-    with ThreadPoolExecutor(threads) as pool:
-        remaining = iter(items)
-        while chunk := list(islice(remaining, _AT_ONCE)):
-            yield from pool.map(function, chunk)
+_Outcome = tuple[list[Problem], tuple[CheckedRow, Result] | None]
+"""Warnings and the row; or why it can't be used, and None."""
+
+
+def _checked(
+    requirements: Requirements, then: Callable[[CheckedRow, FloatArray | None], Result], row: Row
+) -> _Outcome[Result]:
+    checked, problems, waveform = check(row, requirements)
+    return problems, None if checked is None else (checked, then(checked, waveform))
+
+
+def _crashed(row: Row) -> tuple[list[Problem], None]:
+    return [Unusable("unreadable", "the decoder crashed on it; export it again").problem(row.id, row.place)], None
+
+
+def file_of(row: Row) -> Path | None:
+    """The file on a disk that a row is read from."""
+    if row.member is None:
+        return row.path
+    return None if is_remote(row.member.shard) else Path(row.member.shard)
 
 
 def _add(checked: CheckedRow, report: Report) -> None:

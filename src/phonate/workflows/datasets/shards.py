@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
+from phonate.audio.decoding import FloatArray
 from phonate.compute.remote import filesystem, is_remote, upload
 from phonate.compute.system import written_whole
 from phonate.config.errors import DataError, InputError, option
@@ -140,20 +141,30 @@ def _samples(
 ) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The FLAC file and the labels of each row that can be used."""
     found = Report("", "")
-
-    def encoded(one: CheckedRow, waveform: Any) -> bytes:
-        if waveform is None:
-            waveform, _ = read_part(one.row)
-        file = io.BytesIO()
-        steps = np.clip(np.rint(waveform * 32768.0), -32768, 32767).astype(np.int16)
-        soundfile.write(file, steps, one.sample_rate, format="FLAC", subtype="PCM_16")
-        return file.getvalue()
-
-    threads = settings.threads
-    for one, data in validated(rows, settings.requirements, found, encoded, Stage.PREPARING, ignore_progress, threads):
+    results = validated(
+        rows,
+        settings.requirements,
+        found,
+        _encoded,
+        Stage.PREPARING,
+        ignore_progress,
+        settings.threads,
+        settings.executor,
+    )
+    for one, data in results:
         yield data, _labels(one)
     report.refused += found.refused
     report.seconds += found.seconds
+
+
+def _encoded(one: CheckedRow, waveform: FloatArray | None) -> bytes:
+    """A recording as FLAC, mono, 16 bits."""
+    if waveform is None:
+        waveform, _ = read_part(one.row)
+    file = io.BytesIO()
+    steps = np.clip(np.rint(waveform * 32768.0), -32768, 32767).astype(np.int16)
+    soundfile.write(file, steps, one.sample_rate, format="FLAC", subtype="PCM_16")
+    return file.getvalue()
 
 
 def _labels(one: CheckedRow) -> dict[str, Any]:

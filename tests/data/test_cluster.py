@@ -1,0 +1,162 @@
+"""`data.executor: ray`: a Ray cluster gives what one machine gives, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pool_work import die_at, linger, raise_at, say
+
+from phonate.audio.decoding import write_audio
+from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.data.derived import open_pitch
+from phonate.data.parallel import Here, chosen, progress_listener
+from phonate.data.prepared import prepare
+from phonate.data.settings import VoiceData
+from phonate.workflows.prepare import check
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs phonate[ray]")
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers on this machine."""
+    import ray
+
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)  # of pool_work
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Forty clips, one of them silent, one no recording, one missing."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(40):
+        name = f"{number:02d}.wav"
+        tone = np.sin(2 * np.pi * (100 + number) * np.arange(16_000) / 16_000) + 0.01 * rng.standard_normal(16_000)
+        write_audio(folder / name, (0.4 * tone * (number != 7)).astype(np.float32), 16_000)
+        rows.append({"audio_filepath": name, "speaker_id": f"s{number % 3}", "text": f"text {number}"})
+    (folder / "11.wav").write_bytes(b"RIFF, and nothing of use")
+    (folder / "13.wav").unlink()
+    (folder / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def settings(corpus, cache, executor="local"):
+    return VoiceData(path=str(corpus / "list.jsonl"), cache_dir=str(cache), executor=executor)
+
+
+def files_of(folder):
+    """A digest of each file below; of what a compressed one holds, since its header has a time.
+    Without records of times."""
+    contents = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.name not in {"digests.json", "verified.json"}:
+            data = file.read_bytes()
+            data = gzip.decompress(data) if file.suffix == ".gz" else data
+            contents[str(file.relative_to(folder))] = hashlib.sha256(data).hexdigest()
+    return contents
+
+
+def test_without_the_package_the_extra_is_named_before_anything_is_read(corpus, tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else found(name, *rest))
+    monkeypatch.setattr("phonate.data.corpora.manifest._listed", None)
+    with pytest.raises(MissingPackageError, match=r"data\.executor ray.*phonate\[ray\]"):
+        prepare(settings(corpus, tmp_path, "ray"))
+
+
+@needs_ray
+def test_a_cluster_that_does_not_answer_is_one_line_at_once(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(InputError, match=f"{address}.*refused.*RAY_ADDRESS"):
+            list(chosen("ray", Here()).map(abs, [1]))
+
+
+@needs_ray
+@slow
+def test_cache_report_pitch_progress_and_messages_are_those_of_one_machine(corpus, tmp_path, cluster, caplog):
+    outcomes = {}
+    for executor in ("local", "ray"):
+        told, cache = [], tmp_path / executor
+        caplog.clear()
+        with progress_listener(lambda *said, told=told: told.append(said)):
+            one = settings(corpus, cache, executor)
+            report = check(one)
+            prepared = prepare(one)
+            open_pitch(prepared, one.audio, "swift")
+        lines = [record.getMessage() for record in caplog.records if not record.getMessage().startswith("Ray")]
+        outcomes[executor] = files_of(cache), report, told, lines
+        assert len(prepared.index) == 37
+    assert outcomes["ray"] == outcomes["local"]
+
+
+@needs_ray
+@slow
+def test_a_killed_worker_loses_nothing(tmp_path, cluster):
+    def kill_one():
+        while len(files := list(tmp_path.iterdir())) < 2:
+            time.sleep(0.05)
+        os.kill(int(files[0].name), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    results = list(chosen("ray", Here()).map(partial(linger, folder=tmp_path), range(200)))
+    killer.join()
+    assert results == list(range(200))
+    assert len(list(tmp_path.iterdir())) > 2  # another one took its place
+
+
+@needs_ray
+@slow
+def test_an_item_that_kills_its_workers_is_reported_and_the_others_are_done(cluster):
+    work = partial(die_at, deadly=(5, 40))
+    results = list(chosen("ray", Here()).map(work, range(60), lambda number: -number))
+    assert results == [-number if number in (5, 40) else number * number for number in range(60)]
+
+
+@needs_ray
+@slow
+def test_what_work_logs_and_raises_is_as_on_one_machine(cluster, caplog):
+    assert list(chosen("ray", Here()).map(say, range(5))) == list(range(5))
+    assert [record.getMessage() for record in caplog.records if record.name == "phonate"][-5:] == [
+        f"at {number}" for number in range(5)
+    ]
+    with pytest.raises(DataError) as raised:
+        list(chosen("ray", Here()).map(partial(raise_at, wrong=3), range(5)))
+    assert str(raised.value) == "3 is wrong"
+
+
+@needs_ray
+@slow
+def test_a_file_that_a_node_does_not_see_is_named(tmp_path, cluster):
+    """A path through /proc/self is another one in each process."""
+    seen = Path("/proc/self/fd/777/here")
+    (tmp_path / "here").touch()
+    os.dup2(os.open(tmp_path, os.O_RDONLY), 777)
+    try:
+        with pytest.raises(DataError, match=r"/proc/self/fd/777/here.*can't see it; put it.*storage"):
+            list(chosen("ray", Here()).map(linger, range(3), file=lambda _: seen))
+    finally:
+        os.close(777)

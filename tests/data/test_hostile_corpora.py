@@ -89,14 +89,14 @@ def test_a_text_in_another_encoding_is_refused(folder):
 def test_a_tag_that_is_not_utf8_refuses_its_file_only(folder, monkeypatch):
     from phonate.data.corpora import validation
 
-    probe = validation.probe
+    opened = validation.open_recording
 
     def failing(path):
         if path.name == "0.wav":
             b"\xff".decode()
-        return probe(path)
+        return opened(path)
 
-    monkeypatch.setattr(validation, "probe", failing)
+    monkeypatch.setattr(validation, "open_recording", failing)
     _, report = check_corpus(corpus(folder))
     assert (report.usable, report.reasons()) == (4, {"unreadable": 2})
 

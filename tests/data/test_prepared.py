@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_corpora import RATE, corpus, wav
 
+from phonate.audio import readers
 from phonate.audio.decoding import Recording, write_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.quality import loudness
@@ -322,3 +323,24 @@ def test_what_full_scale_does_not_allow_is_said(tmp_path, caplog):
     assert "full scale" in caplog.text
     (warning,) = [one for one in prepared.report["warnings"] if one["reason"] == "loudness"]
     assert f"{_lufs(prepared.cache.waveform(0)):.1f} LUFS" in warning["detail"]
+
+
+def test_a_recording_whose_header_has_no_length_is_decoded_once(tmp_path, monkeypatch):
+    import av
+
+    (tmp_path / "corpus/ann").mkdir(parents=True)
+    with av.open(str(tmp_path / "corpus/ann/a.aac"), "w", format="adts") as file:
+        stream = file.add_stream("aac", rate=RATE, layout="mono")
+        samples = _speechlike(2.0, 0.5)[None, : 31 * 1024]
+        for start in range(0, samples.shape[1], 1024):
+            frame = av.AudioFrame.from_ndarray(samples[:, start : start + 1024].copy(), format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = RATE, start
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    decoded = []
+    blocks = readers._AVReader.blocks
+    monkeypatch.setattr(readers._AVReader, "blocks", lambda self, start=0: decoded.append(start) or blocks(self, start))
+    prepared = prepare(corpus(tmp_path / "corpus"))
+    assert decoded == [0]
+    assert len(prepared.cache.waveform(0)) == pytest.approx(31 * 1024, abs=2048)
+    assert prepared.report["seconds"] == pytest.approx(len(prepared.cache.waveform(0)) / RATE, abs=0.01)

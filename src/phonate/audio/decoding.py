@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -67,9 +68,21 @@ class Recording:
         """What is unusual about the file and was mended, one line each. What is known only of the samples comes once
         the first are read."""
 
-    def info(self) -> AudioInfo:
-        """Length, rate, channels and format. Decodes the recording where its header gives no length."""
-        return _info(self._path, self._reader)
+    @property
+    def counted(self) -> bool:
+        """Whether the header says how long it is; otherwise `info` decodes it."""
+        return self._reader.frames is not None
+
+    def info(self, samples: int | None = None) -> AudioInfo:
+        """Length, rate, channels and format. Where its header gives no length, and the caller no number of `samples`,
+        the recording is decoded, apart from what is read here."""
+        reader = self._reader
+        frames = samples if samples is not None else reader.frames
+        if frames is None:
+            frames = _counted(self._path)
+        if not frames:
+            raise DataError(f"{self._path}: holds no samples; remove it or export it again")
+        return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format, tuple(reader.remarks))
 
     def blocks(
         self, offset: float = 0.0, duration: float | None = None, channel: int | None = None
@@ -101,11 +114,17 @@ def probe(path: str | Path) -> AudioInfo:
         return recording.info()
 
 
-def _info(path: Path, reader: Reader) -> AudioInfo:
-    frames = sum(map(len, reader.blocks())) if reader.frames is None else reader.frames
-    if not frames:
-        raise DataError(f"{path}: holds no samples; remove it or export it again")
-    return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format, tuple(reader.remarks))
+def _counted(path: Path) -> int:
+    """Samples of a recording whose header does not say."""
+    status = path.stat()
+    return _counted_once(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _counted_once(path: Path, inode: int, size: int, changed: int) -> int:
+    """By what tells one state of a file from another: a list may have a row for each part of it."""
+    with opened(path) as reader:
+        return sum(map(len, reader.blocks()))
 
 
 def read_audio(
@@ -191,7 +210,7 @@ def read_start(path: str | Path, seconds: float, sample_rate: int | None = None)
     path = Path(path)
     with opened(path) as reader:
         recording, rate = Recording(path, reader), reader.rate
-        info = _info(path, reader) if reader.frames is not None else probe(path)
+        info = recording.info()
         whole = reader.frames is not None and info.duration <= seconds
         waveform = joined(recording.blocks(0.0, None if whole else min(seconds, info.duration)))
         info = replace(info, remarks=tuple(reader.remarks))

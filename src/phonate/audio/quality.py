@@ -107,18 +107,20 @@ class AudioQuality:
 def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
     """The facts about a waveform (samples,). Takes what `read_audio` refuses, so that it can be said why."""
     samples = np.asarray(waveform, dtype=np.float32)
-    finite = np.isfinite(samples)
-    duration, not_finite = len(samples) / sample_rate, int(len(samples) - finite.sum())
-    samples = samples[finite]
+    duration, not_finite = len(samples) / sample_rate, 0
+    peak = _peak(samples)
+    if not math.isfinite(peak):
+        finite = samples[np.isfinite(samples)]
+        not_finite, samples, peak = len(samples) - len(finite), finite, _peak(finite)
     if samples.size == 0:
         return AudioQuality(duration, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
-    peak = float(np.abs(samples).max())
-    loudness = _loudness(samples, sample_rate)
+    squares = np.square(samples, dtype=np.float64)
+    loudness = _loudness(squares, sample_rate)
     leading, longest, trailing = _silences(loudness)
     return AudioQuality(
         duration=duration,
         peak=peak,
-        rms=float(np.sqrt(np.square(samples, dtype=np.float64).mean())),
+        rms=float(np.sqrt(squares.mean())),
         dc_offset=float(samples.mean(dtype=np.float64)),
         clipping_share=_clipping_share(samples, peak),
         silence_share=float(_silent(loudness).mean()),
@@ -154,12 +156,12 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
         squares += float(np.square(finite, dtype=np.float64).sum())
         rest = np.concatenate([rest, finite])
         if len(rest) >= size:
-            loudness.append(_loudness(rest, sample_rate))
+            loudness.append(_loudness(np.square(rest, dtype=np.float64), sample_rate))
             rest = rest[len(rest) // size * size :]
     count = samples - not_finite
     if not count:
         return AudioQuality(samples / sample_rate, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
-    frames = np.concatenate(loudness) if loudness else _loudness(rest, sample_rate)
+    frames = np.concatenate(loudness or [_loudness(np.square(rest, dtype=np.float64), sample_rate)])
     leading, longest, trailing = _silences(frames)
     return AudioQuality(
         duration=samples / sample_rate,
@@ -179,19 +181,20 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
 def _clipping_share(samples: npt.NDArray[np.float32], peak: float) -> float:
     if peak < _QUIETEST_CLIPPING:
         return 0.0
-    clipped = 0
-    for side in (samples, -samples):
-        edges = np.flatnonzero(np.diff(np.pad((side >= _FULL * peak).astype(np.int8), 1)))
-        runs = edges[1::2] - edges[::2]
-        clipped += int(runs[runs >= _CLIPPED_RUN].sum())
+    clipped, least = 0, np.float32(_FULL * peak)
+    for full in (samples >= least, samples <= -least):
+        at = np.flatnonzero(full)
+        if len(at) >= _CLIPPED_RUN:
+            runs = np.diff(np.flatnonzero(np.diff(at, prepend=-2, append=at[-1] + 2) != 1))
+            clipped += int(runs[runs >= _CLIPPED_RUN].sum())
     return clipped / len(samples)
 
 
-def _loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> npt.NDArray[np.float64]:
-    """(frames,) root mean square of each 20 ms."""
-    size = min(len(samples), max(1, int(_FRAME_SECONDS * sample_rate)))
-    frames = samples[: len(samples) // size * size].reshape(-1, size)
-    return np.asarray(np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1)))
+def _loudness(squares: npt.NDArray[np.float64], sample_rate: int) -> npt.NDArray[np.float64]:
+    """(frames,) root mean square of each 20 ms, of the squares of samples."""
+    size = min(len(squares), max(1, int(_FRAME_SECONDS * sample_rate)))
+    frames = squares[: len(squares) // size * size].reshape(-1, size)
+    return np.asarray(np.sqrt(frames.mean(axis=1)))
 
 
 def _silent(loudness: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -463,4 +466,4 @@ def _frame_rms(waveform: FloatArray) -> float:
 
 
 def _peak(waveform: FloatArray) -> float:
-    return float(max(waveform.max(), -waveform.min()))
+    return float(max(waveform.max(initial=0.0), -waveform.min(initial=0.0)))

@@ -310,6 +310,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield beside
         digests = {file.name: _digest(file) for file in sorted(beside.iterdir())}
+        _note_verified(beside, {name: _stamp(beside / name) for name in digests})
         (beside / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
         sync_all(beside)
         try:
@@ -338,9 +339,13 @@ def verify(folder: Path) -> None:
     except (OSError, ValueError, AttributeError) as error:
         raise damaged(folder, error) from error
     with suppress(OSError):  # a cache that is read only is compared each time
-        beside = folder / f".{VERIFIED}.{os.getpid()}"
-        beside.write_text(json.dumps({"time": time.time(), "files": stamps}), encoding="utf-8")
-        beside.replace(folder / VERIFIED)
+        _note_verified(folder, stamps)
+
+
+def _note_verified(folder: Path, stamps: dict[str, list[int]]) -> None:
+    beside = folder / f".{VERIFIED}.{os.getpid()}"
+    beside.write_text(json.dumps({"time": time.time(), "files": stamps}), encoding="utf-8")
+    beside.replace(folder / VERIFIED)
 
 
 def damaged(folder: Path, error: Exception) -> DataError:

@@ -29,8 +29,9 @@ from phonate.data.corpora.rows import Row
 from phonate.data.corpora.validation import (
     Inspection,
     Unusable,
-    file_info,
+    decoding,
     inspect,
+    recording_of,
     require_length,
     require_part,
 )
@@ -106,10 +107,13 @@ def _limited(facts: Measurement, max_seconds: float) -> Measurement:
 def _measured(audio: Audio, max_seconds: float) -> Measurement:
     path = Path(audio.path)
     try:
-        info = file_info(path)
-        end = require_part(audio.start, audio.end, info.duration, _SLACK_SECONDS)
-        require_length(end - audio.start, "data", most=max_seconds)
-        return inspect(Row(audio.path, path, (), audio.path, start=audio.start, end=audio.end), info)[0]
+        with recording_of(path) as recording:
+            with decoding():
+                info = recording.info()
+            end = require_part(audio.start, audio.end, info.duration, _SLACK_SECONDS)
+            require_length(end - audio.start, "data", most=max_seconds)
+            row = Row(audio.path, path, (), audio.path, start=audio.start, end=audio.end)
+            return inspect(row, recording, info)[0]
     except Unusable as why:
         return why
 

@@ -410,15 +410,25 @@ def listed_file(root: Path, name: str) -> Path:
     return file or root / name
 
 
-def _folders(root: Path) -> list[Path]:
-    return [root, root / "wavs", root / "wav", root / "audio", root / "clips"]
+def _folders(root: Path) -> tuple[Path, ...]:
+    """Where the recordings of a list in `root` may be."""
+    try:
+        return _read(_usual_folders, root)
+    except (OSError, ValueError):
+        return (root,)
+
+
+@lru_cache(maxsize=16)
+def _usual_folders(root: Path, changed: int) -> tuple[Path, ...]:
+    below = (root / name for name in ("wavs", "wav", "audio", "clips"))
+    return (root, *(folder for folder in below if folder.is_dir()))
 
 
 def _listed_file(root: Path, name: str) -> Path | None:
     folders = _folders(root)
     for folder in folders:
-        if is_file(folder / name):
-            return folder / name
+        if is_file(path := os.path.join(folder, name)):
+            return Path(path)
     stems = [stem for folder in folders if _begins_a_name(stem := os.path.join(folder, name))]
     for suffixes in (_LIKELY, sorted(AUDIO_SUFFIXES.difference(_LIKELY))):
         for stem in stems:
@@ -490,10 +500,10 @@ def composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def is_file(path: Path) -> bool:
+def is_file(path: Path | str) -> bool:
     """Whether there is a plain file of this name, which may be no name at all."""
     try:
-        return path.is_file()
+        return os.path.isfile(path)
     except (OSError, ValueError):  # a name that is too long, say, as when a list has its columns mixed up
         return False
 

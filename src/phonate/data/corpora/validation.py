@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, joined, open_recording, probe, regrouped
+from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, Recording, joined, open_recording, regrouped
 from phonate.audio.quality import AudioQuality, describe, describe_blocks
 from phonate.compute.remote import is_remote
 from phonate.config.errors import DataError
@@ -198,38 +198,48 @@ def reason_of(error: BaseException) -> str:
     return message if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {message}; export it again"
 
 
-def inspect(row: Row, info: AudioInfo, file: Path | None = None) -> tuple[Inspection, FloatArray | None]:
-    """Read all samples of a row whose file `info` describes. They are returned, too, at their own rate, but for a row
-    over LONG_SECONDS (None), which is read in blocks. `file`: that of a row in a shard.
+def inspect(row: Row, recording: Recording, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
+    """Read all samples of a row whose recording is open, and described by `info`. They are returned, too, at their own
+    rate, but for a row over LONG_SECONDS (None), which is read in blocks.
 
     Raises Unusable where they can't be decoded."""
-    rate, end = info.sample_rate, info.duration if row.end is None else row.end
+    end = info.duration if row.end is None else row.end
+    with decoding():
+        blocks = blocks_of(row, recording)
+        return inspected(joined(blocks) if end - row.start <= LONG_SECONDS else blocks, recording)
+
+
+def inspected(samples: FloatArray | Iterator[FloatArray], recording: Recording) -> tuple[Inspection, FloatArray | None]:
+    """What the samples of a recording tell: all of them (samples,), or blocks of them."""
+    rate = recording.sample_rate
     digest = hashlib.blake2b(f"{rate}\n".encode(), digest_size=16)
 
     def digested(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
         for block in blocks:
-            digest.update(block.tobytes())
+            digest.update(np.ascontiguousarray(block).data)
             yield block
 
-    with decoding(), open_recording(file or row.path) as recording:
-        blocks = digested(blocks_of(row, recording))
-        waveform = joined(blocks) if end - row.start <= LONG_SECONDS else None
-        if waveform is None:
-            quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
-        else:
-            quality = describe(waveform, rate)
-        return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks)), waveform
+    if isinstance(samples, np.ndarray):
+        quality, waveform = describe(next(digested(iter([samples]))), rate), samples
+    else:
+        quality, waveform = describe_blocks(regrouped(digested(samples), round(BLOCK_SECONDS * rate)), rate), None
+    return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks)), waveform
 
 
-def file_info(path: Path) -> AudioInfo:
-    """What the header of a file says. Raises Unusable where there is no file or no recording."""
-    with decoding():
-        odd = "" if printable(str(path)) == str(path) else ", and its name is not UTF-8: is the list saved as UTF-8?"
-        below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
-        # A pipe or a device would be read for ever.
-        _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
-        _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
-        return probe(path)
+@contextmanager
+def recording_of(path: Path) -> Iterator[Recording]:
+    """A recording, open. Raises Unusable where there is no file or no recording."""
+    with ExitStack() as stack:
+        with decoding():
+            odd = (
+                "" if printable(str(path)) == str(path) else ", and its name is not UTF-8: is the list saved as UTF-8?"
+            )
+            below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
+            # A pipe or a device would be read for ever.
+            _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
+            _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
+            recording = stack.enter_context(open_recording(path))
+        yield recording
 
 
 def require_part(start: float, end: float | None, duration: float, slack: float) -> float:
@@ -606,14 +616,20 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
         with ExitStack() as stack:
             with decoding():
                 file = stack.enter_context(row_file(row))
-            info = file_info(file)
+            recording = stack.enter_context(recording_of(file))
+            whole = _read_to_count(row, recording)
+            with decoding():
+                info = recording.info(None if whole is None else len(whole))
             row = row.of_file(info.duration)
             end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
             require_length(end - row.start, "data.audio", requirements.min_seconds, requirements.max_seconds)
             _require_segments(row, end, info.duration, requirements)
             if row.end is not None and row.end > info.duration:
                 row = replace(row, end=None)
-            inspection, waveform = inspect(row, info, file)
+            if whole is None or row.end is not None:
+                inspection, waveform = inspect(row, recording, info)
+            else:
+                inspection, waveform = inspected(whole, recording)
         # Again, by the samples that are there: some headers only estimate the length.
         require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
         inspection.require_sound()
@@ -623,6 +639,21 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
         return None, [why.problem(row.id, row.place)], None
     checked = CheckedRow(**vars(inspection), row=row, sample_rate=info.sample_rate, channels=info.channels)
     return checked, list(_warnings(checked)), waveform
+
+
+def _read_to_count(row: Row, recording: Recording) -> FloatArray | None:
+    """The samples of a whole recording whose header does not say how many there are, which only then are known: so
+    that they need not be decoded again. None where the header says, or the recording is long."""
+    if recording.counted or row.start > 0 or row.end is not None:
+        return None
+    blocks, count = list[FloatArray](), 0
+    with decoding():
+        for block in blocks_of(row, recording):
+            blocks.append(block)
+            count += len(block)
+            if count > LONG_SECONDS * recording.sample_rate:
+                return None
+        return joined(blocks)
 
 
 def _require_labels(row: Row, requirements: Requirements) -> None:

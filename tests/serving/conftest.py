@@ -17,7 +17,7 @@ if any(importlib.util.find_spec(name) is None for name in ("fastapi", "openai", 
     collect_ignore_glob = ["test_*.py"]  # without phonate[serve]
 else:
     from fastapi.testclient import TestClient
-    from servers import STAND_IN, Serve, Server, recording
+    from servers import STAND_IN, Serve, Server, only, recording
     from stand_in import StandIn
 
     from phonate.serving.server import create_app
@@ -43,8 +43,8 @@ def serving(tmp_path: Path) -> Iterator[Serve]:
 
         def make(seconds: float = 0.0, **settings: Any) -> TestClient:
             service = StandIn(seconds)
-            values = {"model_name": "stand-in", "voices": tmp_path / "voices", **settings}
-            app = create_app(service, ServingSettings(**values))
+            name = settings.pop("model_name", "stand-in")
+            app = create_app(only(service, name), ServingSettings(**{"voices": tmp_path / "voices", **settings}))
             client = clients.enter_context(TestClient(app, raise_server_exceptions=False))
             client.service = service
             return client

@@ -16,12 +16,21 @@ import numpy as np
 import soundfile
 from fastapi.testclient import TestClient
 
+from phonate.serving.models import LazyService
+from phonate.serving.server import Hosted
+from phonate.serving.transcriptions import Recogniser
+from phonate.training.inference import SpeechService
 from phonate_process import PythonProcess
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 Serve = Callable[..., TestClient]
 """Makes a client of a stand-in with the given settings; `client.service` is the stand-in."""
+
+
+def only(service: SpeechService, name: str = "stand-in", *recognisers: Recogniser) -> Hosted:
+    """The models of a server that has one which speaks."""
+    return Hosted([LazyService(name, lambda: service)], recognisers)
 
 
 def recording(seconds: float = 1.0, pitch: float = 300.0, rate: int = 16_000, kind: str = "WAV") -> bytes:

@@ -111,7 +111,8 @@ class StandIn(SpeechService):
 def main() -> None:
     """Serve a stand-in at a free port, which is printed."""
     from phonate.cli.output import log_to_console
-    from phonate.serving.server import serve
+    from phonate.serving.models import LazyService
+    from phonate.serving.server import Hosted, serve
     from phonate.serving.settings import ServingSettings
     from phonate.training.signals import interruptible
 
@@ -119,10 +120,10 @@ def main() -> None:
     values = dict(argument.split("=", 1) for argument in sys.argv[2:])
     seconds = float(values.pop("seconds", 0.0))
     keys = tuple(filter(None, [values.pop("key", "")]))
-    settings = ServingSettings(model_name="stand-in", voices=Path(sys.argv[1]), api_keys=keys, **values)
+    settings = ServingSettings(voices=Path(sys.argv[1]), api_keys=keys, **values)
     try:
         with interruptible():
-            serve(StandIn(seconds), settings, port=0)
+            serve(Hosted([LazyService("stand-in", lambda: StandIn(seconds))]), settings, port=0)
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)

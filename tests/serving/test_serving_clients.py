@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 from fastapi.testclient import TestClient
-from servers import Serve, assert_error
+from servers import Serve, assert_error, only
 from test_serving_ssml import events
 
 import phonate
@@ -27,7 +27,7 @@ SAID = {"model": "stand-in", "input": "hello", "voice": "own"}
 def voice() -> Iterator[TestClient]:
     """The voice of the package, which makes 22,050 samples a second and tells times."""
     service = phonate.load("base/voice", "speech").speech_service(4)
-    with TestClient(create_app(service, ServingSettings(model_name="voice"))) as client:
+    with TestClient(create_app(only(service, "voice"), ServingSettings())) as client:
         yield client
     service.close()
 
@@ -44,8 +44,10 @@ def test_openais_names_are_aliases(serving: Serve, model: str, name: str) -> Non
 
 def test_each_of_openais_voices_is_one_of_the_model(voice: TestClient) -> None:
     state = voice.app.state.server  # type: ignore[attr-defined]
-    voices = [voice.portal.call(state.voice, name)[0] for name in OPENAI_VOICES]  # type: ignore[union-attr]
-    assert voices == list(state.service.voices[: len(OPENAI_VOICES)])
+    service = state.services["voice"]
+    service.prepare()
+    voices = [voice.portal.call(state.voice, service, name)[0] for name in OPENAI_VOICES]  # type: ignore[union-attr]
+    assert voices == list(service.voices[: len(OPENAI_VOICES)])
 
 
 def test_aliases_can_be_set(serving: Serve) -> None:

@@ -18,7 +18,7 @@ import soundfile
 pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
 
 from fastapi.testclient import TestClient
-from servers import Server, assert_error
+from servers import Server, assert_error, only
 
 import phonate
 from cloning_runs import settings, write_all
@@ -50,7 +50,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     (folder / "merged" / "cloning.json").write_text(json.dumps({"codec": "codec"}))
     service = phonate.load(folder / "merged").speech_service(2)
     assert service is not None
-    app = create_app(service, ServingSettings(model_name="higgs", voices=folder / "voices"))
+    app = create_app(only(service, "higgs"), ServingSettings(voices=folder / "voices"))
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
     service.close()

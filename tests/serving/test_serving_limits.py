@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from servers import Serve, assert_error, recording
+from servers import Serve, assert_error, only, recording
 from stand_in import StandIn
 
 from phonate.cli import main
@@ -35,7 +35,7 @@ def test_a_large_body_is_refused_by_what_its_header_says(serving: Serve) -> None
     [("/v1/audio/speech", "application/json"), ("/generate_speech", "multipart/form-data; boundary=b")],
 )
 def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: str, kind: str) -> None:
-    app = create_app(StandIn(), ServingSettings(model_name="stand-in", max_body=100_000))
+    app = create_app(only(StandIn()), ServingSettings(max_body=100_000))
     sent = 0
 
     async def parts() -> AsyncIterator[bytes]:
@@ -54,7 +54,7 @@ def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: str, ki
 
 
 def test_a_body_that_never_ends_is_given_up() -> None:
-    app = create_app(StandIn(), ServingSettings(model_name="stand-in", request_seconds=0.2))
+    app = create_app(only(StandIn()), ServingSettings(request_seconds=0.2))
 
     async def parts() -> AsyncIterator[bytes]:
         yield b"{"
@@ -91,7 +91,7 @@ def test_a_request_has_a_time(serving: Serve) -> None:
 
 def crowd(settings: dict[str, Any], count: int, seconds: float = 0.2) -> list[httpx.Response]:
     """Answers to `count` requests that come at the same time."""
-    app = create_app(StandIn(seconds), ServingSettings(model_name="stand-in", **settings))
+    app = create_app(only(StandIn(seconds)), ServingSettings(**settings))
 
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:

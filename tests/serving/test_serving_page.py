@@ -60,7 +60,7 @@ def test_it_offers_what_the_server_does(serving: Serve, tmp_path: Path, voices: 
     assert 'id="key"' not in text
     assert 'maxlength="99"' in text
     assert "<h1>a&lt;b</h1>" in text
-    client.service.needs_reference = False
+    client.app.state.server.services["a<b"].needs_reference = False  # type: ignore[attr-defined]
     plain = client.get("/").text
     assert 'id="once"' not in plain
     assert 'id="add"' not in plain

@@ -14,7 +14,7 @@ import openai
 import pytest
 import soundfile
 from fastapi.testclient import TestClient
-from servers import Serve, Server, assert_error
+from servers import Serve, Server, assert_error, only
 
 import phonate
 from phonate.serving import routes
@@ -30,7 +30,7 @@ SAID = {"model": "voice", "input": DOCUMENT, "response_format": "wav"}
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     service = phonate.load("base/voice", "speech").speech_service(4)
-    with TestClient(create_app(service, ServingSettings(model_name="voice", max_text=200, max_silence=5))) as client:
+    with TestClient(create_app(only(service, "voice"), ServingSettings(max_text=200, max_silence=5))) as client:
         yield client
     service.close()
 

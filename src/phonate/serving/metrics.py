@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -17,7 +18,7 @@ OUTCOMES = ("ok", "refused", "busy", "timeout", "cancelled", "failed")
 class Metrics:
     """Counters of one server."""
 
-    def __init__(self, service: SpeechService) -> None:
+    def __init__(self, services: Collection[SpeechService]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "phonate_requests", "Requests for speech, by how they ended", ["outcome"], registry=self._registry
@@ -38,9 +39,9 @@ class Metrics:
         )
         self.audio = Counter("phonate_audio_seconds", "Seconds of sound that were made", registry=self._registry)
         active = Gauge("phonate_active_requests", "Requests that the model works on", registry=self._registry)
-        active.set_function(lambda: service.active)
+        active.set_function(lambda: sum(one.active for one in services))
         waiting = Gauge("phonate_waiting_requests", "Requests that wait for the model", registry=self._registry)
-        waiting.set_function(lambda: service.waiting)
+        waiting.set_function(lambda: sum(one.waiting for one in services))
 
     def text(self) -> bytes:
         """In Prometheus's text format."""

@@ -7,7 +7,7 @@ import binascii
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -23,6 +23,7 @@ from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.serving.guard import ApiError, Gate, client_message, error_body, refuse_unknown_fields
 from phonate.serving.metrics import Metrics
+from phonate.serving.models import LazyService
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
@@ -70,18 +71,24 @@ class ServerState:
     """The parts of one server."""
 
     settings: ServingSettings
-    service: SpeechService
+    services: Mapping[str, LazyService]
+    """What speaks, by name; the first is the one that OpenAI's names stand for."""
     gate: Gate
     metrics: Metrics
     speaker: Speaker
     voices: VoiceStore | None
     decoders: Decoders
-    recogniser: Recogniser | None = None
-    """What transcribes, where anything does."""
+    recognisers: Mapping[str, Recogniser] = field(default_factory=dict)
+    """What transcribes, by name."""
     recognising: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(RECOGNISERS))
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
     _decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(DECODERS))
+
+    @property
+    def models(self) -> list[str]:
+        """The names of all models."""
+        return [*self.services, *self.recognisers]
 
     def text(self, text: str, param: str) -> str:
         """A text of Unicode characters, of a length that is allowed. Raises ApiError."""
@@ -97,8 +104,10 @@ class ServerState:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
 
-    def spoken_text(self, text: str, param: str, kind: Literal["text", "ssml"] | None = None) -> SpokenText:
-        """A text or an SSML document that may be spoken. Raises ApiError.
+    def spoken_text(
+        self, service: SpeechService, text: str, param: str, kind: Literal["text", "ssml"] | None = None
+    ) -> SpokenText:
+        """A text or an SSML document that `service` may speak. Raises ApiError.
 
         `kind`: what it is; None: SSML where it begins with <speak.
         """
@@ -108,14 +117,14 @@ class ServerState:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         if not ssml:
             return SpokenText(self.text(text, param), len(text))
-        if not self.service.follows_ssml:
+        if not service.follows_ssml:
             raise ApiError(400, f"{param}: this model can't read SSML; send plain text", param=param)
         most = self.settings.max_text
         if len(text) > MARKUP * most:
             raise _too_long(f"{param}: {len(text)} characters with markup; at most {MARKUP * most} are allowed", param)
         self._characters(text, param)
         try:
-            parts = parse(text, self.service.language)
+            parts = parse(text, service.language)
         except InputError as error:
             raise ApiError(400, str(error), param=param, code="invalid_ssml") from error
         characters, silence = sum(len(part.text) for part in parts), sum(part.seconds or 0.0 for part in parts)
@@ -139,19 +148,31 @@ class ServerState:
         )
         return Reference(waveform, rate, text)
 
-    def is_model(self, name: str) -> bool:
-        """Whether the model is called so, by its name or by an alias."""
-        own = self.settings.model_name
-        return (
-            name == own
-            or self.settings.aliases.get(name) == own
-            or (name in OPENAI_MODELS and name not in self.settings.aliases)
-        )
+    def names(self, model: str) -> list[str]:
+        """The names of the models that `model` may stand for, those of services first; none for an unknown name."""
+        aliased = self.settings.aliases.get(model, "")
+        if model in OPENAI_MODELS and not aliased:
+            return list(self.services)
+        return [one for one in (model, aliased) if one in self.services]
 
-    async def voice(self, name: str | None) -> tuple[str | None, Reference | None]:
-        """The voice of the model, or the reference of the uploaded voice, that is called `name`, by its name or by an
+    async def service(self, model: str | None = None, voice: str | None = None) -> LazyService:
+        """The service of a model, loaded if it never was; None: the first. One of OpenAI's names stands for the first
+        that has the `voice`. Raises ApiError for a name that no service has."""
+        if not self.services:
+            raise ApiError(404, "this server speaks nothing; start it with a model that does", code="no_voice")
+        names = list(self.services)[:1] if model is None else self.names(model)
+        if not names:
+            raise no_model(model or "")
+        wanted = (voice, self.settings.aliases.get(voice or ""))
+        known = (one for one in names if any(name in self.services[one].voices for name in wanted if name))
+        service = self.services[next(known, names[0])]
+        await anyio.to_thread.run_sync(service.prepare)
+        return service
+
+    async def voice(self, service: SpeechService, name: str | None) -> tuple[str | None, Reference | None]:
+        """The voice of `service`, or the reference of the uploaded voice, that is called `name`, by its name or by an
         alias. Raises ApiError."""
-        own, store = self.service.voices, self.voices
+        own, store = service.voices, self.voices
         for one in () if name is None else (name, self.settings.aliases.get(name)):
             if one in own:
                 return one, None
@@ -160,24 +181,31 @@ class ServerState:
                 return None, stored[1]
         if name in OPENAI_VOICES and own:
             return own[OPENAI_VOICES.index(name) % len(own)], None
-        if name is not None and self.service.needs_reference:
+        if name is not None and service.needs_reference:
             raise ApiError(
                 400,
                 f"there is no voice {name[:200]!r}; GET /v1/voices lists them",
                 param="voice",
                 code="voice_not_found",
             )
-        if self.service.needs_reference:
+        if service.needs_reference:
             raise ApiError(400, "voice: name one of /v1/voices, or send reference_audio", param="voice")
         return name, None
 
-    def require_voices(self) -> VoiceStore:
+    async def require_voices(self) -> VoiceStore:
         """The uploaded voices. Raises ApiError where none can be."""
-        if not self.service.needs_reference:
+        if await self.cloning() is None:
             raise ApiError(400, "this model clones no voices; it has its own, which GET /v1/voices lists")
         if self.voices is None:
             raise ApiError(403, "this server stores no voices; start it with --voices FOLDER", code="voices_disabled")
         return self.voices
+
+    async def cloning(self) -> LazyService | None:
+        """The first service that clones voices."""
+        for name in self.services:
+            if (service := await self.service(name)).needs_reference:
+                return service
+        return None
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """What `call` returns, which decodes or reads files; a few at a time."""
@@ -272,22 +300,21 @@ class _Streamed(StreamingResponse):
 async def create_speech(request: Request, body: SpeechBody) -> Response:
     """Make speech of a text. It is sent while it is made."""
     state = state_of(request)
-    if not state.is_model(body.model):
-        raise _no_model(body.model)
+    service = await state.service(body.model, _named(body))
     unknown = list(body.model_extra or ())
     if unknown and state.settings.strict:
         shown = unknown[0][:100]
         raise ApiError(400, f"{shown!r} is not a field; {nearest(shown, list(SpeechBody.model_fields))}", param=shown)
-    content = state.spoken_text(body.input, "input", body.input_type)
+    content = state.spoken_text(service, body.input, "input", body.input_type)
     if body.timestamp_granularities:
         name = "timestamp_granularities"
         if body.stream_format != "sse":
             raise ApiError(400, f"{name}: an audio stream can't carry times; set stream_format to sse", param=name)
-        if not state.service.tells_times:
+        if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
-    speech_request = await _speech_request(state, body, content)
-    speech = await state.speaker.speak(request, speech_request, body.response_format)
-    headers = marks(FORMATS[body.response_format].rate or state.service.sample_rate, unknown)
+    speech_request = await _speech_request(state, service, body, content)
+    speech = await state.speaker.speak(request, service, speech_request, body.response_format)
+    headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown)
     if body.stream_format == "sse":
         return _Streamed(
             speech,
@@ -298,8 +325,10 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
     return _Streamed(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
 
 
-async def _speech_request(state: ServerState, body: SpeechBody, content: SpokenText) -> SpeechRequest:
-    voice, reference = await _voice(state, body)
+async def _speech_request(
+    state: ServerState, service: SpeechService, body: SpeechBody, content: SpokenText
+) -> SpeechRequest:
+    voice, reference = await _voice(state, service, body)
     return SpeechRequest(
         content.text,
         voice,
@@ -313,13 +342,17 @@ async def _speech_request(state: ServerState, body: SpeechBody, content: SpokenT
     )
 
 
-async def _voice(state: ServerState, body: SpeechBody) -> tuple[str | None, Reference | None]:
+def _named(body: SpeechBody) -> str | None:
+    return (body.voice.id if isinstance(body.voice, VoiceId) else body.voice) or None
+
+
+async def _voice(state: ServerState, service: SpeechService, body: SpeechBody) -> tuple[str | None, Reference | None]:
     """The name of one of the model's voices, or a reference."""
-    name = (body.voice.id if isinstance(body.voice, VoiceId) else body.voice) or None
+    name = _named(body)
     if body.reference_audio is None:
         if body.reference_text is not None:
             raise ApiError(400, "reference_text: there is no reference_audio", param="reference_text")
-        return await state.voice(name)
+        return await state.voice(service, name)
     if name:
         raise ApiError(400, "give either voice or reference_audio", param="voice")
     return None, await state.reference(_bytes(body.reference_audio), body.reference_text)
@@ -355,28 +388,26 @@ def event(value: dict[str, Any]) -> bytes:
 
 @openai_router.get("/models")
 async def models(request: Request) -> dict[str, Any]:
-    """The models that are served: what speaks, then what transcribes."""
+    """The models that are served."""
     state = state_of(request)
-    data = [_model(state)]
-    if state.recogniser is not None:
-        data.append(_model(state) | {"id": state.recogniser.name})
-    return {"object": "list", "data": data}
+    return {"object": "list", "data": [_model(state, name) for name in state.models]}
 
 
 @openai_router.get("/models/{name:path}")
 async def model(request: Request, name: str) -> dict[str, Any]:
-    """The model that is served, by its name."""
+    """A model that is served, by its name or an alias."""
     state = state_of(request)
-    if not state.is_model(name) and (state.recogniser is None or name != state.recogniser.name):
-        raise _no_model(name)
-    return _model(state) | {"id": name}
+    if name not in state.models and not state.names(name) and state.settings.aliases.get(name) not in state.models:
+        raise no_model(name)
+    return _model(state, name)
 
 
-def _model(state: ServerState) -> dict[str, Any]:
-    return {"id": state.settings.model_name, "object": "model", "created": state.started, "owned_by": "phonate"}
+def _model(state: ServerState, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": state.started, "owned_by": "phonate"}
 
 
-def _no_model(name: str) -> ApiError:
+def no_model(name: str) -> ApiError:
+    """The error for a model that is not served."""
     return ApiError(
         404, f"there is no model {name[:200]!r}; GET /v1/models names it", param="model", code="model_not_found"
     )
@@ -385,21 +416,31 @@ def _no_model(name: str) -> ApiError:
 @openai_router.get("/audio/models")
 async def speech_models(request: Request) -> dict[str, Any]:
     """As Open WebUI asks for them."""
-    return {"models": [{"id": state_of(request).settings.model_name}]}
+    return {"models": [{"id": name} for name in state_of(request).services]}
 
 
 @openai_router.get("/audio/voices")
-async def speech_voices(request: Request) -> dict[str, Any]:
-    """As Open WebUI and others ask for them."""
-    names = await _voice_names(state_of(request))
+async def speech_voices(request: Request, model: str | None = None) -> dict[str, Any]:
+    """As Open WebUI and others ask for them: those of a model, or of all that were loaded."""
+    names = dict.fromkeys(one["id"] for one in await _voices(state_of(request), model))
     return {"voices": [{"id": name, "name": name} for name in names]}
 
 
-async def _voice_names(state: ServerState) -> list[str]:
-    """The model's own voices, then those that were uploaded."""
+async def _voices(state: ServerState, model: str | None) -> list[dict[str, Any]]:
+    """The voices of a model, or of the first and all others that are known without loading, then those that were
+    uploaded. Raises ApiError for a model that is not there."""
+    first = await state.service(model)
+    services = {first.model.name: first}
+    if model is None:
+        services |= {name: one for name, one in state.services.items() if one.prepared}
     store = state.voices
     stored = [] if store is None else await state.in_thread(store.list)
-    return [*state.service.voices, *(one.name for one in stored)]
+    data = [
+        {"id": voice, "object": "voice", "model": name, "uploaded": False}
+        for name, service in services.items()
+        for voice in service.voices
+    ]
+    return data + [{"id": one.name, "object": "voice", "uploaded": True, "created": one.created} for one in stored]
 
 
 # -------------------- `POST /generate_speech`: a reference and a text in, a whole WAV file in JSON out
@@ -424,6 +465,7 @@ async def generate_speech(
     """
     await refuse_unknown_fields(request, ("reference_audio", "target_text", "reference_text"))
     state = state_of(request)
+    service = await state.cloning() or await state.service()
     text = target_text if target_text is not None else query_target_text
     if text is None:
         raise ApiError(400, "target_text: is missing", param="target_text")
@@ -431,17 +473,17 @@ async def generate_speech(
     reference = None
     if reference_audio is not None:
         reference = await state.reference(await reference_audio.read(), reference_words)
-    elif state.service.needs_reference:
+    elif service.needs_reference:
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
-    content = state.spoken_text(text, "target_text")
+    content = state.spoken_text(service, text, "target_text")
     speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
-    speech = await state.speaker.speak(request, speech_request, "wav", whole=True)
+    speech = await state.speaker.speak(request, service, speech_request, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])
     finally:
         await speech.close()
-    response.headers.update(marks(state.service.sample_rate))
-    return {"audio": base64.b64encode(file).decode(), "sample_rate": state.service.sample_rate}
+    response.headers.update(marks(service.sample_rate))
+    return {"audio": base64.b64encode(file).decode(), "sample_rate": service.sample_rate}
 
 
 # ---------------------------------------------------------------------------------------- `/v1/voices`
@@ -452,17 +494,13 @@ _FIELDS = ("name", "speaker", "consent", "consent_audio", "reference_audio", "re
 
 
 @voices_router.get("")
-async def voices(request: Request) -> dict[str, Any]:
+async def voices(request: Request, model: str | None = None) -> dict[str, Any]:
     """All voices, and the sentence of consent that an upload needs."""
     state = state_of(request)
-    store = state.voices
-    stored = [] if store is None else await state.in_thread(store.list)
-    data = [{"id": name, "object": "voice", "uploaded": False} for name in state.service.voices]
-    data += [{"id": one.name, "object": "voice", "uploaded": True, "created": one.created} for one in stored]
     return {
         "object": "list",
-        "data": data,
-        "uploads": state.service.needs_reference and store is not None,
+        "data": await _voices(state, model),
+        "uploads": state.voices is not None and await state.cloning() is not None,
         "consent": CONSENT,
     }
 
@@ -480,9 +518,9 @@ async def add_voice(
     """Store a voice: its name, a recording with its text, and the consent of `speaker`, as a sentence and spoken."""
     await refuse_unknown_fields(request, _FIELDS)
     state = state_of(request)
-    store = state.require_voices()
+    store = await state.require_voices()
     voice = new_voice(name, reference_text, speaker, consent)
-    if voice.name in state.service.voices:
+    if any(voice.name in one.voices for one in state.services.values()):
         raise ApiError(400, f"the model has a voice {voice.name!r}; choose another name", param="name")
     reference = await state.reference(await reference_audio.read(), reference_text)
     consent_recording = await state.reference(await consent_audio.read(), None, "consent_audio")
@@ -496,7 +534,7 @@ async def add_voice(
 async def remove_voice(request: Request, name: str) -> dict[str, Any]:
     """Delete an uploaded voice and its recordings."""
     state = state_of(request)
-    store = state.require_voices()
+    store = await state.require_voices()
     if not await state.in_thread(lambda: store.remove(name)):
         raise ApiError(404, f"there is no uploaded voice {name[:100]!r}", param="name", code="voice_not_found")
     return {"id": name, "object": "voice", "deleted": True}
@@ -511,19 +549,20 @@ status_router = APIRouter()
 async def page(request: Request) -> HTMLResponse:
     """A page to try the model with. It loads nothing from elsewhere, and no script but its own runs in it."""
     state, nonce = state_of(request), secrets.token_urlsafe(16)
+    service = await state.service()
     text = render(
         "server.html.jinja",
         {
-            "name": state.settings.model_name,
+            "name": service.model.name,
             "kind": "Speech server",
             "summary": "Type a text, choose a voice and listen. All of it is made by a model.",
             "figures": [],
             "nonce": nonce,
-            "clones": state.service.needs_reference,
-            "uploads": state.service.needs_reference and state.voices is not None,
+            "clones": service.needs_reference,
+            "uploads": service.needs_reference and state.voices is not None,
             "key": bool(state.settings.api_keys),
-            "max_text": state.settings.max_text * (MARKUP if state.service.follows_ssml else 1),
-            "ssml": state.service.follows_ssml,
+            "max_text": state.settings.max_text * (MARKUP if service.follows_ssml else 1),
+            "ssml": service.follows_ssml,
             "max_reference_seconds": state.settings.max_reference_seconds,
             "consent": CONSENT,
         },
@@ -556,7 +595,7 @@ async def ready(request: Request) -> dict[str, Any]:
     state = state_of(request)
     if state.gate.draining:
         raise ApiError(503, "the server is stopping", code="stopping")
-    return {"status": "ok", "model": state.settings.model_name}
+    return {"status": "ok", "model": next(iter(state.models))}
 
 
 @status_router.get("/metrics")

@@ -7,65 +7,191 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import anyio
+import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from phonate.config.errors import InputError
+from phonate.config.tasks import referred, task_info
+from phonate.data.transcripts import Diarizes
 from phonate.serving import guard, routes, transcriptions
 from phonate.serving.guard import Gate, Guard
 from phonate.serving.metrics import Metrics
+from phonate.serving.models import Lazy, LazyService
 from phonate.serving.routes import DECODERS, ServerState
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Speaker
-from phonate.serving.transcriptions import Recogniser
+from phonate.serving.transcriptions import Recogniser, Recognises
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import VoiceStore
-from phonate.training.inference import SpeechService
+from phonate.training.inference import Inference, SpeechService
+from phonate.workflows.load import load, task_of
+
+# ------------------------------------------------------------------------------------------- The models
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """The models of a server. OpenAI's names stand for the first of each kind."""
+
+    services: Sequence[LazyService]
+    recognisers: Sequence[Recogniser] = ()
+    device: str | None = None
+    """Where they compute."""
+
+    @property
+    def parts(self) -> Iterator[Lazy[Any]]:
+        """All that can be loaded."""
+        for service in self.services:
+            yield service.model
+        for one in self.recognisers:
+            yield one.recogniser
+            if one.diarizer is not None:
+                yield one.diarizer
+
+    def unload_after(self, seconds: float) -> None:
+        """Unload what was not used for so long."""
+        for one in self.parts:
+            one.unload_after(seconds, self.device)
+
+    def close(self) -> None:
+        """Unload all."""
+        for one in self.parts:
+            one.close()
+
+
+def hosted(
+    models: Sequence[str],
+    *,
+    device: str | None = None,
+    options: Mapping[str, str | None] | None = None,
+    prosody_rules: bool = True,
+    max_batch: int = 8,
+) -> Hosted:
+    """The models that `models` name, each as RUN or NAME=RUN, of which none is loaded.
+
+    Args:
+        models: What speaks, what transcribes, and what tells the speakers of transcripts.
+        device: Where they compute.
+        options: Of `phonate.load`, for the models whose task knows them.
+        prosody_rules: Whether the rules of a language for questions and silences are applied.
+        max_batch: Requests that a service works on at once.
+
+    Raises InputError for names that are given twice, an option that no model knows, and a model that does none of
+    these, CheckpointError for one that is not there.
+    """
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    names: set[str] = set()
+    runs: dict[str, list[tuple[str, str]]] = {}
+    unused = set(given)
+    for one in models:
+        name, run, task = _named(one)
+        if name in names:
+            raise InputError(f"{one}: there is a model {name!r} already; name this one, as in other={run}")
+        names.add(name)
+        kind = task if task in ("recognition", "diarization") else "speech"
+        if kind == "speech":
+            _require_speech(run, task)
+            unused -= set(task_info(task).options)
+        runs.setdefault(kind, []).append((name, run))
+    if unused:
+        raise InputError(f"--{sorted(unused)[0]}: no model that is served has a use for it; leave it out")
+    diarizers = [run for _, run in runs.get("diarization", [])]
+    if len(diarizers) > 1 or (diarizers and "recognition" not in runs):
+        raise InputError(f"{diarizers[-1]}: one diarizer tells the speakers of transcripts apart; add whisper")
+
+    def service(run: str) -> SpeechService:
+        known = task_info(task_of(run)).options
+        model = load(run, device=device, **{name: value for name, value in given.items() if name in known})
+        if not prosody_rules and hasattr(model, "prosody_rules"):
+            model.prosody_rules = False
+        speaking = model.speech_service(max_batch)
+        assert speaking is not None
+        return speaking
+
+    def diarizer() -> Diarizes:
+        return load(diarizers[0], "diarization", device=device)
+
+    def recogniser(run: str) -> Recognises:
+        return load(run, "recognition", device=device)
+
+    return Hosted(
+        [LazyService(name, partial(service, run)) for name, run in runs.get("speech", [])],
+        [
+            Recogniser(name, partial(recogniser, run), diarizer if diarizers else None)
+            for name, run in runs.get("recognition", [])
+        ],
+        device,
+    )
+
+
+def _named(model: str) -> tuple[str, str, str]:
+    """Name, run and task of RUN or NAME=RUN. A run is called as its folder."""
+    name, equals, run = ("", "", model) if Path(model).exists() else model.partition("=")
+    if not equals:
+        run = model
+    if (equals and not name) or not run:
+        raise InputError(f"{model}: write NAME=RUN, such as anna={run or 'runs/speech'}")
+    task = task_of(run)
+    if not equals:
+        name = run if run.partition("/")[0] in task_info(task).pretrained else Path(run).resolve().name
+    return name, run, task
+
+
+def _require_speech(run: str, task: str) -> None:
+    """Raise InputError for a model that does not make speech of text."""
+    inference = task_info(task).inference
+    if inference is None or referred(inference).speech_service is Inference.speech_service:
+        raise InputError(f"{run}: this model can't make speech from text, so there is nothing to serve")
+
 
 # -------------------------------------------------------------------------------- The ASGI application
 
 
-def create_app(
-    service: SpeechService,
-    settings: ServingSettings,
-    recogniser: Recogniser | None = None,
-    wyoming: socket.socket | None = None,
-) -> FastAPI:
-    """The application that serves `service`, which the caller closes, and transcribes by `recogniser`. `wyoming`: where
-    it listens for Home Assistant, too.
+def create_app(models: Hosted, settings: ServingSettings, wyoming: socket.socket | None = None) -> FastAPI:
+    """The application that serves `models`, which the caller closes. `wyoming`: where it listens for Home Assistant,
+    too.
 
     Raises InputError where the folder of voices can't be used.
     """
     places = settings.max_batch + settings.max_queue
-    metrics, gate = Metrics(service), Gate(places)
+    metrics, gate = Metrics(models.services), Gate(places)
     decoders = Decoders(DECODERS)
 
     @asynccontextmanager
     async def closing(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+            if settings.idle_minutes is not None:
+                tasks.start_soon(_unload, models, settings.idle_minutes * 60.0)
             if wyoming is not None:
                 from phonate.serving.wyoming import listening  # which needs an extra
 
                 await stack.enter_async_context(listening(app.state.server, wyoming))
             yield
+            tasks.cancel_scope.cancel()
         decoders.close()
 
     # the pages that FastAPI has for its schema load scripts from elsewhere
     app = FastAPI(title="phonate", docs_url=None, redoc_url=None, lifespan=closing)
     app.state.server = ServerState(
         settings=settings,
-        service=service,
+        services={one.model.name: one for one in models.services},
         gate=gate,
         metrics=metrics,
-        speaker=Speaker(service, metrics, settings.request_seconds, places),
+        speaker=Speaker(metrics, settings.request_seconds, places),
         voices=None if settings.voices is None else VoiceStore(settings.voices, settings.max_voices),
         decoders=decoders,
-        recogniser=recogniser,
+        recognisers={one.name: one for one in models.recognisers},
     )
     guard.add_handlers(app)
     for router in (
@@ -84,36 +210,45 @@ def create_app(
     return app
 
 
+async def _unload(models: Hosted, seconds: float) -> None:
+    """Unload, for ever, what was not used for so long."""
+    while True:
+        await anyio.sleep(min(_LOOK_SECONDS, seconds / 4))
+        await anyio.to_thread.run_sync(models.unload_after, seconds)
+
+
 _log = logging.getLogger(__name__)
+_LOOK_SECONDS = 30.0
+"""Between looks for models that nobody uses."""
 # ------------------------ Runs the application until a signal comes, then lets running requests finish
 
 _CUT_SECONDS = 1
 
 
 def serve(
-    service: SpeechService,
+    models: Hosted,
     settings: ServingSettings,
     host: str = "127.0.0.1",
     port: int = 8000,
-    recogniser: Recogniser | None = None,
     wyoming: int | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then refuse new requests (503), finish running ones for at most
-    `settings.stop_seconds`, and close the service. The signal is raised again at the end. A second one ends at once.
+    `settings.stop_seconds`, and close the models. The signal is raised again at the end. A second one ends at once.
     `wyoming`: the port for Home Assistant.
 
     Raises InputError where the address can't be used.
     """
     listening = _listening(host, port)
     assistant = None if wyoming is None else _listening(host, wyoming, "--wyoming")
-    app = create_app(service, settings, recogniser, assistant)
+    app = create_app(models, settings, assistant)
     warn_if_open(host, settings)
     shown = f"[{host}]" if ":" in host else host
     if assistant is not None:
         _log.info("Wyoming at tcp://%s:%d", shown, assistant.getsockname()[1])
         if settings.api_keys and not _is_loopback(host):
             _log.warning("anyone who reaches %s can use Wyoming, which knows no keys", host)
-    _log.info("serving %s at http://%s:%d", settings.model_name, shown, listening.getsockname()[1])
+    names = ", ".join(app.state.server.models)
+    _log.info("serving %s at http://%s:%d", names, shown, listening.getsockname()[1])
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -128,7 +263,7 @@ def serve(
         for one in (listening, assistant):
             if one is not None:
                 one.close()
-        service.close()
+        models.close()
     if server.received is not None:
         signal.raise_signal(server.received)
 

@@ -13,10 +13,10 @@ from phonate.config.settings import Settings
 class ServingSettings(Settings):
     """What the server allows."""
 
-    model_name: str = Field(default="phonate", min_length=1)
-    """The model's name in `/v1/models`, which requests must give."""
+    idle_minutes: float | None = Field(default=None, gt=0)
+    """Time after which a model that nobody uses is unloaded. None: never."""
     aliases: Mapping[str, str] = Field(default_factory=dict)
-    """Other names for the model and for voices. OpenAI's, such as tts-1 and alloy, stand for the model and for its
+    """Other names for models and for voices. OpenAI's, such as tts-1 and alloy, stand for the first model and for its
     voices, in turn, where they are not set here."""
     strict: bool = False
     """Whether unknown fields of a request are errors; otherwise they are ignored, and a header `warning` names them."""

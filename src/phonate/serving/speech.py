@@ -295,41 +295,44 @@ class Pieces(SpeechResult):
 
 
 class Speaker:
-    """Gives requests to a service and encodes what it makes."""
+    """Gives requests to services and encodes what they make."""
 
-    def __init__(self, service: SpeechService, metrics: Metrics, seconds: float, places: int) -> None:
+    def __init__(self, metrics: Metrics, seconds: float, places: int) -> None:
         """`seconds`: for one request; `places`: requests at once."""
-        self.service = service
         self._metrics = metrics
         self._seconds = seconds
         self._threads = anyio.CapacityLimiter(places)
 
-    async def speak(self, request: Request, speech_request: SpeechRequest, name: str, whole: bool = False) -> Speech:
-        """The speech of `speech_request` in the format `name`, as one part where `whole`.
+    async def speak(
+        self, request: Request, service: SpeechService, speech_request: SpeechRequest, name: str, whole: bool = False
+    ) -> Speech:
+        """The speech that `service` makes of `speech_request`, in the format `name`, as one part where `whole`.
 
         Returns when the first part is there, so that what goes wrong before can be an answer.
 
         Raises InputError for a request that can't be met, ApiError 504 where its time is over.
         """
-        speech = await self.begin(lambda: self.service.submit(speech_request), name, whole)
+        speech = await self.begin(service.sample_rate, lambda: service.submit(speech_request), name, whole)
         try:
             await speech.begin(request)
         except TimeoutError as error:
             raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
         return speech
 
-    async def begin(self, submit: Callable[[], SpeechResult], name: str, whole: bool = False) -> Speech:
-        """The speech that `submit` begins to make, as `speak` without its first part."""
+    async def begin(
+        self, sample_rate: int, submit: Callable[[], SpeechResult], name: str, whole: bool = False
+    ) -> Speech:
+        """The speech at `sample_rate` Hz that `submit` begins to make, as `speak` without its first part."""
         request_metrics, deadline = RequestMetrics(self._metrics), time.monotonic() + self._seconds
         try:
             result = await self._in_thread(submit, deadline)
         except BaseException as error:
             request_metrics.end(_outcome(error))
             raise
-        counter = ChunkCounter(result.chunks(self._seconds), self.service.sample_rate, request_metrics)
-        parts = encoded(counter, self.service.sample_rate, name, whole)
+        counter = ChunkCounter(result.chunks(self._seconds), sample_rate, request_metrics)
+        parts = encoded(counter, sample_rate, name, whole)
         rest = self._parts(result, parts, deadline, request_metrics)
-        return Speech(rest, counter, result, FORMATS[name].delay / self.service.sample_rate)
+        return Speech(rest, counter, result, FORMATS[name].delay / sample_rate)
 
     async def _parts(
         self, result: SpeechResult, parts: Iterator[bytes], deadline: float, request_metrics: RequestMetrics

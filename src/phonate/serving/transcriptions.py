@@ -14,10 +14,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from phonate.audio.decoding import FloatArray, resample
 from phonate.config.language_codes import primary
-from phonate.data.annotations import SpeakerTurn
 from phonate.data.transcripts import Diarizes, Transcription
 from phonate.serving.guard import ApiError
-from phonate.serving.routes import ServerState, event, state_of, warned
+from phonate.serving.models import Lazy
+from phonate.serving.routes import ServerState, event, no_model, state_of, warned
 from phonate.text.captions import TimedWord, captions
 
 router = APIRouter(prefix="/v1/audio")
@@ -40,7 +40,7 @@ class Recognises(Protocol):
 
 
 class Recogniser:
-    """A recogniser and a diarizer, loaded when they are first needed, which work on one recording at a time."""
+    """A recogniser and a diarizer, loaded when they are needed, which work on one recording at a time."""
 
     def __init__(
         self, name: str, recogniser: Callable[[], Recognises], diarizer: Callable[[], Diarizes] | None = None
@@ -48,30 +48,27 @@ class Recogniser:
         """`name`: what requests may call it, besides OpenAI's names. Without `diarizer` nobody is told apart."""
         self.name = name
         self.tells_speakers = diarizer is not None
-        self._load = (recogniser, diarizer)
-        self._loaded: list[Any] = [None, None]
+        self.recogniser = Lazy(name, recogniser)
+        self.diarizer = None if diarizer is None else Lazy("the diarizer", diarizer)
+        self._languages: Sequence[str] | None = None
         self._lock = threading.Lock()
 
     def transcribe(self, waveform: FloatArray, language: str | None, with_speakers: bool) -> Transcription:
         """The words of a recording (N,) at 16 kHz. Raises the errors of both."""
         with self._lock:
-            transcription: Transcription = self._part(0).timed(waveform, sample_rate=RATE, language=language)
-            if not with_speakers:
+            with self.recogniser.use() as recogniser:
+                transcription = recogniser.timed(waveform, sample_rate=RATE, language=language)
+            if not with_speakers or self.diarizer is None:
                 return transcription
-            turns: list[SpeakerTurn] = self._part(1).diarize(waveform, sample_rate=RATE).turns
-            return transcription.with_speakers(turns)
+            with self.diarizer.use() as diarizer:
+                return transcription.with_speakers(diarizer.diarize(waveform, sample_rate=RATE).turns)
 
     def languages(self) -> Sequence[str]:
         """Codes of the languages that the recogniser knows."""
-        with self._lock:
-            languages: Sequence[str] = self._part(0).languages
-            return languages
-
-    def _part(self, number: int) -> Any:
-        load = self._load[number]
-        if self._loaded[number] is None and load is not None:
-            self._loaded[number] = load()
-        return self._loaded[number]
+        if self._languages is None:
+            with self.recogniser.use() as recogniser:
+                self._languages = list(recogniser.languages)
+        return self._languages
 
 
 @router.post("/transcriptions", response_class=Response)
@@ -86,14 +83,14 @@ async def transcriptions(
 ) -> Response:
     """Transcribe a recording."""
     state = state_of(request)
-    recogniser = _recogniser(state, model)
+    recogniser = recogniser_of(state, model)
     if response_format not in FORMATS:
         raise ApiError(400, f"response_format: must be one of {', '.join(FORMATS)}", param="response_format")
     with_speakers = response_format == "diarized_json"
     if with_speakers and not recogniser.tells_speakers:
         raise ApiError(
             400,
-            "response_format: speakers are not told here; start the server with --diarizer",
+            "response_format: speakers are not told here; start the server with the model base/diarizer, too",
             param="response_format",
         )
     unknown = [name for name in await request.form() if name not in _KNOWN]
@@ -115,15 +112,22 @@ async def transcriptions(
     return JSONResponse(_verbose(transcription, timestamp_granularities or ["segment"]), headers=headers)
 
 
-def _recogniser(state: ServerState, model: str) -> Recogniser:
-    own = state.recogniser
-    if own is None:
-        raise ApiError(404, "this server transcribes nothing; start it with --recogniser whisper", code="no_recogniser")
-    if model != own.name and state.settings.aliases.get(model) != own.name and model not in OPENAI_MODELS:
+def recogniser_of(state: ServerState, model: str | None) -> Recogniser:
+    """The recogniser of that name; None: the first. Raises ApiError."""
+    own = state.recognisers
+    if not own:
         raise ApiError(
-            404, f"there is no model {model[:200]!r}; GET /v1/models names it", param="model", code="model_not_found"
+            404, "this server transcribes nothing; start it with the model whisper, too", code="no_recogniser"
         )
-    return own
+    if model is None:
+        return next(iter(own.values()))
+    aliased = state.settings.aliases.get(model, "")
+    for name in (model, aliased):
+        if name in own:
+            return own[name]
+    if aliased or model not in OPENAI_MODELS:
+        raise no_model(model)
+    return next(iter(own.values()))
 
 
 async def _samples(state: ServerState, recording: bytes) -> FloatArray:

@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -36,9 +37,10 @@ import phonate
 from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError, client_message
-from phonate.serving.routes import ServerState
+from phonate.serving.models import LazyService
+from phonate.serving.routes import OPENAI_MODELS, ServerState
 from phonate.serving.speech import Pieces
-from phonate.serving.transcriptions import RATE
+from phonate.serving.transcriptions import RATE, recogniser_of
 from phonate.training.inference import SpeechRequest, SpeechResult
 
 _log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ async def listening(state: ServerState, place: socket.socket) -> AsyncIterator[N
         finally:
             clients.discard(task)
 
-    await anyio.to_thread.run_sync(lambda: information(state, []))  # who asks waits for a second only
+    await information(state)  # which loads all, for who asks waits for a second only
     server = await asyncio.start_server(connected, sock=place)
     try:
         yield
@@ -72,30 +74,31 @@ async def listening(state: ServerState, place: socket.socket) -> AsyncIterator[N
             task.cancel()
 
 
-def information(state: ServerState, uploaded: list[str]) -> Info:
-    """What this server does, as Home Assistant shows it. Loads the recogniser where it is not loaded."""
-    service, recogniser, name = state.service, state.recogniser, state.settings.model_name
-    by = Attribution(name="phonate", url="https://pypi.org/project/phonate/")
-    own: dict[str, Any] = {"attribution": by, "installed": True, "version": phonate.__version__}
-    languages = [tag(service.language)] if service.language else []
-    speakers = [TtsVoiceSpeaker(one) for one in service.voices]
-    voices = [
-        TtsVoice(name, description=name, languages=languages, speakers=speakers if len(speakers) > 1 else None, **own)
-    ]
-    # Home Assistant's menu lists voices, and not their speakers
-    voices += [
-        TtsVoice(one, description=one, languages=languages, **own)
-        for one in [*service.voices, *uploaded]
-        if one != name
-    ]
-    speaks = TtsProgram(
-        "phonate", description="Speech by phonate", voices=voices, supports_synthesize_streaming=True, **own
-    )
-    hears = []
-    if recogniser is not None:
-        model = AsrModel(recogniser.name, description=recogniser.name, languages=list(recogniser.languages()), **own)
-        hears = [AsrProgram("phonate", description="Transcripts by phonate", models=[model], **own)]
-    return Info(tts=[speaks], asr=hears)
+async def information(state: ServerState) -> Info:
+    """What this server does, as Home Assistant shows it. Loads models that were not loaded before."""
+    own: dict[str, Any] = {
+        "attribution": Attribution(name="phonate", url="https://pypi.org/project/phonate/"),
+        "installed": True,
+        "version": phonate.__version__,
+    }
+    store = state.voices
+    voices: dict[str, TtsVoice] = {}
+    for name in state.services:
+        service = await state.service(name)
+        languages = [tag(service.language)] if service.language else []
+        stored = await state.in_thread(store.list) if store is not None and service.needs_reference else []
+        speakers = [TtsVoiceSpeaker(one) for one in service.voices]
+        # Home Assistant's menu lists voices, and not their speakers
+        for one in (name, *service.voices, *(voice.name for voice in stored)):
+            several = speakers if one == name and len(speakers) > 1 else None
+            voices.setdefault(one, TtsVoice(one, description=one, languages=languages, speakers=several, **own))
+    speaks = TtsProgram("phonate", description="phonate", voices=[], supports_synthesize_streaming=True, **own)
+    speaks.voices = list(voices.values())
+    hears = AsrProgram("phonate", description="phonate", models=[], **own)
+    for recogniser in state.recognisers.values():
+        languages = list(await anyio.to_thread.run_sync(recogniser.languages))
+        hears.models.append(AsrModel(recogniser.name, description=recogniser.name, languages=languages, **own))
+    return Info(tts=[speaks] if voices else [], asr=[hears] if hears.models else [])
 
 
 def tag(code: str) -> str:
@@ -134,6 +137,7 @@ class _Client(AsyncEventHandler):
         """SSML that comes in pieces, which is spoken when it is whole."""
         self._characters = 0
         self._language: str | None = None
+        self._recogniser: str | None = None
         self._heard: list[FloatArray] = []
         self._rate = RATE
         self._seconds = 0.0
@@ -178,10 +182,7 @@ class _Client(AsyncEventHandler):
             await answer(event)
 
     async def _describe(self, _: Event) -> None:
-        store = self._state.voices
-        uploaded = [] if store is None else [one.name for one in await self._state.in_thread(store.list)]
-        info = await anyio.to_thread.run_sync(lambda: information(self._state, uploaded))
-        await self.write_event(info.event())
+        await self.write_event((await information(self._state)).event())
 
     async def _pong(self, event: Event) -> None:
         await self.write_event(Pong(Ping.from_event(event).text).event())
@@ -196,13 +197,24 @@ class _Client(AsyncEventHandler):
 
     # ------------------------------------------------------------------------------------------------ Speech
 
-    async def _request(self, voice: SynthesizeVoice | None, text: str = "") -> SpeechRequest:
-        """How a text is spoken. Raises ApiError for a voice that is not there."""
-        name = None if voice is None else voice.name
-        if voice is not None and name is not None and self._state.is_model(name):
-            name = voice.speaker
-        own, reference = await self._state.voice(name)
-        return SpeechRequest(text, own, reference)
+    async def _request(self, voice: SynthesizeVoice | None) -> tuple[LazyService, SpeechRequest]:
+        """What speaks a text, and how. Raises ApiError for a voice that is not there."""
+        state, name = self._state, None if voice is None else voice.name
+        if voice is None or name is None:
+            service = await self._speaking(None if voice is None else voice.language)
+        elif state.names(name):
+            service, name = await state.service(name), voice.speaker
+        else:
+            service = await state.service(OPENAI_MODELS[0], name)  # the first that has the voice
+        own, reference = await state.voice(service, name)
+        return service, SpeechRequest("", own, reference)
+
+    async def _speaking(self, language: str | None) -> LazyService:
+        """The first service of a language; the first of all where none is."""
+        for one in self._state.services.values():
+            if language is not None and one.language is not None and tag(one.language) == tag(language):
+                return one
+        return await self._state.service()
 
     async def _speak_whole(self, event: Event) -> None:
         if self._pieces is None and self._document is None:  # else it is the text that came in pieces, once more
@@ -210,12 +222,11 @@ class _Client(AsyncEventHandler):
             await self._speak(one.text, one.voice, one.text_format)
 
     async def _speak(self, text: str, voice: SynthesizeVoice | None, text_format: str | None) -> None:
-        state = self._state
+        service, how = await self._request(voice)
         ssml = text_format == SynthesizeTextFormat.SSML
-        content = state.spoken_text(text, "text", "ssml" if ssml else None)
-        request = await self._request(voice, content.text)
-        script = SpeechRequest(request.text, request.voice, request.reference, script=content.script)
-        await self._send(lambda: state.service.submit(script))
+        content = self._state.spoken_text(service, text, "text", "ssml" if ssml else None)
+        request = replace(how, text=content.text, script=content.script)
+        await self._send(service, lambda: service.submit(request))
 
     async def _start(self, event: Event) -> None:
         await self.disconnect()
@@ -224,8 +235,9 @@ class _Client(AsyncEventHandler):
         if start.text_format == SynthesizeTextFormat.SSML:
             self._document = ""
             return
-        pieces = self._pieces = Pieces(self._state.service, await self._request(start.voice))
-        self._sending = asyncio.ensure_future(self._send_or_tell(lambda: pieces))
+        service, how = await self._request(start.voice)
+        pieces = self._pieces = Pieces(service, how)
+        self._sending = asyncio.ensure_future(self._send_or_tell(service, lambda: pieces))
 
     async def _add(self, event: Event) -> None:
         text = SynthesizeChunk.from_event(event).text
@@ -250,19 +262,19 @@ class _Client(AsyncEventHandler):
             self._pieces = self._sending = None
         await self.write_event(SynthesizeStopped().event())
 
-    async def _send_or_tell(self, submit: Callable[[], SpeechResult]) -> None:
+    async def _send_or_tell(self, service: LazyService, submit: Callable[[], SpeechResult]) -> None:
         try:
-            await self._send(submit)
+            await self._send(service, submit)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             await self._tell(error)
             self.writer.close()
 
-    async def _send(self, submit: Callable[[], SpeechResult]) -> None:
+    async def _send(self, service: LazyService, submit: Callable[[], SpeechResult]) -> None:
         """Send speech while it is made."""
-        state, began, rate = self._state, time.monotonic(), self._state.service.sample_rate
+        state, began, rate = self._state, time.monotonic(), service.sample_rate
         state.gate.enter()
         try:
-            speech = await state.speaker.begin(submit, "raw")
+            speech = await state.speaker.begin(rate, submit, "raw")
             try:
                 started = False
                 async for part in speech.parts():
@@ -287,7 +299,8 @@ class _Client(AsyncEventHandler):
     # ------------------------------------------------------------------------------------------- Transcripts
 
     async def _expect(self, event: Event) -> None:
-        self._language = Transcribe.from_event(event).language
+        asked = Transcribe.from_event(event)
+        self._language, self._recogniser = asked.language, asked.name
 
     async def _listen(self, _: Event) -> None:
         self._heard, self._seconds = [], 0.0
@@ -307,9 +320,7 @@ class _Client(AsyncEventHandler):
 
     async def _transcribe(self, _: Event) -> None:
         state, began, language = self._state, time.monotonic(), self._language
-        recogniser = state.recogniser
-        if recogniser is None:
-            raise InputError("this server transcribes nothing; start it with --recogniser whisper")
+        recogniser = recogniser_of(state, self._recogniser)
         blocks, self._heard, rate = self._heard, [], self._rate
         if not blocks:
             await self.write_event(Transcript("").event())

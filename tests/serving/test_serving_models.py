@@ -162,6 +162,8 @@ def test_a_server_that_only_transcribes(several: Callable[..., Several]) -> None
 
 
 _LOADED_AND_UNLOADED = """
+import psutil
+
 from phonate.serving.server import hosted
 from phonate.training.inference import SpeechRequest
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
-from phonate.audio.decoding import read_audio
+from phonate.audio.decoding import probe, read_audio
 
 RATE = 48_000
 SECONDS = 3.0
@@ -171,18 +173,64 @@ def onsets(samples: np.ndarray, rate: int) -> list[float]:
     return [float(start) / rate for start in starts]
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Of a file, as FFmpeg and as phonate read it. In seconds."""
+
+    rates: tuple[int, int]
+    """Hz."""
+    lengths: tuple[float, float]
+    onsets: tuple[list[float], list[float]]
+    """Where the tones begin."""
+    format: str
+
+
+@cache
+def facts(name: str) -> Facts:
+    """Of a file of this kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(Path(folder), KINDS[name])
+        both, format = (shown(path), read_audio(path)), probe(path).format
+    rates, lengths = (both[0][1], both[1][1]), tuple(len(samples) / rate for samples, rate in both)
+    return Facts(rates, lengths, tuple(onsets(samples, rate) for samples, rate in both), format)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_samples_are_at_the_times_of_a_player(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, KINDS[name])
-    samples, rate = shown(path)
-    own, own_rate = read_audio(path)
-    assert own_rate == rate
+def test_samples_are_at_the_times_of_a_player(name: str) -> None:
+    read = facts(name)
+    assert read.rates[0] == read.rates[1]
     # Not shorter than what was written; a decoder's padding at the end is there where the file does not say its length.
-    assert SECONDS + KINDS[name].late - CLOSE <= len(own) / rate <= len(samples) / rate + CLOSE
-    expected, found = onsets(samples, rate), onsets(own, rate)
+    assert SECONDS + KINDS[name].late - CLOSE <= read.lengths[1] <= read.lengths[0] + CLOSE
+    expected, found = read.onsets
     assert len(expected) == len(TONES)
     assert found == pytest.approx(expected, abs=CLOSE)
     assert expected[1] - expected[0] == pytest.approx(TONES[1][0] - TONES[0][0], abs=0.01)
+
+
+def table() -> str:
+    """The kinds of files, and where what is written at 1 s is read, for docs/reference/recordings.md."""
+    rows = ["| | file | codec | Hz | first tone, by FFmpeg | by phonate | length, by FFmpeg | by phonate |"]
+    rows += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, kind in KINDS.items():
+        read = facts(name)
+        times = (*(one[0] for one in read.onsets), *read.lengths)
+        cells = [name, f"`.{kind.suffix}`", f"`{kind.codec}`", str(kind.rate), *(f"{time:.3f}" for time in times)]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recordings.md"
+MARKS = "<!-- kinds: written by `python tests/audio/test_timeline.py` -->", "<!-- kinds: end -->"
+
+
+def page() -> str:
+    """The page with the table as it is now."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+    return f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+
+
+def test_the_page_of_kinds_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python tests/audio/test_timeline.py"
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.late])
@@ -199,3 +247,7 @@ Faulty = Callable[[np.ndarray], np.ndarray]
 def test_two_milliseconds_are_seen(tmp_path: Path, faulty: Faulty) -> None:
     samples, rate = shown(written(tmp_path, KINDS["flac"]))
     assert onsets(faulty(samples), rate) != pytest.approx(onsets(samples, rate), abs=CLOSE)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

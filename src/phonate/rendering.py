@@ -8,20 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
-from torch import nn
 
 from phonate.audio.decoding import FloatArray, rendered_in_pieces
-from phonate.audio.processor import AudioProcessor
+from phonate.audio.settings import AudioConfig
 from phonate.config.errors import CheckpointError, InputError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import Start
-from phonate.nn.vocoder import Vocoder
+from phonate.nn.arrays import ArrayVocoder
 from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, is_checkpoint
-from phonate.training.checkpoints.loading import TrainedDescription, TrainedModel, describe_trained, open_trained
+from phonate.training.checkpoints.loading import (
+    TrainedDescription,
+    TrainedModel,
+    describe_trained,
+    open_trained,
+    read_arrays,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from phonate.audio.processor import AudioProcessor
+    from phonate.nn.vocoder import Vocoder
 
 _PIECE_SECONDS = 20.0
 
@@ -74,17 +84,17 @@ _LEAST_FRAMES = 2
 
 
 class TrainedVocoder:
-    """A run of the task `vocoder`."""
+    """A run of the task `vocoder`, computed with torch or with NumPy."""
 
     name = "vocoder"
 
-    def __init__(self, vocoder: Vocoder) -> None:
-        self.network = vocoder.eval()
+    def __init__(self, vocoder: Vocoder | ArrayVocoder) -> None:
+        self.network = vocoder
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        """The vocoder."""
-        return (self.network,)
+        """The vocoder, where torch computes it."""
+        return () if isinstance(self.network, ArrayVocoder) else (self.network,)
 
     @classmethod
     def load(cls, source: str | Path, processor: AudioProcessor) -> TrainedVocoder:
@@ -92,23 +102,24 @@ class TrainedVocoder:
 
         Raises CheckpointError where there is none, or it was trained on other features than `processor` makes.
         """
+        from phonate.nn.vocoder import Vocoder
+
         try:
             trained = _open_vocoder(source, _stamp(source))
         except InputError as error:
             raise InputError(f"vocoder {error}; {option('vocoder')} names another, or griffin_lim for none") from error
-        if conflict := _conflict(source, trained, processor):
+        if conflict := _conflict(source, trained, processor.config):
             raise CheckpointError(conflict)
         model = trained.recipe.model
         network = Vocoder.of(processor, model.width, model.layers, model.lookahead, model.postfilter)
         trained.load_into(network, "vocoder")
-        return cls(network)
+        return cls(network.eval())
 
     def __call__(self, mel_TM: FloatArray, f0_T: FloatArray | None = None) -> FloatArray:
         """See `Renderer`."""
         piece = round(_PIECE_SECONDS * self.network.sample_rate / self.network.hop_length)
         return np.concatenate([np.zeros(0, dtype=np.float32), *self.stream(mel_TM, f0_T, piece, piece)])
 
-    @torch.no_grad()
     def stream(
         self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 24, piece: int = 256
     ) -> Iterator[FloatArray]:
@@ -116,20 +127,28 @@ class TrainedVocoder:
 
         Excitation and context are computed for the whole, so the pieces join without artefacts.
         """
-        network, hop, margin = self.network, self.network.hop_length, self.network.context
-        if len(mel_TM) < _LEAST_FRAMES:
+        network, hop, margin, frames = self._network, self.network.hop_length, self.network.context, len(mel_TM)
+        if frames < _LEAST_FRAMES:
             return
-        mel_BTM = torch.from_numpy(np.array(mel_TM, dtype=np.float32))[None].to(network.level_K.device)
-        frames = mel_BTM.shape[1]
-        f0_BT = network.predicted_f0(mel_BTM) if f0_T is None else torch.from_numpy(f0_T)[None].to(mel_BTM)
-        pulses_BN, noise_BN = network.source(f0_BT)
+        if f0_T is None:
+            f0_T = network.predicted_f0(mel_TM)
+        pulses_N, noise_N = network.source(f0_T)
         start, end = 0, min(first, frames - 1)
         while start < frames - 1:
             left, right = max(0, start - margin), min(frames, end + 1 + margin)
             part, samples = slice(left, right), slice(left * hop, (right - 1) * hop)
-            sound_BN = network.filtered(mel_BTM[:, part], f0_BT[:, part], pulses_BN[:, samples], noise_BN[:, samples])
-            yield sound_BN[0, (start - left) * hop : (end - left) * hop].float().cpu().numpy()
+            sound_N = network.filtered(mel_TM[part], f0_T[part], pulses_N[samples], noise_N[samples])
+            yield sound_N[(start - left) * hop : (end - left) * hop]
             start, end = end, min(end + piece, frames - 1)
+
+    @property
+    def _network(self) -> ArrayVocoder:
+        """The network, called with arrays."""
+        if isinstance(self.network, ArrayVocoder):
+            return self.network
+        from phonate.nn.vocoder import TensorVocoder
+
+        return TensorVocoder(self.network)
 
 
 @lru_cache(maxsize=2)
@@ -174,15 +193,15 @@ def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> st
     if source is None or source == GRIFFIN_LIM:
         return None
     described = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
-    return _conflict(source, described, processor)
+    return _conflict(source, described, processor.config)
 
 
-def _conflict(source: str | Path, trained: TrainedDescription[Any], processor: AudioProcessor) -> str | None:
+def _conflict(source: str | Path, trained: TrainedDescription[Any], audio: AudioConfig) -> str | None:
     theirs = trained.inference_metadata["features"]
-    if theirs in {processor.fingerprint, processor.scale_fingerprint}:
+    if theirs in {audio.fingerprint, audio.scale_fingerprint}:
         return None
     return (
-        f"{source}: this vocoder was trained on features {theirs}, the model predicts {processor.fingerprint}; "
+        f"{source}: this vocoder was trained on features {theirs}, the model predicts {audio.fingerprint}; "
         "train one with the model's data.audio"
     )
 
@@ -203,3 +222,18 @@ def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:
     if source is None or source == GRIFFIN_LIM:
         return GriffinLim(processor)
     return TrainedVocoder.load(source, processor)
+
+
+def array_renderer(source: str | Path | None, audio: AudioConfig) -> Renderer | None:
+    """As `renderer`, without torch; None where that needs it: for Griffin-Lim, and for vocoders that can't be used."""
+    if source is None or source == GRIFFIN_LIM:
+        return None
+    try:
+        trained = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
+        weights = read_arrays(trained.path, "vocoder")
+        if weights is None or _conflict(source, trained, audio):
+            return None
+        model = trained.recipe.model
+        return TrainedVocoder(ArrayVocoder.of(audio, weights, model.lookahead, model.postfilter))
+    except (InputError, CheckpointError, KeyError):
+        return None

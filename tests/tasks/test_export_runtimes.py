@@ -84,7 +84,7 @@ def voice() -> Synthesiser:
     from phonate.tasks.speech.model import ParallelModel
     from phonate.tasks.speech.settings import SpeechModel
 
-    voice = Synthesiser.load("base/voice")
+    voice = Synthesiser.load_torch("base/voice")
     torch.manual_seed(0)
     tokens, voices = len(voice.inventory), len(voice.speakers)
     settings = SpeechModel(width=16, encoder_layers=1, decoder_layers=1, predictor_layers=1)
@@ -98,7 +98,7 @@ def export(voice: Synthesiser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Exports `voice`; returns the ONNX file, also of a page."""
     from phonate.tasks.speech import export as export_module
 
-    monkeypatch.setattr(Synthesiser, "load", lambda *_: voice)
+    monkeypatch.setattr(Synthesiser, "load_torch", lambda *_: voice)
 
     def pageless(name: str, synthesiser: Synthesiser, model: bytes, *_: object) -> str:
         (tmp_path / "model.onnx").write_bytes(model)
@@ -176,7 +176,7 @@ def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(tmp_path: 
     if sys.version_info >= (3, 13):
         pytest.skip(f"onnxruntime {OLDEST} has no build for this Python")
     assert main(["checkpoints", "export", "base/voice", "--format", "onnx", "-o", str(tmp_path / "model.onnx")]) == 0
-    voice = Synthesiser.load("base/voice")
+    voice = Synthesiser.load_torch("base/voice")
     tokens = voice.inventory.ids(next(voice.sentences("The kettle began to whistle.")))
     np.savez(tmp_path / "given.npz", input=[tokens], scales=np.ones(3, np.float32), sid=[0])
     sounds, versions = [], []

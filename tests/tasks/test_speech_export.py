@@ -137,7 +137,7 @@ def voice(run: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def synthesiser(run: Path, folder: Path) -> Synthesiser:
-    synthesiser = Synthesiser.load(run, folder / "vocoder")
+    synthesiser = Synthesiser.load_torch(run, folder / "vocoder")
     synthesiser.prosody_rules = False  # files have none
     return synthesiser
 

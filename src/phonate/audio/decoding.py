@@ -35,6 +35,8 @@ logger = logging.getLogger("phonate")
 
 FloatArray = npt.NDArray[np.float32]
 
+PEAK = 0.95
+"""Of sound that is written or played."""
 _SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
 _LARGEST = 2.0**31  # full scale is 1; only integers that were never scaled are larger, and squares stay finite
 _SLACK_SECONDS = 0.05  # a manifest's end may be rounded
@@ -424,6 +426,12 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+
+
+def normalised_peak(waveform: FloatArray) -> FloatArray:
+    """The waveform (samples,) scaled to peak at 1; digital silence as it is."""
+    peak = float(np.abs(waveform).max(initial=0.0))
+    return waveform / np.float32(peak) if peak > 0.0 else waveform
 
 
 # -------------------------------------------- Audio as callers have it: a file, or samples in an array

@@ -6,8 +6,6 @@ from samples to mel while they are in the processor's cache, which takes half th
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from phonate.audio.decoding import PEAK as PEAK
 from phonate.audio.decoding import FloatArray, read_audio
-from phonate.audio.mel_filters import mel_filters
+from phonate.audio.decoding import normalised_peak as normalised_peak
 from phonate.audio.quality import LOUDNESS_SECONDS, loudness
 from phonate.audio.settings import AudioConfig
 
@@ -126,11 +125,6 @@ def griffin_lim(
 
 # ------------------------ The one feature extractor: recording -> waveform -> mel, and mel -> waveform
 
-_VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
-_NOT_FEATURES = {"min_seconds", "max_seconds"}
-_DOCUMENTED_REF_LEVEL_DB = 20.0
-PEAK = 0.95
-"""Of sound that is written or played."""
 _BLOCK_FRAMES = 2048  # a multiple of the 128 that `MelSpectrum` works on, so that results are bit-identical
 
 
@@ -143,27 +137,21 @@ class AudioProcessor:
 
     def __init__(self, config: AudioConfig | None = None) -> None:
         self.config = config = config or AudioConfig()
-        filters = mel_filters(config.sample_rate, config.n_fft, config.n_mels, config.fmin, config.fmax)
-        self.filters = filters
+        filters = self.filters = config.filters()
         """(n_mels, n_fft // 2 + 1) mel filters."""
         self._spectrum = MelSpectrum(filters, config.n_fft, config.hop_length, config.win_length)
-        self.offset_db = config.ref_level_db - _DOCUMENTED_REF_LEVEL_DB
+        self.offset_db = config.offset_db
         """The level that is 1 in features, in dB over a magnitude of 1."""
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over everything that affects the features: equal fingerprints mean equal features."""
-        level = {} if self.config.loudness is None else {"loudness": self.config.loudness}
-        return self._hashed(level)
+        """See `AudioConfig.fingerprint`."""
+        return self.config.fingerprint
 
     @property
     def scale_fingerprint(self) -> str:
-        """The same without the level to which recordings are brought: vocoders render any level."""
-        return self._hashed({})
-
-    def _hashed(self, level: dict[str, float]) -> str:
-        facts = {"version": _VERSION, **self.config.model_dump(mode="json", exclude=_NOT_FEATURES), **level}
-        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
+        """See `AudioConfig.scale_fingerprint`."""
+        return self.config.scale_fingerprint
 
     def load(self, path: str | Path, offset: float = 0.0, duration: float | None = None) -> FloatArray:
         """The recording as mono (samples,) float32 at the configured rate, its peak brought to 1, or with
@@ -294,12 +282,6 @@ class MelStream:
         frames = [self._spectrum.of_padded(held[start : start + n_fft]) for start in range(0, count * hop, hop)]
         self._held = self._held[count * hop :]
         return self._processor.normalise(torch.cat(frames).numpy())
-
-
-def normalised_peak(waveform: FloatArray) -> FloatArray:
-    """The waveform (samples,) scaled to peak at 1; digital silence as it is."""
-    peak = float(np.abs(waveform).max(initial=0.0))
-    return waveform / np.float32(peak) if peak > 0.0 else waveform
 
 
 def full_scale(

@@ -23,12 +23,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.processor import AudioProcessor
+from phonate.nn import arrays
+from phonate.nn.arrays import SHAPE_BANDS, SHAPE_WAVES, FloatArray
 from phonate.nn.convolution import ConvNeXt, convolution, limited
 from phonate.nn.stft import AnalysisStream, ShortTimeFourier, SynthesisStream
 
 # --------------- The excitation signal of a source-filter model: a pulse train at the pitch, and noise
 
-_SMALLEST = 1e-4
 _WINDOW_HOPS = 4
 
 
@@ -109,7 +110,7 @@ def _kernel(cycles_BN: Tensor, f0_BN: Tensor, voiced_BN: Tensor, sample_rate: in
     half_angle_BN = math.pi * (cycles_BN - torch.floor(cycles_BN)).to(f0_BN.dtype)
     harmonics_BN = torch.floor(0.5 * sample_rate / f0_BN.clamp_min(1.0))
     below_BN = torch.sin(half_angle_BN)
-    near = below_BN.abs() < _SMALLEST
+    near = below_BN.abs() < arrays.SMALLEST_SINE
     kernel_BN = torch.sin((2 * harmonics_BN + 1) * half_angle_BN) / torch.where(
         near, torch.ones_like(below_BN), below_BN
     )
@@ -143,11 +144,6 @@ def _held(flags_BT: Tensor, hop_length: int) -> Tensor:
     return repeated[:, half : half + (flags_BT.shape[1] - 1) * hop_length]
 
 
-def noise_table(samples: int = 1 << 16) -> Tensor:
-    """White noise (samples,) of power 1, always the same."""
-    return torch.randn(samples, generator=torch.Generator().manual_seed(0))
-
-
 def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tensor:
     """White noise in the shape of `like_BN`, read from `table` (samples,), each item from its own `start_B`."""
     positions = torch.arange(like_BN.shape[1], device=like_BN.device)
@@ -157,15 +153,6 @@ def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tens
 
 
 # --------------------------- The vocoder: mel spectrograms to waveforms in one pass of a small network
-
-_NEPERS = math.log(10.0) / 20.0  # of a decibel
-_LOWEST_F0, _HIGHEST_F0 = 50.0, 600.0
-_LOUDEST = 6.0  # nepers
-_LEAST_NOISE = 0.05  # of the mean level, in a band
-_POSTFILTER_REACH = 0.15  # of all mel bands, on either side
-_SHAPE_WAVES, _SHAPE_BANDS = 4, 4
-_INAUDIBLE = 1e-6  # magnitude
-_LARGEST_CORRECTION = 0.7  # nepers, 6 dB
 
 
 class Vocoder(nn.Module):
@@ -216,17 +203,17 @@ class Vocoder(nn.Module):
         self.sample_rate, self.hop_length = sample_rate, hop_length
         self.floor_db, self.reference_db = floor_db, reference_db
         self.fourier = ShortTimeFourier(n_fft, hop_length)
-        interpolation_MK = _interpolation(filters)
-        postfilter_MM = _postfilter(n_mels, postfilter)
-        filters_KM = np.ascontiguousarray((filters * _emphasis(bins, preemphasis)).T, dtype=np.float32)
+        interpolation_MK = arrays.interpolation(filters)
+        postfilter_MM = arrays.postfilter_matrix(n_mels, postfilter)
+        filters_KM = np.ascontiguousarray((filters * arrays.emphasis(bins, preemphasis)).T, dtype=np.float32)
         self.register_buffer("interpolation_MK", torch.from_numpy(interpolation_MK), persistent=False)
         self.register_buffer("spread_MK", torch.from_numpy(postfilter_MM @ interpolation_MK), persistent=False)
         self.register_buffer("postfilter_MM", torch.from_numpy(postfilter_MM), persistent=False)
         self.register_buffer("filters_KM", torch.from_numpy(filters_KM), persistent=False)
-        self.register_buffer("regions_RK", torch.from_numpy(_regions(filters)), persistent=False)
-        self.register_buffer("bands_KM", torch.from_numpy(_bands(filters, n_fft)), persistent=False)
-        self.register_buffer("level_K", torch.from_numpy(_levels(filters, n_fft, preemphasis)), persistent=False)
-        self.register_buffer("noise_table", noise_table(), persistent=False)
+        self.register_buffer("regions_RK", torch.from_numpy(arrays.regions(filters)), persistent=False)
+        self.register_buffer("bands_KM", torch.from_numpy(arrays.band_weights(filters, n_fft)), persistent=False)
+        self.register_buffer("level_K", torch.from_numpy(arrays.levels(filters, n_fft, preemphasis)), persistent=False)
+        self.register_buffer("noise_table", torch.from_numpy(arrays.noise_table()), persistent=False)
         causal = lookahead is not None
         self.embedding = convolution(n_mels, width, 7, lookahead)
         self.pitch_network = ConvNeXt(width, 2, causal=causal)
@@ -236,7 +223,7 @@ class Vocoder(nn.Module):
         self.head = nn.Linear(width, 3 * bins)
         nn.init.normal_(self.head.weight, std=1e-3)
         nn.init.zeros_(self.head.bias)
-        self.shape_head = nn.Linear(width, 2 * _SHAPE_WAVES * _SHAPE_BANDS)
+        self.shape_head = nn.Linear(width, 2 * SHAPE_WAVES * SHAPE_BANDS)
         nn.init.zeros_(self.shape_head.weight)
         nn.init.zeros_(self.shape_head.bias)
 
@@ -274,7 +261,7 @@ class Vocoder(nn.Module):
     def predicted_f0(self, mel_BTM: Tensor) -> Tensor:
         """F0 (B, T) in Hz, 0 where unvoiced, predicted from the mel (B, T, M)."""
         log_f0_BT, voicing_BT = self.pitch(mel_BTM)
-        f0_BT = (200.0 * log_f0_BT.exp()).clamp(_LOWEST_F0, _HIGHEST_F0)
+        f0_BT = (200.0 * log_f0_BT.exp()).clamp(arrays.LOWEST_F0, arrays.HIGHEST_F0)
         return torch.where(voicing_BT > 0, f0_BT, torch.zeros_like(f0_BT))
 
     def _embedded(self, mel_BTM: Tensor) -> Tensor:
@@ -334,15 +321,15 @@ class Vocoder(nn.Module):
         spectrum_BTC = self.fourier(waveform_BN)
         heard_BTM = _magnitudes(spectrum_BTC) @ self.filters_KM
         wanted_BTM = self._nepers(mel_BTM) @ self.postfilter_MM
-        missing_BTM = wanted_BTM - heard_BTM.clamp_min(_INAUDIBLE).log()
-        limited_BTM = missing_BTM.clamp(-_LARGEST_CORRECTION, _LARGEST_CORRECTION)
+        missing_BTM = wanted_BTM - heard_BTM.clamp_min(arrays.INAUDIBLE).log()
+        limited_BTM = missing_BTM.clamp(-arrays.LARGEST_CORRECTION, arrays.LARGEST_CORRECTION)
         gain_BTK = (limited_BTM @ self.interpolation_MK).exp()
         corrected_BN: Tensor = self.fourier.inverse(spectrum_BTC * gain_BTK.repeat(1, 1, 2))
         return corrected_BN
 
     def _nepers(self, mel_BTM: Tensor) -> Tensor:
         """Levels (B, T, M) of the mel's bands, in nepers relative to a magnitude of 1."""
-        return (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * _NEPERS
+        return (mel_BTM.float() * -self.floor_db + self.floor_db + self.reference_db) * arrays.NEPERS
 
     def embedded_pitch(self, f0_BT: Tensor) -> Tensor:
         """(B, T, D) of F0 (B, T) in Hz, 0 where unvoiced."""
@@ -358,8 +345,8 @@ class Vocoder(nn.Module):
             estimate_BTK = self._nepers(mel_BTM) @ self.spread_MK + self.level_K
             noise_BTC = self.shaped(noise_BTC, self.shape_head(hidden_BTD).float())
             noise_BTK = self.noise_levels(noise_BTC)
-        pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(_LOUDEST).exp()
-        noise_gain_BTK = (estimate_BTK - noise_BTK + noise_log_BTK).clamp_max(_LOUDEST).exp()
+        pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(arrays.LOUDEST).exp()
+        noise_gain_BTK = (estimate_BTK - noise_BTK + noise_log_BTK).clamp_max(arrays.LOUDEST).exp()
         filtered_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK)
         spectrum_BTC: Tensor = filtered_BTC + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
         return spectrum_BTC
@@ -370,15 +357,15 @@ class Vocoder(nn.Module):
         The envelope is 1 plus waves of one to four periods in the window, which in the spectrum are sums of shifted
         bins. `shape_BTS`: their complex amplitudes in four bands, between which they are interpolated.
         """
-        shape_BTXR = shape_BTS.reshape(*shape_BTS.shape[:2], 2 * _SHAPE_WAVES, _SHAPE_BANDS)
+        shape_BTXR = shape_BTS.reshape(*shape_BTS.shape[:2], 2 * SHAPE_WAVES, SHAPE_BANDS)
         amplitudes_BTXK = shape_BTXR @ self.regions_RK
         real_BTK, imaginary_BTK = noise_BTC.chunk(2, dim=-1)
         bins = real_BTK.shape[-1]
-        padded = [F.pad(part_BTK, (_SHAPE_WAVES, _SHAPE_WAVES)) for part_BTK in (real_BTK, imaginary_BTK)]
-        for periods in range(1, _SHAPE_WAVES + 1):
+        padded = [F.pad(part_BTK, (SHAPE_WAVES, SHAPE_WAVES)) for part_BTK in (real_BTK, imaginary_BTK)]
+        for periods in range(1, SHAPE_WAVES + 1):
             cosine_BTK, sine_BTK = amplitudes_BTXK[..., 2 * periods - 2, :], amplitudes_BTXK[..., 2 * periods - 1, :]
-            below = [part[..., _SHAPE_WAVES - periods :][..., :bins] for part in padded]
-            above = [part[..., _SHAPE_WAVES + periods :][..., :bins] for part in padded]
+            below = [part[..., SHAPE_WAVES - periods :][..., :bins] for part in padded]
+            above = [part[..., SHAPE_WAVES + periods :][..., :bins] for part in padded]
             real_BTK = real_BTK.addcmul(cosine_BTK, below[0] + above[0]).addcmul(sine_BTK, below[1] - above[1])
             imaginary_BTK = imaginary_BTK.addcmul(cosine_BTK, below[1] + above[1])
             imaginary_BTK = imaginary_BTK.addcmul(sine_BTK, above[0] - below[0])
@@ -391,7 +378,7 @@ class Vocoder(nn.Module):
         takes on those of the mel.
         """
         levels_BTM = _magnitudes(noise_BTC) @ self.bands_KM
-        levels_BTK: Tensor = levels_BTM.clamp_min(_LEAST_NOISE).log() @ self.interpolation_MK
+        levels_BTK: Tensor = levels_BTM.clamp_min(arrays.LEAST_NOISE).log() @ self.interpolation_MK
         return levels_BTK
 
     @property
@@ -404,6 +391,36 @@ class Vocoder(nn.Module):
         """Receptive field: frames on either side that a frame of the waveform depends on."""
         transforms = -(-self.fourier.n_fft // self.hop_length) * (2 if self._corrects else 1)
         return 3 * (1 + len(self.network.blocks)) + transforms
+
+
+class TensorVocoder(arrays.ArrayVocoder):
+    """A `Vocoder` that is called with arrays, on its own device."""
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        self._vocoder = vocoder.eval()
+
+    @property
+    def context(self) -> int:
+        return self._vocoder.context
+
+    @torch.no_grad()
+    def predicted_f0(self, mel_TM: FloatArray) -> FloatArray:
+        f0_T: FloatArray = self._vocoder.predicted_f0(self._batch(mel_TM))[0].cpu().numpy()
+        return f0_T
+
+    @torch.no_grad()
+    def source(self, f0_T: FloatArray) -> tuple[FloatArray, FloatArray]:
+        pulses_BN, noise_BN = self._vocoder.source(self._batch(f0_T))
+        return pulses_BN[0].cpu().numpy(), noise_BN[0].cpu().numpy()
+
+    @torch.no_grad()
+    def filtered(self, mel_TM: FloatArray, f0_T: FloatArray, pulses_N: FloatArray, noise_N: FloatArray) -> FloatArray:
+        given = [self._batch(one) for one in (mel_TM, f0_T, pulses_N, noise_N)]
+        waveform_N: FloatArray = self._vocoder.filtered(*given)[0].float().cpu().numpy()
+        return waveform_N
+
+    def _batch(self, values: FloatArray) -> Tensor:
+        return torch.from_numpy(np.array(values, dtype=np.float32))[None].to(self._vocoder.level_K.device)
 
 
 def _magnitudes(spectrum_BTC: Tensor) -> Tensor:
@@ -419,60 +436,6 @@ def _rotated(spectrum_BTC: Tensor, gain_BTK: Tensor, phase_BTK: Tensor) -> Tenso
     return torch.cat(
         [real_BTK * cosine_BTK - imaginary_BTK * sine_BTK, real_BTK * sine_BTK + imaginary_BTK * cosine_BTK], dim=-1
     )
-
-
-def _interpolation(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """(M, K) weights that interpolate log levels of mel bands to bins."""
-    centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
-    return _between(np.arange(filters.shape[1]), centres)
-
-
-def _between(places: npt.NDArray[Any], centres: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """(C, P) weights that interpolate values at C centres to P places."""
-    weights = [np.interp(places, centres, one) for one in np.eye(len(centres))]
-    return np.asarray(weights, dtype=np.float32)
-
-
-def _regions(filters: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """(R, K) weights that interpolate values of R bands of equal width on the mel scale to bins."""
-    bands_RM = _between(np.arange(len(filters)), np.linspace(0.0, len(filters) - 1.0, _SHAPE_BANDS))
-    return np.asarray(bands_RM @ _interpolation(filters), dtype=np.float32)
-
-
-def _postfilter(bands: int, share: float) -> npt.NDArray[np.float32]:
-    """(M, M) weights, M = bands, that sharpen the formants of log levels (M,): a band moves away from the mean of its
-    neighbours by `share` of its distance. Noise is masked under formants and heard between them (Chen and Gersho 1995,
-    "Adaptive postfiltering for quality enhancement of coded speech")."""
-    reach = round(_POSTFILTER_REACH * bands)
-    near = np.clip(np.arange(bands)[:, None] + np.arange(-reach, reach + 1), 0, bands - 1)  # the edges count repeatedly
-    mean_MM = np.eye(bands)[:, near].mean(-1)
-    return np.asarray((1.0 + share) * np.eye(bands) - share * mean_MM, dtype=np.float32)
-
-
-def _bands(filters: npt.NDArray[np.float32], n_fft: int) -> npt.NDArray[np.float32]:
-    """(K, M) weights from the magnitudes of noise of power 1 to the levels of mel bands, whose mean is 1."""
-    return np.ascontiguousarray((filters / filters.sum(1, keepdims=True) / _noise_magnitude(n_fft)).T, dtype=np.float32)
-
-
-def _noise_magnitude(n_fft: int) -> float:
-    """Mean magnitude of white noise of power 1 in a bin."""
-    return math.sqrt(math.pi / 4.0 * np.square(np.hanning(n_fft + 1)[:-1]).sum())
-
-
-def _emphasis(bins: int, preemphasis: float) -> npt.NDArray[np.float64]:
-    """(K,) magnitude response of the pre-emphasis."""
-    omega = np.pi * np.arange(bins) / (bins - 1)
-    return np.asarray(np.abs(1.0 - preemphasis * np.exp(-1j * omega)))
-
-
-def _levels(filters: npt.NDArray[np.float32], n_fft: int, preemphasis: float) -> npt.NDArray[np.float32]:
-    """(K,) offsets in nepers from the mel's level to the gain at which the sum of two sources of power 1 has that level
-    after pre-emphasis."""
-    centres = (filters * np.arange(filters.shape[1])).sum(1) / filters.sum(1)
-    area = np.interp(np.arange(filters.shape[1]), centres, np.log(filters.sum(1)))
-    emphasis = _emphasis(filters.shape[1], preemphasis)
-    source = math.log(_noise_magnitude(n_fft))
-    return np.asarray(-area - source - np.log(emphasis) - 0.5 * math.log(2.0), dtype=np.float32)
 
 
 class VocoderStream:

@@ -8,15 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import torch
-from torch import nn
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
-from phonate.audio.decoding import FloatArray
-from phonate.compute.device import choose
-from phonate.text.captions import TimedWord
-from phonate.text.ssml import Part
+    from phonate.audio.decoding import FloatArray
+    from phonate.text.captions import TimedWord
+    from phonate.text.ssml import Part
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,15 @@ class SpeechService(ABC):
         """Refuse further requests, finish those that are there, and free what the service holds."""
 
 
-Device = str | torch.device
+Device: TypeAlias = "str | torch.device"
 
 
 def inference_device(device: Device | None) -> torch.device:
     """The device so called; None: the CPU. Raises InputError where it is not available."""
+    import torch
+
+    from phonate.compute.device import choose
+
     return choose(device=device) if isinstance(device, str) else device or torch.device("cpu")
 
 

@@ -404,7 +404,7 @@ class Converter(Inference):
     @property
     def _causal_vocoder(self) -> Vocoder | None:
         network = self.render.network if isinstance(self.render, TrainedVocoder) else None
-        return None if network is None or network.lookahead is None else network
+        return network if isinstance(network, Vocoder) and network.lookahead is not None else None
 
     def reference(
         self, recordings: Audio | list[AudioT] | tuple[AudioT, ...], *, sample_rate: int | None = None

@@ -25,8 +25,8 @@ from phonate.data.corpora.validation import CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
+from phonate.tasks.speech.arrays import MIDDLE_F0, NOISE
 from phonate.tasks.speech.durations import Aligner, Durations, TextGridFiles, TextGridTimes
-from phonate.tasks.speech.model import MIDDLE_F0, NOISE
 from phonate.tasks.speech.settings import SpeechData, phonemes_of
 from phonate.text.phonemes import Inventory, Phonemizer, Word, phonemizer
 from phonate.training.task import Batch

@@ -408,7 +408,7 @@ def export(
         raise InputError("--runtime: only for --format browser; leave it out")
     written = _paths(target, form)
     engine = find_runtime(runtime) if form == "browser" else None
-    synthesiser = Synthesiser.load(source, vocoder)
+    synthesiser = Synthesiser.load_torch(source, vocoder)
     if form == "piper" and synthesiser.inventory.phonemizer_name != "espeak":
         raise InputError(
             f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
@@ -457,7 +457,7 @@ def _paths(target: Path, form: str) -> list[Path]:
 
 
 def _vocoder(synthesiser: Synthesiser, source: Path) -> Vocoder:
-    if not isinstance(synthesiser.render, TrainedVocoder):
+    if not isinstance(synthesiser.render, TrainedVocoder) or not isinstance(synthesiser.render.network, Vocoder):
         raise InputError(
             f"{source}: has no vocoder, and {synthesiser.render.name} can't be exported; give a run of the task "
             "vocoder by --vocoder RUN"

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
 from phonate.nn.vocoder import Vocoder
-from phonate.tasks.speech.model import ParallelModel, hertz, noise_table
+from phonate.tasks.speech.arrays import noise_table
+from phonate.tasks.speech.model import ParallelModel, hertz
 
 if TYPE_CHECKING:
     import onnx
@@ -40,7 +41,7 @@ class SpokenText(nn.Module):
         self.acoustic = copy.deepcopy(acoustic).eval()
         self.vocoder = copy.deepcopy(vocoder).eval()
         self.vocoder.fourier.use_products()
-        self.register_buffer("noise", noise_table(), persistent=False)
+        self.register_buffer("noise", torch.from_numpy(noise_table()), persistent=False)
 
     def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:
         """Tokens (1, L) -> waveform (1, 1, N).

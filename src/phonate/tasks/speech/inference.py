@@ -9,22 +9,19 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from phonate.audio.decoding import FloatArray
+from phonate.audio.decoding import PEAK, FloatArray, normalised_peak
 from phonate.audio.live import streamed
-from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.data.corpora.rows import one_line
-from phonate.rendering import Renderer, renderer, saved_beside
-from phonate.tasks.speech.model import Acoustic, ParallelModel, SpokenSentence, build_acoustic
+from phonate.rendering import Renderer, array_renderer, renderer, saved_beside
+from phonate.tasks.speech.arrays import ArrayVoice, IntArray, SpokenSentence, Voice
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.text.captions import TimedWord
 from phonate.text.intonation import rises
@@ -33,8 +30,15 @@ from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, kno
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
-from phonate.training.checkpoints.loading import open_trained
+from phonate.training.checkpoints.loading import describe_trained, open_trained, read_arrays
 from phonate.training.inference import Demonstration, Device, Inference, SpeechService
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from phonate.audio.processor import AudioProcessor
+    from phonate.tasks.speech.model import ParallelModel
 
 # ---------------------------------------- What is done to the sound of a sentence while it is rendered
 
@@ -173,7 +177,6 @@ def _quietest(level_T: NDArray[np.float64], begin: int, end: int) -> int:
 
 # -------------------- From a trained run to speech. Shapes: L tokens, T frames, M mel bands, N samples
 
-IntArray = NDArray[np.int64]
 Sentence = Sequence[Word] | Sequence[ScriptWord]
 
 PAUSE_SECONDS = 0.25
@@ -210,28 +213,33 @@ class Synthesiser(Inference):
     """Speaks text in the voices of a run."""
 
     sample_rate: int
+    _source: tuple[str | Path, str | Path | None]
+    """What `load` was given."""
 
     def __init__(
         self,
-        model: Acoustic,
+        model: Voice,
         data: SpeechData,
         inventory: Inventory,
         speakers: Sequence[str],
         inference_metadata: Mapping[str, Any] | None = None,
-        vocoder: str | Path | None = None,
+        vocoder: str | Path | Renderer | None = None,
     ) -> None:
         """`inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run to use instead of
-        `data.vocoder`."""
-        self.model = model.eval()
+        `data.vocoder`, or what renders."""
+        self.model = model
         self.data = data
         self.inventory = inventory
         self.phonemizer: Phonemizer = inventory.phonemizer()
         self.speakers = list(speakers)
         """Names of the voices."""
         self.inference_metadata = dict(inference_metadata or {})
-        self.processor = AudioProcessor(data.audio)
         self.sample_rate = data.audio.sample_rate
-        self.render: Renderer = renderer(vocoder or data.vocoder, self.processor)
+        self.render: Renderer = (
+            renderer(vocoder or data.vocoder, self.processor)
+            if vocoder is None or isinstance(vocoder, str | Path)
+            else vocoder
+        )
         """Mel spectrograms to waveforms."""
         self.language = language(inventory.language)
         self.prosody_rules = True
@@ -250,24 +258,63 @@ class Synthesiser(Inference):
 
         Raises CheckpointError where there is no checkpoint, or it is damaged, or of another task.
         """
+        if device is None or str(device) == "cpu":
+            without_torch = cls._of_arrays(source, vocoder)
+            if without_torch is not None:
+                return without_torch
+        return cls.load_torch(source, vocoder, device=device)
+
+    @classmethod
+    def load_torch(cls, source: str | Path, vocoder: str | Path | None = None, *, device: Device | None = None) -> Self:
+        """As `load`, with networks of torch."""
+        from phonate.tasks.speech.model import build_acoustic
+
         trained = open_trained(source, "speech", SpeechRecipe)
         recipe, metadata = trained.recipe, trained.inference_metadata
-        trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)
+        trained.require_features(recipe.data.audio.fingerprint)
         inventory = Inventory.read(metadata["inventory"])
         model = build_acoustic(recipe.model, len(inventory), len(metadata["speakers"]), recipe.data.audio.n_mels)
         trained.load_into(model, "acoustic")
         vocoder = vocoder or saved_beside(trained.path)
-        return cls(model, recipe.data, inventory, metadata["speakers"], metadata, vocoder).to(device)
+        return cls(model.eval(), recipe.data, inventory, metadata["speakers"], metadata, vocoder).to(device)
+
+    @classmethod
+    def _of_arrays(cls, source: str | Path, vocoder: str | Path | None) -> Self | None:
+        """As `load`, computed with NumPy; None for voices that need torch."""
+        trained = describe_trained(source, "speech", SpeechRecipe, weights_intact=True)
+        data, metadata = trained.recipe.data, trained.inference_metadata
+        trained.require_features(data.audio.fingerprint)
+        weights = read_arrays(trained.path, "acoustic")
+        render = array_renderer(vocoder or saved_beside(trained.path) or data.vocoder, data.audio)
+        if weights is None or render is None or trained.recipe.model.kind != "parallel":
+            return None
+        try:
+            model = ArrayVoice(weights)
+        except KeyError:  # torch tells what is missing, or knows how it was called before
+            return None
+        voice = cls(model, data, Inventory.read(metadata["inventory"]), metadata["speakers"], metadata, render)
+        voice._source = (source, vocoder)
+        return voice
+
+    @cached_property
+    def processor(self) -> AudioProcessor:
+        """The feature extractor of the voice."""
+        from phonate.audio.processor import AudioProcessor
+
+        return AudioProcessor(self.data.audio)
 
     @property
     def networks(self) -> Sequence[nn.Module]:
-        """The acoustic model, then the vocoder's network."""
-        return (self.model, *self.render.networks)
+        """The acoustic model, then the vocoder's network, where torch computes them."""
+        model: Any = self.model
+        return () if isinstance(model, ArrayVoice) else (model, *self.render.networks)
 
     def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
         """`text`, spoken."""
         if not text:
             return None
+        from phonate.data.corpora.rows import one_line
+
         summary, command = f'It says "{one_line(text)}"', 'phonate speak {run} "..." -o out.wav'
         return Demonstration(summary, command, self.speak(text))
 
@@ -344,7 +391,7 @@ class Synthesiser(Inference):
         """
         if is_ssml(text):
             return self._speak_ssml(text, speaker, speed, semitones)
-        parallel(self, "tell when words are said")
+        self._require_durations("tell when words are said")
         written = list(self.sentences(text))
         spoken = self.spoken(written, speaker, speed, semitones)
         return self.joined(spoken), self.times(written, spoken)
@@ -368,7 +415,7 @@ class Synthesiser(Inference):
         """Seconds of silence before the first sentence of a document, parsed or not, and the words of each. Raises
         InputError for one that is not understood (see `phonate.text.ssml`), and for a model that does not predict
         durations and pitch."""
-        parallel(self, "follow SSML")
+        self._require_durations("follow SSML")
         parts = parse(document, self.phonemizer.language) if isinstance(document, str) else document
         return script(parts, self.phonemizer, LONGEST)
 
@@ -463,7 +510,6 @@ class Synthesiser(Inference):
         except NothingToSay:
             return []
 
-    @torch.no_grad()
     def spoken(
         self,
         sentences: Sequence[Sentence],
@@ -483,43 +529,43 @@ class Synthesiser(Inference):
         for first in range(0, len(order), _BATCH):
             chosen = order[first : first + _BATCH]
             speeds, changes = zip(*(deliveries[i] for i in chosen), strict=True)
-            sentences_of_batch = self.model.speak([tokens[i] for i in chosen], number, speeds, changes)
+            sentences_of_batch = self.model.say([tokens[i] for i in chosen], number, speeds, changes)
             results |= {
                 i: self._shaped(scripts[i], one, speed) for i, one in zip(chosen, sentences_of_batch, strict=True)
             }
         return [results[i] for i in range(len(tokens))]
 
-    def _tokens(self, words: Sequence[Word]) -> torch.Tensor:
+    def _tokens(self, words: Sequence[Word]) -> IntArray:
         """Token numbers (L,); a mark that was hardly in the training texts is read as a weaker one."""
         if self.prosody_rules:
             words = [replace(word, mark=known_mark(word, self._learnt)) for word in words]
-        return torch.tensor(self.inventory.ids(words), device=self.device)
+        return np.array(self.inventory.ids(words), dtype=np.int64)
 
     def _deliveries(
         self, script: Sequence[ScriptWord], speed: float, semitones: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[FloatArray, FloatArray]:
         """The speed of each token (L,), and the semitones at its beginning and its end (L, 2)."""
         of_token = [
             script[0],
             *(one for one in script for _ in range(len(one.word.phones) + 1)),
         ]  # the start: the first's
-        speed_L = torch.tensor([speed * one.delivery.speed for one in of_token]).clamp(SLOWEST, FASTEST)
-        semitones_L2 = torch.tensor([2 * [semitones + one.delivery.semitones] for one in of_token])
+        speed_L = np.array([speed * one.delivery.speed for one in of_token], dtype=np.float32).clip(SLOWEST, FASTEST)
+        semitones_L2 = np.array([2 * [semitones + one.delivery.semitones] for one in of_token], dtype=np.float32)
         if self.raises_questions and self.language.questions is not None:
             rising_L2 = rises([one.word for one in script], self.language.questions)
             if rising_L2 is not None:
-                semitones_L2 += torch.from_numpy(rising_L2)
-        return speed_L.to(self.device), semitones_L2.to(self.device)
+                semitones_L2 += rising_L2
+        return speed_L, semitones_L2
 
     @property
     def raises_questions(self) -> bool:
         """Whether the rises of questions are added by rules: where they were not learnt, as training had hardly any."""
-        changes_pitch = isinstance(self.model, ParallelModel)
-        return self.prosody_rules and self._learnt is not None and "?" not in self._learnt and changes_pitch
+        learns_none = self._learnt is not None and "?" not in self._learnt
+        return self.prosody_rules and learns_none and self.model.keeps_durations
 
     def _shaped(self, script: Sequence[ScriptWord], one: SpokenSentence, speed: float) -> Spoken:
         """What the model gave, with what is done to its sound."""
-        mel_TM, frames_L = one.mel_TM.cpu().numpy(), _numpy(one.durations_L)
+        mel_TM, f0_T, frames_L = one
         level_T = level(mel_TM, -self.data.audio.min_level_db)
         pauses = self.language.pauses if self.prosody_rules else {}
         seconds = [self._silence(one.word) / speed for one in script]
@@ -530,7 +576,28 @@ class Synthesiser(Inference):
             last = script[-1].word
             silence = pauses.get(last.pause or last.mark, PAUSE_SECONDS) / speed
             after = max(0.0, silence - silent_end(level_T) * hop / rate)
-        return Spoken(mel_TM, _numpy(one.f0_T), frames_L, shape, after)
+        return Spoken(mel_TM, f0_T, frames_L, shape, after)
+
+    def _require_durations(self, purpose: str) -> None:
+        """Raise InputError, naming the `purpose`, for a model that is not of kind parallel."""
+        if not self.model.keeps_durations:
+            raise InputError(f"only a model of kind parallel can {purpose}; this one is autoregressive")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        if not isinstance(self.model, ArrayVoice):
+            return super().device
+        import torch
+
+        return torch.device("cpu")
+
+    def to(self, device: Device | None) -> Self:
+        """See `Inference.to`; what NumPy computes is loaded into torch for other devices than the CPU."""
+        if isinstance(self.model, ArrayVoice) and device is not None and str(device) != "cpu":
+            moved = self.load_torch(*self._source, device=device)
+            self.model, self.render = moved.model, moved.render
+        return super().to(device) if self.networks else self
 
     def _silence(self, word: Word) -> float:
         """Seconds of silence after a word within a sentence, at least; 0 where what its mark means was learnt."""
@@ -539,12 +606,11 @@ class Synthesiser(Inference):
         return self.language.pauses.get(word.pause or word.mark, 0.0)
 
 
-def _numpy(values: torch.Tensor | None) -> Any:
-    return None if values is None else values.cpu().numpy()
-
-
 def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:
-    """The model, of kind parallel. Raises InputError, naming the `purpose`, for one of another kind."""
-    if not isinstance(synthesiser.model, ParallelModel):
-        raise InputError(f"only a model of kind parallel can {purpose}; this one is autoregressive")
+    """The model, of kind parallel, of `Synthesiser.load_torch`. Raises InputError, naming the `purpose`, for one of
+    another kind."""
+    from phonate.tasks.speech.model import ParallelModel
+
+    synthesiser._require_durations(purpose)
+    assert isinstance(synthesiser.model, ParallelModel)
     return synthesiser.model

@@ -25,16 +25,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
+from phonate.nn.arrays import FloatArray
 from phonate.nn.convolution import ConvNeXt, PostNet
 from phonate.nn.sequences import SinusoidalPositions, frame_mask, rounded_durations, token_indices
 from phonate.nn.transformer import LayerShape, Stack
 from phonate.nn.vocoder import MelDiscriminator
+from phonate.tasks.speech.arrays import (
+    MIDDLE_F0,
+    NOISE,
+    VOICE_SCALE,
+    IntArray,
+    SpokenSentence,
+    noise_table,
+)
 from phonate.tasks.speech.settings import SpeechModel
 from phonate.text.english.arpabet import like
 from phonate.text.phonemes import SPECIAL, Inventory
@@ -43,15 +51,12 @@ from phonate.training.task import Batch, Terms
 # ---------------------------------- What acoustic models give. Shapes: L tokens, T frames, M mel bands
 
 
-class SpokenSentence(NamedTuple):
-    """A sentence as a model speaks it."""
+class Said(NamedTuple):
+    """`SpokenSentence` as tensors."""
 
     mel_TM: Tensor
-    """From 0 to 1."""
     f0_T: Tensor | None
-    """Hz, 0 where unvoiced; None for a model that does not predict it."""
     durations_L: Tensor | None
-    """Frames of each token; None for a model that does not keep to them."""
 
 
 class Acoustic(nn.Module, ABC):
@@ -66,6 +71,8 @@ class Acoustic(nn.Module, ABC):
 
     weights: ClassVar[Mapping[str, float]]
     """Of its loss terms."""
+    keeps_durations: bool
+    """See `Voice`."""
     output: nn.Linear
     """Its last layer, before any post-net."""
 
@@ -80,6 +87,22 @@ class Acoustic(nn.Module, ABC):
     def terms(self, output: Any, batch: Batch) -> Terms:
         """The loss terms of the predictions `teacher_forced` made for a batch."""
 
+    @torch.no_grad()
+    def say(
+        self,
+        tokens: Sequence[IntArray],
+        speaker: int,
+        speeds: Sequence[FloatArray],
+        semitones: Sequence[FloatArray],
+    ) -> list[SpokenSentence]:
+        """See `Voice`."""
+        device = self.output.weight.device
+        given = [[torch.from_numpy(one).to(device) for one in values] for values in (tokens, speeds, semitones)]
+        return [
+            SpokenSentence(one.mel_TM.cpu().numpy(), _array(one.f0_T), _array(one.durations_L))
+            for one in self.speak(given[0], speaker, *given[1:])
+        ]
+
     @abstractmethod
     def speak(
         self,
@@ -87,17 +110,12 @@ class Acoustic(nn.Module, ABC):
         speaker: int,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
-    ) -> list[SpokenSentence]:
-        """Synthesise sentences.
+    ) -> list[Said]:
+        """As `say`, with tensors on the model's device."""
 
-        Args:
-            tokens: Token numbers (L,) of each sentence.
-            speaker: Number of the voice.
-            speeds: Of each token (L,); 1.2 is a fifth faster.
-            semitones: Added to the pitch at the beginning and the end of each token (L, 2), evenly changing between.
 
-        Raises InputError for what the model can't change.
-        """
+def _array(values: Tensor | None) -> Any:
+    return None if values is None else values.cpu().numpy()
 
 
 # ------ What a voice takes from the one that its training starts from, where speakers or phones differ
@@ -128,19 +146,7 @@ def phones(table_VD: Tensor, known: Inventory, inventory: Inventory) -> Tensor:
 
 # ------------------------------------------------------------------------- The parallel acoustic model
 
-NOISE = 16
-"""Random numbers that the decoder is given for each frame, for what text does not say."""
-MIDDLE_F0 = 200.0
-"""Hz, whose logarithm counts as 0."""
-VOICE_SCALE = 8.0
-"""Of the vectors of voices, which learn as much faster by it: each is heard in few of the steps."""
 _PLACES = 6
-_NOISE_FRAMES = 4096
-
-
-def noise_table() -> Tensor:
-    """The noise (4096, 16) that is spoken with: the same each time, and begun again where it ends."""
-    return torch.from_numpy(np.random.default_rng(0).standard_normal((_NOISE_FRAMES, NOISE), dtype=np.float32))
 
 
 def hertz(melody_BT2: Tensor) -> Tensor:
@@ -192,6 +198,7 @@ class ParallelModel(Acoustic):
 
     weights: ClassVar = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
     """A mel distance is small in numbers, and says most."""
+    keeps_durations = True
 
     def __init__(self, settings: SpeechModel, n_tokens: int, n_speakers: int, n_mels: int) -> None:
         super().__init__(settings, n_tokens, n_speakers, n_mels)
@@ -355,18 +362,18 @@ class ParallelModel(Acoustic):
         speaker: int,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
-    ) -> list[SpokenSentence]:
+    ) -> list[Said]:
         """See `Acoustic.speak`; in one forward pass."""
         device = tokens[0].device
         speeds = speeds or [torch.ones(len(one), device=device) for one in tokens]
         semitones = semitones or [torch.zeros(len(one), 2, device=device) for one in tokens]
-        table = noise_table().to(device)
+        table = torch.from_numpy(noise_table()).to(device)
         speaker_B = torch.full((len(tokens),), speaker, device=device)
         if len(tokens) == 1:
             mel_1TM, melody_1T2, durations_1L = self.spoken(
                 tokens[0][None], speaker_B, table, speeds[0][None], semitones[0][None] / 12.0
             )
-            return [SpokenSentence(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
+            return [Said(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
         tokens_BL = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
         lengths_B = torch.tensor([len(one) for one in tokens], device=device)
         mask_BL = frame_mask(lengths_B, tokens_BL.shape[1])
@@ -381,7 +388,7 @@ class ParallelModel(Acoustic):
         mel_BTM, melody_BT2 = self._decoded(regulated_BTD, table, octaves_BT, mask_BT)
         f0_BT, lengths = hertz(melody_BT2), frames_B.tolist()
         return [
-            SpokenSentence(mel_TM[:n], f0_T[:n], durations_L[: len(one)])
+            Said(mel_TM[:n], f0_T[:n], durations_L[: len(one)])
             for mel_TM, f0_T, durations_L, n, one in zip(
                 mel_BTM, f0_BT, prosody.durations_BL, lengths, tokens, strict=True
             )
@@ -590,7 +597,7 @@ class AutoregressiveModel(Acoustic):
         speaker: int,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
-    ) -> list[SpokenSentence]:
+    ) -> list[Said]:
         """See `Acoustic.speak`; one sentence after the other, each in at least a third and at most twice the frames
         that its durations add up to. Their pitch, which is in the mel, can't be changed."""
         speeds = speeds or [torch.ones(len(one), device=one.device) for one in tokens]
@@ -599,7 +606,7 @@ class AutoregressiveModel(Acoustic):
                 most = float(changed.abs().max())
                 raise InputError(f"semitones {most:g}: an autoregressive model can't change its pitch; leave it at 0")
         return [
-            SpokenSentence(self._sentence(one[None], speaker, speed_L), None, None)
+            Said(self._sentence(one[None], speaker, speed_L), None, None)
             for one, speed_L in zip(tokens, speeds, strict=True)
         ]
 

@@ -13,14 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, PhonateError
-from phonate.data.derived import write_predicted
-from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
 from phonate.tasks.speech.inference import Sentence, Synthesiser, check_delivery, parallel
-from phonate.tasks.speech.model import ParallelModel, Prosody
 from phonate.text.captions import TimedWord
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
@@ -33,7 +29,13 @@ def predict_corpus(run: str | Path, folder: Path) -> int:
     They are said with the recorded durations, energy and pitch, so they fit the recordings frame by frame. Raises
     DataError when `folder` is there already.
     """
-    synthesiser = Synthesiser.load(run)
+    import torch
+
+    from phonate.data.derived import write_predicted
+    from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
+    from phonate.tasks.speech.model import Prosody
+
+    synthesiser = Synthesiser.load_torch(run)
     model = parallel(synthesiser, "predict mels beside recordings")
     corpus = SpeechCorpus(synthesiser.data)
     splits = [SpeechDataset(corpus, split) for split in ("train", "validation")]
@@ -129,7 +131,7 @@ class SynthesiserService(SpeechService):
         if max_batch < 1:
             raise InputError(f"max_batch {max_batch} must be at least 1")
         self.sample_rate = synthesiser.sample_rate
-        self.follows_ssml = self.tells_times = isinstance(synthesiser.model, ParallelModel)
+        self.follows_ssml = self.tells_times = synthesiser.model.keeps_durations
         self.language = synthesiser.phonemizer.language
         self._synthesiser = synthesiser
         self._max_batch = max_batch

@@ -177,7 +177,7 @@ class SpeechTask(AdversarialTask[Any]):
         from phonate.tasks.speech.inference import Synthesiser  # takes a while, and the first steps do without
 
         acoustic = cast(SpeechModelGAN, model).acoustic
-        return Synthesiser(acoustic, self.recipe.data, self.corpus.inventory, self.corpus.speakers)
+        return Synthesiser(acoustic.eval(), self.recipe.data, self.corpus.inventory, self.corpus.speakers)
 
     def _clip(self, position: int) -> Clip:
         index, speakers = self.corpus.prepared.index, self.corpus.speakers

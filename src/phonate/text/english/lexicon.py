@@ -9,20 +9,58 @@ from __future__ import annotations
 import functools
 import gzip
 import importlib.resources
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import from_json
-
 _FILES = importlib.resources.files("phonate.text.english")
+
+
+_FEW = 24
+"""Words that are searched for in the text of the file. To read all of it takes as long as a hundred of them."""
+_TAGS = frozenset(("DEFAULT", "NOUN", "VERB", "DT", "ADV", "VBN", "ADJ", "VBD", "VBP", "None"))
+"""Parts of speech, none of which is a word of the lexicon."""
+
+
+@functools.cache
+def _content() -> bytes:
+    return gzip.decompress((_FILES / "lexicon.json.gz").read_bytes())
 
 
 @functools.cache
 def _halves() -> tuple[dict[str, Any], dict[str, Any]]:
     """The checked and the unchecked half: word -> phones, or part of speech -> phones, separated by spaces."""
-    # in half the time that the json module takes: every voice that is trained or speaks waits for it
-    document = from_json(gzip.decompress((_FILES / "lexicon.json.gz").read_bytes()), cache_strings=False)
+    from pydantic_core import from_json
+
+    # in half the time that the json module takes: every voice that is trained waits for it
+    document = from_json(_content(), cache_strings=False)
+    _content.cache_clear()
     return document["checked"], document["unchecked"]
+
+
+@functools.lru_cache(maxsize=_FEW)
+def _searched(word: str) -> tuple[Any, Any]:
+    """What both halves have for a word, without reading all of them."""
+    content, key = _content(), f'"{word}":'.encode()
+    border = content.index(b'},"unchecked":{')
+    return _value(content, content.find(key, 0, border), len(key)), _value(content, content.find(key, border), len(key))
+
+
+def _value(content: bytes, key: int, length: int) -> Any:
+    """What is behind the key at `key` (-1: None): a text without escapes, or a mapping of such."""
+    if key < 0:
+        return None
+    begin = key + length
+    end = content.index(b"}" if content[begin : begin + 1] == b"{" else b'"', begin + 1)
+    return json.loads(content[begin : end + 1])
+
+
+def _both(word: str) -> tuple[Any, Any]:
+    """What the checked and the unchecked half have for a word."""
+    if _halves.cache_info().currsize == 0 and _searched.cache_info().currsize < _FEW:
+        return (None, None) if word in _TAGS or not word.isascii() else _searched(word)
+    checked, unchecked = _halves()
+    return checked.get(word), unchecked.get(word)
 
 
 @functools.cache
@@ -45,8 +83,8 @@ def entry(word: str, checked: bool = False) -> dict[str, tuple[str, ...]]:
     """
     if word in names():
         return {"DEFAULT": names()[word]}
-    by_hand, unchecked = _halves()
-    pronunciation = by_hand.get(word) or (None if checked else unchecked.get(word))
+    by_hand, unchecked = _both(word)
+    pronunciation = by_hand or (None if checked else unchecked)
     if pronunciation is None:
         return {}
     if isinstance(pronunciation, str):

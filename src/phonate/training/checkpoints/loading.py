@@ -9,16 +9,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
-from phonate.training.checkpoints import best_or_latest, files, listing, snapshot
+from phonate.training.checkpoints import best_or_latest, files, listing
 from phonate.training.checkpoints.files import (
     RECIPE,
     CheckpointMetadata,
@@ -29,8 +26,12 @@ from phonate.training.checkpoints.files import (
     read_manifest,
 )
 from phonate.training.checkpoints.listing import TRAINING_ONLY
-from phonate.training.checkpoints.snapshot import first_nan, read_tensors
 from phonate.training.plan import earlier_options, plan
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ def load(path: Path, verify: bool = True, weights_only: bool = False) -> Checkpo
 
 
 def _read(path: Path, weights_only: bool) -> Checkpoint:
+    from phonate.training.checkpoints.snapshot import first_nan
+
     listed = read_manifest(path).keys()
     metadata = listing.read_metadata(path)
     weights = _tensors(path, files.WEIGHTS, listed, largest=metadata.model_size_mb)
@@ -114,6 +117,8 @@ def _inference(path: Path, listed: Container[str]) -> dict[str, Any]:
 
 def _tensors(path: Path, name: str, listed: Container[str], largest: float | None = None) -> dict[str, Tensor]:
     """The tensors of the file `name`, whichever form of it is in the manifest; `largest` in 10^6 bytes."""
+    from phonate.training.checkpoints.snapshot import read_tensors
+
     limit = None if not largest else round(largest * 1e6)
     return read_tensors(path / (name if name in listed else name + files.COMPRESSED), limit)
 
@@ -121,6 +126,8 @@ def _tensors(path: Path, name: str, listed: Container[str], largest: float | Non
 def _state(path: Path, listed: Container[str]) -> Any:
     if files.STATE not in listed:
         raise CheckpointError(f"{path}: holds weights only (it was exported); training can't be resumed from it")
+    from phonate.training.checkpoints import snapshot
+
     document = files.read_json(path / files.STATE)
     tensors = _tensors(path, files.STATE_TENSORS, listed)
     try:
@@ -262,6 +269,8 @@ def compare(first: Checkpoint, second: Checkpoint) -> Comparison:
 
 
 def _changes(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[TensorChange]:
+    import torch
+
     changes = []
     for name in sorted(first.keys() & second.keys()):
         a, b = first[name], second[name]
@@ -381,6 +390,22 @@ def describe_trained(
     found = _recipe(path, text)
     _require_task(source, found, task)
     return TrainedDescription(path, cast(RecipeT, found), InferenceMetadata(path / files.INFERENCE, inference))
+
+
+def read_arrays(path: Path, part: str) -> dict[str, NDArray[np.float32]] | None:
+    """The weights of the submodule `part` of the checkpoint in the folder `path`, which was verified, under that
+    submodule's own names: without torch. None where NumPy can't read them: compressed, in bfloat16, or with NaN."""
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    prefix = f"{part}."
+    try:
+        with safe_open(path / files.WEIGHTS, "np") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 - it is no dictionary
+            arrays = {name.removeprefix(prefix): file.get_tensor(name).astype(np.float32) for name in names}
+    except (OSError, TypeError, SafetensorError):
+        return None
+    return arrays if all(np.isfinite(array).all() for array in arrays.values()) else None
 
 
 def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:

@@ -223,7 +223,7 @@ const answer = said.map(words => [[...rises(words, given.questions)], known(word
 """
     texts = [*QUESTIONS, *(text for text in recorded(200) if words(english, text))]
     given = {"texts": texts, "inventory": Inventory.of(english).document(), "language": sentence_ends("en-us")}
-    given |= {"questions": questions.model_dump(mode="json"), "learnt": [",", "."]}
+    given |= {"questions": questions.document(), "learnt": [",", "."]}
     risen = 0
     for text, (semitones, marks) in zip(texts, in_javascript(source, given), strict=True):
         said = english(text)

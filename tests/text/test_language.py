@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
+import phonate.text.language
 from phonate.config.errors import InputError
 from phonate.text.language import Language, language
 from phonate.text.phonemes import phonemizer
@@ -164,4 +166,9 @@ def test_what_sets_words_off() -> None:
 )
 def test_mistakes_in_a_file_are_named(values: dict, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Language(**values)
+        Language.of(values)
+
+
+def test_what_is_read_instead_of_the_files_is_what_they_say() -> None:
+    folder = Path(phonate.text.language.__file__).parent / "languages"
+    assert (folder / "parsed.json").read_text(encoding="utf-8") == phonate.text.language.renewed()

@@ -8,16 +8,16 @@ numbers, dates and abbreviations (`phonate.text.english`).
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from importlib import resources
-from typing import Annotated, Any
+from typing import Any, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, NonNegativeFloat, field_validator
-
-from phonate.config import documents
-from phonate.config.errors import RecipeError
-from phonate.config.settings import Settings
+from phonate.config.errors import InputError, RecipeError
+from phonate.config.registry import nearest
 
 PARAGRAPH = "paragraph"
 """What the last word of a paragraph is set off by."""
@@ -25,14 +25,22 @@ _FOLDER = resources.files("phonate.text").joinpath("languages")
 _CODE = re.compile(r"[a-z]{2,3}(?:-[a-z0-9]+)*")
 
 
-def _split(value: Any) -> Any:
-    return value.split() if isinstance(value, str) else value
+_PARSED = "parsed.json"
+"""In that folder: what the other files say, and of which text, for YAML takes longer to read than a sentence to say.
+`renewed()` is its content."""
+DataT = TypeVar("DataT")
+Words = frozenset[str]
+"""Written as one text with spaces between the words, in lower case."""
 
 
-def _checked(patterns: tuple[str, ...]) -> tuple[str, ...]:
+def _words(value: Any) -> Words:
+    return frozenset(value.split() if isinstance(value, str) else value)
+
+
+def _patterns(patterns: Any) -> tuple[str, ...]:
     for pattern in patterns:
         _compiled(pattern)
-    return patterns
+    return tuple(patterns)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -42,11 +50,36 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
 
 
-Words = Annotated[frozenset[str], BeforeValidator(_split)]
-"""Written as one text with spaces between the words, in lower case."""
+def _readings(readings: Any) -> tuple[tuple[str, str], ...]:
+    for pattern, written in readings:
+        groups = _compiled(pattern).groupindex
+        unknown = [name for name in re.findall(r"{(\w+)}", written) if name not in groups]
+        if unknown:
+            raise ValueError(f"{written!r} names {unknown[0]}, which is no group of {pattern!r}")
+    return tuple((pattern, written) for pattern, written in readings)
 
 
-class Questions(Settings):
+def _seconds(pauses: Any) -> dict[str, float]:
+    if any(not 0.0 <= float(value) < float("inf") for value in pauses.values()):
+        raise ValueError("silences last 0 seconds or more")
+    return {mark: float(value) for mark, value in pauses.items()}
+
+
+def _made(kind: type[DataT], values: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]]) -> DataT:
+    """A `kind` of `values`, those with one of `readers` read by it. Raises InputError, naming the option."""
+    read = {}
+    for name, value in values.items():
+        if name not in (names := [one.name for one in fields(kind)]):  # type: ignore[arg-type]  # a dataclass
+            raise InputError(f"{name}: no such option of a language; {nearest(name, names)}")
+        try:
+            read[name] = readers[name](value) if name in readers else value
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{name}: {error}") from error
+    return kind(**read)
+
+
+@dataclass(frozen=True)
+class Questions:
     """How questions are told from each other, and which rise (see `phonate.text.intonation`)."""
 
     rise: float = 0.0
@@ -61,13 +94,24 @@ class Questions(Settings):
     """Words between alternatives: or."""
     open_ends: Words = frozenset()
     """Words that, behind one of those, offer no alternative: or something."""
-    tags: Annotated[tuple[str, ...], AfterValidator(_checked)] = ()
+    tags: tuple[str, ...] = ()
     """Regular expressions of a last clause that asks for agreement, in lower case, and falls: isn't it."""
     unaccented: Words = frozenset()
     """Words that are not accented at the end of a question: it, me."""
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """As a file has them. Raises InputError, naming the option with a mistake."""
+        words = [one.name for one in fields(cls) if one.name not in ("rise", "tags")]
+        return _made(cls, values, {"rise": float, "tags": _patterns, **dict.fromkeys(words, _words)})
 
-class Language(Settings):
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Language:
     """The data of one language."""
 
     abbreviations: Words = frozenset()
@@ -80,28 +124,25 @@ class Language(Settings):
     """Whether a full stop after digits makes them an ordinal and ends no sentence."""
     date: str = "{year}-{month:02}-{day:02}"
     """How a date is written that `readings`, or the phonemizer, read as one."""
-    signs: Mapping[str, str] = {}
+    signs: Mapping[str, str] = field(default_factory=dict)
     """Character that is neither letter nor digit -> what it is called where a text is spelt."""
     readings: tuple[tuple[str, str], ...] = ()
     """Regular expressions and what is read in their place, from the first to the last. The text of a named group is
     written {name}; if there is a table of that name, its entry for the text. What is in no table is left as it is."""
-    tables: Mapping[str, Mapping[str, str]] = {}
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Name -> text of a group -> what is read for it."""
-    pauses: Mapping[str, NonNegativeFloat] = {}
+    pauses: Mapping[str, float] = field(default_factory=dict)
     """What a word is set off by -> seconds of silence after it, at least: a mark of `phonate.text.phonemes.MARKS`, "("
     for either parenthesis, "..." for an ellipsis, or `paragraph`, for the end of one."""
     questions: Questions | None = None
     """None: questions are said as the model says them."""
 
-    @field_validator("readings")
     @classmethod
-    def _readable(cls, readings: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        for pattern, written in readings:
-            groups = _compiled(pattern).groupindex
-            unknown = [name for name in re.findall(r"{(\w+)}", written) if name not in groups]
-            if unknown:
-                raise ValueError(f"{written!r} names {unknown[0]}, which is no group of {pattern!r}")
-        return readings
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """As a file has them. Raises InputError, naming the option with a mistake."""
+        words = dict.fromkeys(("abbreviations", "starters", "conjunctions"), _words)
+        readers = {"questions": Questions.of, "readings": _readings, "pauses": _seconds}
+        return _made(cls, values, {**words, **readers})
 
     def read(self, text: str) -> str:
         """`text` with what `readings` say in the place of numbers, abbreviations and symbols, single spaces between."""
@@ -123,21 +164,54 @@ class Language(Settings):
 
 @functools.cache
 def language(code: str) -> Language:
-    """The data of the language `code`, such as de or en-us. Raises RecipeError for a file with a mistake."""
+    """The data of the language `code`, such as de or en-us. Raises InputError for a file with a mistake."""
     code = code.lower().replace("_", "-")
     values = _values("default")
     parts = code.split("-") if _CODE.fullmatch(code) else []
     for length in range(1, len(parts) + 1):
         own = _values("-".join(parts[:length]))
         values = values | own | {"pauses": values.get("pauses", {}) | own.get("pauses", {})}
-    return Language(**values)
+    return Language.of(values)
 
 
 def _values(name: str) -> dict[str, Any]:
     file = _FOLDER.joinpath(f"{name}.yaml")
     if not file.is_file():
         return {}
-    values = documents.parse(file.read_text(encoding="utf-8"), f"{name}.yaml").values
+    text = file.read_text(encoding="utf-8")
+    digest, values = _parsed().get(name, ("", {}))
+    return dict(values) if digest == _digest(text) else _read(name, text)
+
+
+def _read(name: str, text: str) -> dict[str, Any]:
+    from phonate.config import documents
+
+    values = documents.parse(text, f"{name}.yaml").values
     if not isinstance(values.get("pauses", {}), dict):
         raise RecipeError(f"{name}.yaml: pauses must be a mapping from marks to seconds")
-    return values
+    return dict(values)
+
+
+@functools.cache
+def _parsed() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name of a file -> digest of its text, and its values."""
+    file = _FOLDER.joinpath(_PARSED)
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def renewed() -> str:
+    """What `parsed.json` should hold. To renew it: `python -m phonate.text.language > .../languages/parsed.json`."""
+    files = sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".yaml"))
+    texts = {name.removesuffix(".yaml"): _FOLDER.joinpath(name).read_text(encoding="utf-8") for name in files}
+    parsed = {name: (_digest(text), _read(name, text)) for name, text in texts.items()}
+    return json.dumps(parsed, ensure_ascii=False, indent=0, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(renewed())

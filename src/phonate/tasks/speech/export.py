@@ -169,7 +169,7 @@ def prosody(synthesiser: Synthesiser) -> dict[str, Any]:
         "learnt": None if learnt is None else sorted(learnt),
         "pauses": dict(data.pauses),
         "between": PAUSE_SECONDS,
-        "questions": None if data.questions is None else data.questions.model_dump(mode="json"),
+        "questions": None if data.questions is None else data.questions.document(),
     }
 
 

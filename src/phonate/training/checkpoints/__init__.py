@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from phonate.training.checkpoints.files import CheckpointMetadata as CheckpointMetadata
     from phonate.training.checkpoints.listing import best_or_latest as best_or_latest
     from phonate.training.checkpoints.listing import resolve_checkpoint as resolve_checkpoint
     from phonate.training.checkpoints.loading import Checkpoint as Checkpoint
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
     from phonate.training.checkpoints.manager import (
         get_default_checkpoint_config as get_default_checkpoint_config,
     )
+    from phonate.training.checkpoints.metadata import CheckpointMetadata as CheckpointMetadata
     from phonate.training.settings import CheckpointConfig as CheckpointConfig
 
 _HOMES = {
     "Checkpoint": "phonate.training.checkpoints.loading",
     "CheckpointConfig": "phonate.training.settings",
     "CheckpointManager": "phonate.training.checkpoints.manager",
-    "CheckpointMetadata": "phonate.training.checkpoints.files",
+    "CheckpointMetadata": "phonate.training.checkpoints.metadata",
     "best_or_latest": "phonate.training.checkpoints.listing",
     "create_checkpoint_manager": "phonate.training.checkpoints.manager",
     "get_default_checkpoint_config": "phonate.training.checkpoints.manager",

@@ -24,16 +24,21 @@ from phonate.config.errors import CheckpointError, InputError, RecipeError, opti
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import nearest
 from phonate.training.checkpoints import files
+from phonate.training.checkpoints.files import BASE_DIARIZER as BASE_DIARIZER
+from phonate.training.checkpoints.files import BASE_VOCODER as BASE_VOCODER
+from phonate.training.checkpoints.files import BASE_VOICE as BASE_VOICE
+from phonate.training.checkpoints.files import PACKAGED as PACKAGED
 from phonate.training.checkpoints.files import (
-    CheckpointMetadata,
     DamagedCheckpointError,
-    Document,
     FileProblemError,
     Problem,
+    packaged,
     problems,
     read_manifest,
     write_manifest,
 )
+from phonate.training.checkpoints.files import is_checkpoint as is_checkpoint
+from phonate.training.checkpoints.metadata import CheckpointMetadata, Document
 from phonate.training.settings import CheckpointConfig
 
 # ------------------- A folder of checkpoints: which there are, which is the best, which may be deleted
@@ -436,20 +441,11 @@ def copy_verified(source: Path, target: Path, leave_out: frozenset[str] = frozen
 
 
 DEFAULT_FOLDER = CheckpointConfig().save_dir
-BASE_VOICE = "base/voice"
-"""Name of the voice that comes with phonate."""
-BASE_VOCODER = "base/vocoder"
-"""Name of its vocoder."""
-BASE_DIARIZER = "base/diarizer"
-"""Name of the diarizer that comes with phonate."""
-PACKAGED = (BASE_VOICE, BASE_VOCODER, BASE_DIARIZER)
-"""The models in the package."""
 HUB = "hf:"
 """How names on the Hugging Face Hub begin."""
 MODEL_FILES = ("*.json", "*.safetensors", "*.yaml", "*.txt", "*.md")
 """What a model on the hub may hold: nothing that runs."""
 _HUB_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_PACKAGE = Path(__file__).parents[2]
 
 
 def resolve_checkpoint(
@@ -479,7 +475,7 @@ def located(path: Path) -> Path:
         return path
     if str(path).startswith(HUB):
         return _downloaded(str(path))
-    return _PACKAGE / path if str(path) in PACKAGED else path
+    return packaged(path)
 
 
 def hub_name(text: str) -> tuple[str, str | None]:
@@ -516,11 +512,6 @@ def best_or_latest(source: str | Path) -> Path:
         return resolve_checkpoint(source, prefer="best")
     except CheckpointError:
         return resolve_checkpoint(source)
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether `path` is a checkpoint's folder, damaged or not."""
-    return (path / files.MANIFEST).exists() or (path / files.METADATA).exists()
 
 
 def has_checkpoint(run: Path) -> bool:

@@ -18,7 +18,6 @@ from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing
 from phonate.training.checkpoints.files import (
     RECIPE,
-    CheckpointMetadata,
     DamagedCheckpointError,
     FileProblemError,
     Problem,
@@ -26,6 +25,7 @@ from phonate.training.checkpoints.files import (
     read_manifest,
 )
 from phonate.training.checkpoints.listing import TRAINING_ONLY
+from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.plan import earlier_options, plan
 
 if TYPE_CHECKING:

@@ -21,21 +21,23 @@ from phonate.config.metrics import Better
 from phonate.training.checkpoints import files, listing, snapshot
 from phonate.training.checkpoints import listing as copies
 from phonate.training.checkpoints.files import (
-    CheckpointMetadata,
     FileProblemError,
     Problem,
     Record,
     folder_lock,
-    git_fields,
-    phonate_version,
     problems,
     read_manifest,
-    system_fields,
-    time_after,
     write_manifest,
 )
 from phonate.training.checkpoints.listing import CheckpointInfo, SortKey, find, is_checkpoint
 from phonate.training.checkpoints.loading import Checkpoint, load, load_first_intact
+from phonate.training.checkpoints.metadata import (
+    CheckpointMetadata,
+    git_fields,
+    phonate_version,
+    system_fields,
+    time_after,
+)
 from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.run import run_id
 from phonate.training.settings import CheckpointConfig

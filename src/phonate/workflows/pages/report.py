@@ -22,8 +22,8 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, referred, task_info
 from phonate.evaluation.tables import described
 from phonate.training.checkpoints import files, listing
-from phonate.training.checkpoints.files import CheckpointMetadata
 from phonate.training.checkpoints.listing import is_checkpoint, located
+from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.run import Run
 from phonate.training.tracking import read_events, read_metrics
 from phonate.workflows.pages import plots

@@ -332,13 +332,16 @@ def _not_audible(samples: FloatArray, sample_rate: int) -> str:
 # ------------------------------------------------------------------------- What an evaluation was judged by
 
 
+NOT_INSTALLED = "not installed"
+"""What the notes of an evaluation say of a judge that is missing."""
+
+
 def judge_notes(
     recogniser: Transcriber | None, naturalness: MosPredictor | None, speakers: SpeakerEncoder | None
 ) -> dict[str, str]:
     """The judges of an evaluation for its notes; None: not installed."""
-    absent = "not installed"
     return {
-        "recogniser": f"{recogniser.name}, {recogniser.language}" if recogniser else absent,
-        "naturalness": "distillmos" if naturalness else absent,
-        "speaker_judge": "resemblyzer" if speakers else absent,
+        "recogniser": f"{recogniser.name}, {recogniser.language}" if recogniser else NOT_INSTALLED,
+        "naturalness": "distillmos" if naturalness else NOT_INSTALLED,
+        "speaker_judge": "resemblyzer" if speakers else NOT_INSTALLED,
     }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 
@@ -55,6 +59,21 @@ def test_a_corpus_that_can_not_be_judged_on_is_refused() -> None:
         _divided(NamedTarget(), clips(("ben", 3)))
     with pytest.raises(InputError, match=r"only 'anna'.*data="):
         _divided(NamedTarget(), clips(("anna", 3)))
+
+
+def test_recordings_that_were_trained_on_stand_in_for_those_that_validation_lacks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ids = [clip.id for clip in clips(("anna", 3), ("ben", 4), ("cleo", 2))]
+    index = MagicMock(id=ids, speaker=[0] * 3 + [1] * 4 + [2] * 2)
+    index.__len__.return_value = len(ids)
+    prepared: Any = SimpleNamespace(index=index, speakers=["anna", "ben", "cleo"])
+    assert evaluation._lacking(NamedTarget(), prepared, ["anna0", "ben0"]) == []
+    assert evaluation._lacking(NamedTarget(), prepared, ["ben0"]) == ["anna0", "anna1", "anna2"]
+    assert "anna" in caplog.text
+    assert "too good" not in caplog.text
+    assert set(evaluation._lacking(NamedTarget(), prepared, ["anna0"])) == set(ids[3:])
+    assert "6 that were trained on are converted, so the figures are too good" in caplog.text
 
 
 class FakeNaturalness:

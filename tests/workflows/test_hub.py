@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hub_server import Hub
 
+from phonate.training.checkpoints.loading import sources_of_start
 from phonate_process import Process
 
 if importlib.util.find_spec("huggingface_hub") is None:
@@ -82,3 +83,13 @@ def test_a_damaged_download_is_refused(hub: Hub, phonate: Phonate) -> None:
     refused = phonate("speak", "hf:cleo/voice", "Good morning.")
     assert refused.returncode != 0
     assert "weights.safetensors" in refused.stderr
+
+
+def test_a_card_says_what_the_voice_learnt_from_before(tmp_path: Path) -> None:
+    """Its run began from the packaged voice: the recordings and the licence of that are in the card."""
+    (tmp_path / "recipe.yaml").write_text("task: speech\ndata: {path: mine}\ntraining: {init_from: base/voice}\n")
+    sources = sources_of_start(tmp_path)
+    assert "dataset-voice-kathleen" in sources["recordings of base/voice, from which training began"]
+    assert "licence of base/voice, from which training began" in sources
+    (tmp_path / "recipe.yaml").write_text("task: speech\ndata: {path: mine}\ntraining: {init_from: null}\n")
+    assert sources_of_start(tmp_path) == {}

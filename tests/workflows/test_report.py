@@ -13,12 +13,14 @@ import torch
 from matplotlib.image import imsave
 
 from pages import Page, assert_self_contained
+from phonate.audio.mel_filters import band_edges
+from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, legend
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.settings import CheckpointConfig
-from phonate.workflows.pages.plots import Series, line_chart
+from phonate.workflows.pages.plots import Series, line_chart, spectrogram_axes
 from phonate.workflows.pages.report import write_report
 
 
@@ -99,6 +101,20 @@ def test_samples_have_a_player_and_a_picture_each(run: Path) -> None:
     page = page_of(run)
     assert [str(one["src"])[:16] for one in page.all("audio")] == ["data:audio/flac;"] * 2
     assert [str(one["src"])[:15] for one in page.all("img")] == ["data:image/png;"] * 2
+    labels = page.text.split()
+    assert all(labels.count(unit) >= 2 for unit in ("s", "Hz", "kHz")), "of both axes"
+
+
+def test_axes_of_a_spectrogram_are_where_its_bands_are() -> None:
+    processor = AudioProcessor()
+    audio, time = processor.config, np.arange(44100) / 22050
+    axes = spectrogram_axes(2.0, band_edges(audio.n_mels, audio.fmin, audio.fmax))
+    assert axes["times"] == [(0.0, "0 s"), (25.0, "0.5 s"), (50.0, "1 s"), (75.0, "1.5 s"), (100.0, "2 s")]
+    assert [text for _, text in axes["pitches"]] == ["500 Hz", "1 kHz", "2 kHz", "4 kHz", "8 kHz"]
+    for place, text in axes["pitches"][:-1]:
+        hertz = float(text.split()[0]) * (1000 if "kHz" in text else 1)
+        mel_TM = processor.mel((0.3 * np.sin(2 * np.pi * hertz * time)).astype(np.float32))
+        assert (mel_TM.mean(0).argmax() + 0.5) / audio.n_mels == pytest.approx(place / 100, abs=0.02)
 
 
 def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
@@ -115,6 +131,7 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
         "systems": {"natural": {"pair": 0.5}, "this model": {"pair": 0.71, "f0": 210.4}, "ceiling": {}},
         "focus": "this model",
         "legend": "pair: how alike",
+        "notes": {"clips": 4, "words": 82},
     }
     (run / "evaluation.json").write_text(json.dumps(table))
     text = " ".join(page_of(run).text.split())
@@ -123,7 +140,17 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "this model 0.71 210" in text
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
-    assert "Evaluated: similarity to target 0.71 (natural 0.5; higher is better)." in text
+    assert "Evaluated on 4 clips (82 words; one word is 1.2 points of WER)" in text
+    assert "similarity to target 0.71 (natural 0.5; higher is better)." in text
+
+
+def test_a_legend_explains_what_was_measured_and_nothing_else() -> None:
+    meanings = {"wer, cer": "errors", "mos": "naturalness", "f0": "in Hz"}
+    own = {"f0": Metric("f0", "", "Hz", "median F0")}
+    assert (
+        legend(meanings, {"a": {"cer": 0.1, "mos": None}, "b": {"f0": 200.0}}, own) == "CER: errors; median F0: in Hz."
+    )
+    assert legend(meanings, {"a": {}}) == ""
 
 
 def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:

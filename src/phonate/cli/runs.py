@@ -50,6 +50,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
     log_to_console()
 
+    from phonate.pretrained import NOT_INSTALLED
     from phonate.workflows.evaluate import evaluate
 
     evaluation = evaluate(
@@ -65,10 +66,10 @@ def evaluate(args: argparse.Namespace) -> int:
         print_json(evaluation.document())
     else:
         print_table(evaluation.rows(), evaluation.header())
-        print(
-            "\n"
-            + "\n".join(f"{name.replace('_', ' ')}: {_note_text(value)}" for name, value in evaluation.notes.items())
-        )
+        print()
+        for name, value in evaluation.notes.items():
+            if value not in (None, 0, "", NOT_INSTALLED):  # a warning has said what is not installed
+                print(f"{name.replace('_', ' ')}: {_note_text(value)}")
     return 0
 
 

@@ -41,6 +41,24 @@ def described(name: str, own: Mapping[str, Metric] | None = None) -> Metric:
     return (own or {}).get(name) or SHARED.get(name) or Metric(name, "")
 
 
+def legend(
+    meanings: Mapping[str, str], systems: Mapping[str, Mapping[str, Any]], own: Mapping[str, Metric] | None = None
+) -> str:
+    """What those metrics mean that a system was measured by, called as the table calls them.
+
+    Args:
+        meanings: Name of a metric, or of several with a common meaning, separated by commas -> what it means.
+        systems: System -> metric -> value.
+        own: The task's metrics.
+    """
+    measured = {name for values in systems.values() for name, value in values.items() if value is not None}
+    explained = []
+    for names, meaning in meanings.items():
+        if titles := [described(name, own).title for name in names.split(", ") if name in measured]:
+            explained.append(f"{', '.join(titles)}: {meaning}")
+    return f"{'; '.join(explained)}." if explained else ""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What `phonate evaluate` writes to RUN/evaluation.json."""

@@ -60,7 +60,7 @@ def evaluate(
     if output is None and is_checkpoint(source):
         raise InputError(f"{run}: a checkpoint, to which nothing is added; {elsewhere}")
     if output is None and not source.is_dir():
-        raise InputError(f"{run}: no such folder; give that of a run, or {elsewhere}")
+        raise InputError(f"{run}: no such folder; give that of a run, or say with {option('output')} where to write")
     written = Run(Path(output or run))
     if written.path.exists() and not written.path.is_dir():
         raise InputError(f"{option('output', str(written.path))}: a file; give a folder for the figures")

@@ -13,7 +13,7 @@ from phonate.config.tasks import referred, task_info
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, hub_name
-from phonate.training.checkpoints.loading import recipe_of
+from phonate.training.checkpoints.loading import recipe_of, sources_of, sources_of_start
 from phonate.workflows.evaluate import FIGURES
 from phonate.workflows.pages.report import evaluation, read_json
 
@@ -91,6 +91,8 @@ def model_card(checkpoint: Path, repository: str, licence: str | None = None, ba
     inference = read_json(checkpoint / files.INFERENCE)
     own = dict(referred(info.facts)(inference)) if info.facts is not None else {}
     facts = {"task": recipe.task, **own, "steps": metadata["global_step"], "parameters": metadata["num_parameters"]}
+    vocoder = sources_of(getattr(recipe.data, "vocoder", None), "the vocoder")
+    facts |= {**sources_of(checkpoint), **sources_of_start(checkpoint), **vocoder}
     lines = [f"{key}: {json.dumps(value)}" for key, value in front.items() if value is not None]
     sections = [
         "\n".join(["---", *lines, "---"]),

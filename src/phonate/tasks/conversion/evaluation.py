@@ -15,7 +15,7 @@ shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +30,10 @@ from phonate.config.errors import DataError, InputError, option, optional_packag
 from phonate.config.metrics import Metric, by_name
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.parallel import track
+from phonate.data.prepared import PreparedCorpus, prepare
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.speakers import profiles, similarity
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_error_rate, plain, word_error_rate
 from phonate.pretrained import Embedding, MosPredictor, SpeakerEncoder, Transcriber, judge_notes, judge_of
 from phonate.tasks.conversion.inference import Converter, Target, long_term
@@ -246,12 +247,15 @@ SOUNDS = 4
 """Number of sources with sounds of every system in the report."""
 _CONVERTED = "converted"
 _COLUMNS = by_name(Metric("f0", "", "Hz", "median F0"))
-_LEGEND = (
-    "pair: mean cosine to single clips of the target; own: to single other clips of the source's speaker; closer: "
-    "share nearer to the target's profile than to that of their own speaker; first: share for which the target's "
-    "profile ranks first among all speakers, with profiles of equal length; cer, wer: errors of the recogniser; "
-    "mos: predicted mean opinion score, 1 to 5; f0 in Hz."
-)
+_MEANINGS = {
+    "pair": "mean cosine to single clips of the target",
+    "own": "to single other clips of the source's speaker",
+    "closer": "share nearer to the target's profile than to that of their own speaker",
+    "first": "share for which the target's profile ranks first among all speakers, with profiles of equal length",
+    "wer, cer": "errors of the recogniser",
+    "mos": "predicted mean opinion score, 1 to 5",
+    "f0": "of the voice",
+}
 
 
 def evaluate(
@@ -268,7 +272,12 @@ def evaluate(
     """
     converter = Converter.load(run, vocoder, device=device)
     settings, validation_ids = converter.extractor.data, converter.inference_metadata["validation"]
-    clips = kept_for_validation(settings, validation_ids) if data is None else clips_of(settings, data)
+    borrowed: list[str] = []
+    if data is None:
+        borrowed = _lacking(converter, prepare(settings), validation_ids)
+        clips = kept_for_validation(settings, {*validation_ids, *borrowed})
+    else:
+        clips = clips_of(settings, data)
     targets, sources, rest = _divided(converter, clips)
     judges = Judges(converter)
     sources, texts, refused = _with_references(judges, sources)
@@ -307,11 +316,22 @@ def evaluate(
         "target_clips": sum(len(target.clips) for target in targets),
         "ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
         **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
-        "trained_on": overlap and overlap.recordings,
+        "trained_on": overlap and overlap.recordings + len(borrowed),
         "references_refused": refused,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }
-    return Evaluation("conversion", results, _CONVERTED, _LEGEND, notes, items, sounds, converter.sample_rate, _COLUMNS)
+    meaning = legend(_MEANINGS, results, _COLUMNS)
+    return Evaluation(
+        "conversion",
+        results,
+        _CONVERTED,
+        meaning,
+        notes,
+        items,
+        sounds,
+        converter.sample_rate,
+        _COLUMNS,
+    )
 
 
 class _Systems:
@@ -442,6 +462,37 @@ def _reference_targets(converter: Converter, by_speaker: Mapping[str, list[Clip]
             f"and the others are compared with; it holds {len(targets)}; name another with {option('data')}"
         )
     return targets
+
+
+def _lacking(converter: Converter, prepared: PreparedCorpus, validation_ids: Collection[str]) -> list[str]:
+    """Ids of recordings that were trained on, to stand in for the target's or for those to convert where validation has
+    none; a warning says so."""
+    if converter.target is None:
+        return []
+    index = prepared.index
+    speakers = {index.id[at]: prepared.speakers[int(index.speaker[at])] for at in range(len(index))}
+    held_out = {speakers[one] for one in validation_ids if one in speakers}
+    trained = {one: name for one, name in speakers.items() if one not in set(validation_ids)}
+    borrowed: list[str] = []
+    if converter.target not in held_out:
+        borrowed = [one for one, name in trained.items() if name == converter.target][:MOST_REFERENCES]
+        logger.warning(
+            "no recording of %s was kept for validation: the voice is compared with %d that were trained on",
+            converter.target,
+            len(borrowed),
+        )
+    if not held_out - {converter.target}:
+        others = [one for one, name in trained.items() if name != converter.target]
+        chosen = others[:: max(1, len(others) // MOST_SOURCES)][:MOST_SOURCES]
+        borrowed += chosen
+        logger.warning(
+            "all recordings kept for validation are of %s: %d that were trained on are converted, so the figures are "
+            "too good; raise data.validation, or give others with %s",
+            converter.target,
+            len(chosen),
+            option("data"),
+        )
+    return borrowed
 
 
 def _copy(converter: Converter, waveform: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, option
 from phonate.data.parallel import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_error_rate, word_error_rate
 from phonate.tasks.recognition.data import Wording
 from phonate.tasks.recognition.inference import Transcriber
@@ -28,10 +28,10 @@ logger = logging.getLogger("phonate")
 
 SOUNDS = 6
 """Number of recordings in the report."""
-_LEGEND = (
-    "wer, cer: words and letters substituted, deleted and inserted, relative to the reference; rtf: seconds of "
-    "computation per second of audio."
-)
+_MEANINGS = {
+    "wer, cer": "words and letters substituted, deleted and inserted, relative to the reference",
+    "rtf": "seconds of computation per second of audio",
+}
 
 
 def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
@@ -75,7 +75,8 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         f"{clip.id}: {clip.text} (heard: {items[clip.id]['heard']})": {"recorded": clip.waveform}
         for clip in clips[:SOUNDS]
     }
-    return Evaluation("recognition", results, focus, _LEGEND, notes, items, sounds, transcriber.sample_rate)
+    meaning = legend(_MEANINGS, results)
+    return Evaluation("recognition", results, focus, meaning, notes, items, sounds, transcriber.sample_rate)
 
 
 def _systems(transcriber: Transcriber) -> tuple[dict[str, Callable[[FloatArray], str]], str]:

@@ -26,7 +26,7 @@ from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import (
     WORD_ERRORS,
     WordErrors,
@@ -166,12 +166,17 @@ MOST = 200
 SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
 _SPOKEN = "synthesised"
-_LEGEND = (
-    "wer, cer: errors of the recogniser; skipped, repeated: words omitted or said again; mos: predicted mean opinion "
-    "score, 1 to 5; speaker: cosine of voices with the natural recording; mcd: mel cepstral distortion in dB; f0: "
-    "difference of pitch in cents, voicing: share of frames voiced in only one; seconds: length relative to the "
-    "natural one; rtf: seconds of computation per second of audio."
-)
+_MEANINGS = {
+    "wer, cer": "errors of the recogniser",
+    "skipped, repeated": "words omitted or said again",
+    "mos": "predicted mean opinion score, 1 to 5",
+    "speaker": "cosine of voices with the natural recording",
+    "mcd": "mel cepstral distortion in dB",
+    "f0": "difference of pitch in cents",
+    "voicing": "share of frames voiced in only one",
+    "seconds": "length relative to the natural one",
+    "rtf": "seconds of computation per second of audio",
+}
 
 
 def evaluate(
@@ -220,7 +225,8 @@ def evaluate(
         "seconds": round(samples / synthesiser.sample_rate, 1),
         **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
     }
-    return Evaluation("speech", results, _SPOKEN, _LEGEND, notes, items, sounds, synthesiser.sample_rate)
+    meaning = legend(_MEANINGS, results)
+    return Evaluation("speech", results, _SPOKEN, meaning, notes, items, sounds, synthesiser.sample_rate)
 
 
 def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:

@@ -21,7 +21,6 @@ import importlib.util
 import io
 import json
 import logging
-import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from markupsafe import Markup
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
-from phonate.config.errors import CheckpointError, InputError, MissingPackageError
+from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.language_codes import is_english
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
@@ -45,7 +44,7 @@ from phonate.text.browser import modules, sources
 from phonate.text.espeak import SYMBOLS
 from phonate.text.language import language
 from phonate.text.phonemes import PAD, START, WORD, Inventory, learnt_marks
-from phonate.training.checkpoints import best_or_latest
+from phonate.training.checkpoints.loading import CARD, sources_of, sources_of_start
 
 if TYPE_CHECKING:
     import onnx
@@ -274,15 +273,12 @@ def piper_config(
 
 # ----------- MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use
 
-CARD = "MODEL_CARD.md"
 _FIGURES = "evaluation.json"
 _HEADING = "## Evaluation"
 _NAMED = 20
 """Maximum number of speakers listed by name; otherwise only their number is given."""
 _UNKNOWN = "not recorded"
 _NO_LICENCE = "*to be filled in: whether the licence and the speakers' consent permit the intended use*"
-_SOURCES = ("speakers", "recordings", "sources", "licence")
-"""Rows of a checkpoint's own card that say more than its files do."""
 
 
 def model_card(name: str, facts: Mapping[str, str], figures: str) -> str:
@@ -321,24 +317,6 @@ def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
         "vocoder": vocoder,
         "made with": "phonate",
     }
-
-
-def sources_beside(checkpoint: Path) -> dict[str, str]:
-    """What the checkpoint's own model card says of its speakers, recordings and licence."""
-    card = checkpoint / CARD
-    if not card.is_file():
-        return {}
-    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
-    return {key: value for key, value in rows if key in _SOURCES}
-
-
-def sources_of_vocoder(vocoder: str | Path | None) -> dict[str, str]:
-    """The same of the vocoder, which is part of the exported file: a run or a checkpoint that may be gone."""
-    try:
-        rows = sources_beside(best_or_latest(vocoder)) if vocoder is not None else {}
-    except CheckpointError:
-        return {}
-    return {f"{key} of the vocoder": value for key, value in rows.items()}
 
 
 def figures_beside(checkpoint: Path) -> str:
@@ -422,7 +400,8 @@ def export(
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
     spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     stored: Dtype = dtype or ("int8" if form == "browser" else "fp32")
-    rows = facts | sources_beside(source) | sources_of_vocoder(vocoder or synthesiser.data.vocoder)
+    inherited = sources_of(vocoder or synthesiser.data.vocoder, "the vocoder")
+    rows = facts | sources_of(source) | sources_of_start(source) | inherited
     # Files are moved from here once all are written.
     with tempfile.TemporaryDirectory(dir=model.parent, prefix=f".{model.name}.") as folder:
         temporary = [Path(folder) / path.name for path in written]
@@ -437,7 +416,8 @@ def export(
                 "scales": (torch.ones(3), None),
             }
             _write(spoken, inputs, temporary[0], synthesiser, facts, stored)
-        card = model_card(model.stem, rows | {"weights": stored}, figures_beside(source))
+        title = model.stem if model == target else target.resolve().name
+        card = model_card(title, rows | {"weights": stored}, figures_beside(source))
         temporary[-1].write_text(card, encoding="utf-8")
         for path, final in zip(temporary, written, strict=True):
             path.replace(final)

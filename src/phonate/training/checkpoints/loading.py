@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, RecipeError, WrongTaskError, option
+from phonate.config.errors import CheckpointError, InputError, RecipeError, WrongTaskError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing
@@ -445,3 +446,39 @@ def _plugins(checkpoint: Path) -> list[str]:
     """The plug-ins that the run of a checkpoint was trained with."""
     file = next((one / files.PLUGINS for one in checkpoint.parents[:3] if (one / files.PLUGINS).is_file()), None)
     return [] if file is None else [one["path"] for one in json.loads(file.read_text(encoding="utf-8"))["plugins"]]
+
+
+# ------------------------------- Sources: what model cards say of the recordings that models learnt from
+
+CARD = "MODEL_CARD.md"
+_SOURCES = ("speakers", "recordings", "sources", "licence")
+"""Rows of a checkpoint's own card that say more than its files do."""
+
+
+def sources_of(source: str | Path | None, name: str = "") -> dict[str, str]:
+    """What the model card in a checkpoint says of its speakers, recordings and licence, or else that of the model which
+    it began from, and so on. With a `name` each row says that it is of that model. Empty where nothing is there."""
+    known: set[Path] = set()
+    while source is not None:
+        try:
+            checkpoint = best_or_latest(source)
+        except (CheckpointError, InputError):  # it may be gone
+            return {}
+        if checkpoint in known:
+            return {}
+        known.add(checkpoint)
+        if (card := checkpoint / CARD).is_file():
+            rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
+            return {f"{key} of {name}" if name else key: value for key, value in rows if key in _SOURCES}
+        if not name:
+            return {}
+        source = _recipe(checkpoint).training.init_from
+    return {}
+
+
+def sources_of_start(checkpoint: Path) -> dict[str, str]:
+    """`sources_of` the model that the training of a checkpoint began from."""
+    if (checkpoint / CARD).is_file():  # which says it
+        return {}
+    start = _recipe(checkpoint).training.init_from
+    return {} if start is None else sources_of(start, f"{start}, from which training began")

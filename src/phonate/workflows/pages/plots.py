@@ -348,6 +348,28 @@ def spectrogram_png(values: NDArray[np.floating]) -> bytes:
     return png(grey(values), palette)
 
 
+_HERTZ = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16000.0)
+_SECONDS = 6
+
+
+def spectrogram_axes(seconds: float, edges: Sequence[float]) -> dict[str, list[tuple[float, str]]]:
+    """Labels of a spectrogram's axes, each with its place in per cent from the left and from the bottom.
+
+    Args:
+        seconds: Its length.
+        edges: Of its bands in Hz, as `band_edges` gives them.
+    """
+    peaks, places = edges[1:-1], [100 * (band + 0.5) / (len(edges) - 2) for band in range(len(edges) - 2)]
+    times = [(100 * at / seconds, f"{at:g} s") for at in _ticks(0.0, seconds, _SECONDS)] if seconds > 0 else []
+    inside = [hertz for hertz in _HERTZ if edges[0] < hertz < 1.001 * edges[-1]]
+    pitches = [(float(np.interp(hertz, peaks, places)), _frequency(hertz)) for hertz in inside]
+    return {"times": times, "pitches": pitches}
+
+
+def _frequency(hertz: float) -> str:
+    return f"{hertz / 1000:g} kHz" if hertz >= 1000 else f"{hertz:g} Hz"
+
+
 def sound_url(waveform: NDArray[np.floating], sample_rate: int) -> str:
     """A waveform (samples,) as a URL in itself: FLAC, which every browser plays."""
     import soundfile

@@ -264,7 +264,7 @@ def _listening(
     return {"note": f"Up to {_CLIP_SECONDS:g} s of each, mixed to mono.", "examples": examples}
 
 
-def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, str]:
+def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, Any]:
     note = f"quality {file.quality:.2f}, {file.seconds:.1f} s{''.join(f'; {reason}' for reason in file.lowered_by)}"
     clip = {"label": _within(file.path, report), "note": note, "sound": "", "picture": ""}
     try:
@@ -275,7 +275,8 @@ def _clip(file: VoiceFile, report: Report, rules: VoiceRules) -> dict[str, str]:
     played = waveform if rate == info.sample_rate else resample(waveform, info.sample_rate, rate)
     mel_TM = mel_decibels(magnitudes(resample(waveform, info.sample_rate, rules.sample_rate)), rules.sample_rate)
     picture = plots.data_url(plots.spectrogram_png(mel_TM.T), "image/png")
-    return {**clip, "sound": plots.sound_url(played, rate), "picture": picture}
+    axes = plots.spectrogram_axes(len(waveform) / info.sample_rate, band_edges(N_MELS, 0.0, rules.sample_rate / 2))
+    return {**clip, "sound": plots.sound_url(played, rate), "picture": picture, **axes}
 
 
 # --------------- The worst clips of a corpus: listen to them, tick those to leave out, save the list

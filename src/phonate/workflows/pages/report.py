@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from phonate.audio.mel_filters import band_edges
 from phonate.config.documents import parse, value_at
 from phonate.config.errors import DataError, InputError
 from phonate.config.metrics import ARROWS, NEWEST, Metric, better_of, with_losses
@@ -76,6 +77,8 @@ class Figures(Settings):
     """The system that is evaluated."""
     legend: str = ""
     """Meaning of the metrics."""
+    notes: dict[str, Any] = Field(default_factory=dict)
+    """What it was measured on."""
     columns: dict[str, Metric] = Field(default_factory=dict)
     """Metric -> how it is shown. Others are shown by their names."""
 
@@ -147,7 +150,7 @@ def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
                     "label": clip.label,
                     "note": clip.note,
                     "sound": _sound(path.parent / clip.path),
-                    "picture": pictures.of(path.parent / clip.path),
+                    **pictures.of(path.parent / clip.path),
                 }
                 for clip in example.clips
             ],
@@ -184,9 +187,12 @@ class _Pictures:
         audio = recipe.get("data", {}).get("audio")
         self.processor = AudioProcessor(AudioConfig(**audio) if isinstance(audio, Mapping) else None)
 
-    def of(self, path: Path) -> str:
-        mel = self.processor.mel(self.processor.load(path))
-        return plots.data_url(plots.spectrogram_png(mel.T), "image/png")
+    def of(self, path: Path) -> dict[str, Any]:
+        """The spectrogram of a recording, and where its axes have which labels."""
+        audio, waveform = self.processor.config, self.processor.load(path)
+        picture = plots.data_url(plots.spectrogram_png(self.processor.mel(waveform).T), "image/png")
+        edges = band_edges(audio.n_mels, audio.fmin, audio.fmax)
+        return {"picture": picture, **plots.spectrogram_axes(len(waveform) / audio.sample_rate, edges)}
 
 
 def previews(folder: Path) -> dict[str, Any]:
@@ -306,6 +312,8 @@ def _summary(story: _Story) -> str:
 
 
 _METRICS_IN_WORDS = 3
+_DETAILS = frozenset({"cer", "skipped", "repeated", "miss", "false_alarm", "confusion"})
+"""Metrics that say in other words, or in parts, what another one says."""
 
 
 def _verdict(run: Run) -> str:
@@ -318,7 +326,7 @@ def _verdict(run: Run) -> str:
     own = figures.systems.get(figures.focus, {})
     others = {name: values for name, values in figures.systems.items() if name != figures.focus}
     parts = []
-    for metric in (described(name, figures.columns) for name in own):
+    for metric in (described(name, figures.columns) for name in sorted(own, key=_DETAILS.__contains__)):
         compared = [
             f"{other} {_valued(values[metric.name], metric)}"
             for other, values in others.items()
@@ -327,7 +335,28 @@ def _verdict(run: Run) -> str:
         if metric.better and compared:
             value = _valued(own[metric.name], metric)
             parts.append(f"{metric.title} {value} ({', '.join(compared)}; {metric.better} is better)")
-    return f"Evaluated: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
+    return f"Evaluated{_sample(figures.notes)}: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
+
+
+_SAMPLES = ("texts", "recordings", "clips", "pairs", "documents", "number")
+"""What the notes of an evaluation call its items."""
+_FEW_WORDS = 500
+"""Words of which each is over 0.2 points of a word error rate."""
+
+
+def _sample(notes: Mapping[str, Any]) -> str:
+    """On how many items and words the figures are measured, and what one word is where they are few."""
+    items = next(((name, notes[name]) for name in _SAMPLES if isinstance(notes.get(name), int)), None)
+    if items is None:
+        return ""
+    name, count = items
+    what = "items" if name == "number" else name
+    text = f" on {count:,} {what if count != 1 else what.removesuffix('s')}"
+    words = notes.get("words")
+    if not isinstance(words, int) or not words:
+        return text
+    few = f"; one word is {100 / words:.1f} points of WER" if words < _FEW_WORDS else ""
+    return f"{text} ({words:,} words{few})"
 
 
 def _valued(value: float | None, metric: Metric) -> str:

@@ -86,9 +86,21 @@ def test_sentences_are_batched_and_each_request_is_heard_before_another_is_done(
     service.let.set()
     for result in results:
         spoken(result)
-    assert batches == [2, 2, 1, 1]  # two sentences each; the third request waits for a place
+    assert batches == [2, 2, 2]  # two sentences each, in turn
     service.close()
     assert (service.active, service.waiting) == (0, 0)
+
+
+def test_a_short_request_waits_for_one_sentence_of_long_ones(synthesiser: Synthesiser) -> None:
+    service = synthesiser.speech_service(max_batch=2)
+    long = [service.submit(SpeechRequest(12 * "It is late. ")) for _ in range(3)]
+    next(long[0].chunks(60.0))
+    short = service.submit(SpeechRequest("Go home."))
+    spoken(short)
+    sentence = len(np.concatenate(list(synthesiser.stream("It is late.")))) / synthesiser.sample_rate
+    assert [one.seconds < 5 * sentence for one in long if isinstance(one, Utterance)] == [True, True, True]
+    assert len({len(spoken(one)) for one in long}) == 1
+    service.close()
 
 
 def test_a_cancelled_request_makes_room(synthesiser: Synthesiser) -> None:

@@ -119,8 +119,9 @@ _Rendered = tuple[Utterance, Iterator[FloatArray]]
 
 
 class SynthesiserService(SpeechService):
-    """Speaks the sentences of up to `max_batch` requests in turn. Sentences of one voice and speed are read in one
-    batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's last piece.
+    """Speaks the sentences of its requests in turn, of up to `max_batch` at once. Sentences of one voice and speed are
+    read in one batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's
+    last piece.
 
     What a request gets is what `Synthesiser.stream` gives for its text.
     """
@@ -197,15 +198,13 @@ class SynthesiserService(SpeechService):
             self._render(rendered)
 
     def _admit(self) -> bool:
-        """Make room for waiting requests, after waiting for the first; False once closed and done."""
+        """Choose whose turn it is, after waiting for the first request; False once closed and done."""
         with self._changed:
             while not (self._active or self._waiting or self._closed):
                 self._changed.wait()
-            self._active = [one for one in self._active if not one.cancelled]
-            while self._waiting and len(self._active) < self._max_batch:
-                utterance = self._waiting.popleft()
-                if not utterance.cancelled:
-                    self._active.append(utterance)
+            # who waits goes before those who just had a sentence, so that nobody waits for another's last
+            turns = [one for one in (*self._waiting, *self._active) if not one.cancelled]
+            self._active, self._waiting = turns[: self._max_batch], deque(turns[self._max_batch :])
             return bool(self._active or self._waiting or not self._closed)
 
     def _next_sentences(self) -> list[tuple[list[Utterance], list[Sentence]]]:

@@ -99,7 +99,7 @@ def test_a_short_request_waits_for_one_sentence_of_long_ones(synthesiser: Synthe
     spoken(short)
     sentence = len(np.concatenate(list(synthesiser.stream("It is late.")))) / synthesiser.sample_rate
     assert [one.seconds < 5 * sentence for one in long if isinstance(one, Utterance)] == [True, True, True]
-    assert len({len(spoken(one)) for one in long}) == 1
+    assert len({len(spoken(one)) for one in long[1:]}) == 1
     service.close()
 
 

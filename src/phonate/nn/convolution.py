@@ -1,18 +1,20 @@
 """Convolutions over padded batches of frames, and ConvNeXt blocks of them.
 
-Shapes: B batch, T frames, F features of a frame.
-
-Shapes: B batch, T frames, D width.
+Shapes: B batch, T frames, F features of a frame, D width, K taps of a kernel.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from phonate.nn.dropout import Dropout, on_processor
 
 # ---------------------------------------------------------- Convolutions over padded batches of frames
 
@@ -87,6 +89,67 @@ def convolution(
     return nn.Conv1d(features, out_features, width, stride=stride, padding=width // 2, groups=groups)
 
 
+def in_format(x: Tensor) -> Tensor:
+    """`x` in the number format in which autocast computes now, if it does."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+class _DepthwiseFunction(torch.autograd.Function):
+    """Each feature of (B, T, D) convolved with its own kernel, with `past` and `later` zeros at the ends.
+
+    In the layout of the frames, in which oneDNN convolves 5 to 20 times as fast as over (B, D, T). Of the gradients, it
+    takes 11 ms to that of the kernels where a product and a sum for each tap take 3 (8 x 833 frames of 192 features).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x_BTD: Tensor, weight_D1K: Tensor, bias_D: Tensor | None, past: int, later: int) -> Tensor:
+        ctx.save_for_backward(x_BTD, weight_D1K)
+        ctx.ends, ctx.bias = (past, later), bias_D is not None
+        return _depthwise(x_BTD, weight_D1K, bias_D, past, later)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, ...]:
+        x_BTD, weight_D1K = ctx.saved_tensors
+        past, later = ctx.ends
+        grad_BTD = grad_BTD.contiguous()
+        frames = x_BTD.shape[1]
+        of_x_BTD = _depthwise(grad_BTD, weight_D1K.flip(2), None, later, past) if ctx.needs_input_grad[0] else None
+        of_weight_D1K = None
+        if ctx.needs_input_grad[1]:
+            of_weight_KD = grad_BTD.new_zeros(past + 1 + later, grad_BTD.shape[2])
+            for tap, shift in enumerate(range(-past, later + 1)):
+                if abs(shift) < frames:
+                    x_shifted = x_BTD[:, max(0, shift) : frames + min(0, shift)]
+                    of_weight_KD[tap] = (x_shifted * grad_BTD[:, max(0, -shift) : frames + min(0, -shift)]).sum((0, 1))
+            of_weight_D1K = of_weight_KD.t()[:, None]
+        of_bias_D = grad_BTD.sum((0, 1)) if ctx.bias and ctx.needs_input_grad[2] else None
+        return of_x_BTD, of_weight_D1K, of_bias_D, None, None
+
+
+def _depthwise(x_BTD: Tensor, weight_D1K: Tensor, bias_D: Tensor | None, past: int, later: int) -> Tensor:
+    sides = min(past, later)
+    if past != later:
+        x_BTD = F.pad(x_BTD, (0, 0, past - sides, later - sides))
+    x_BD1T = x_BTD.contiguous().transpose(1, 2).unsqueeze(2)  # channels last, in torch's words
+    out_BD1T = F.conv2d(x_BD1T, weight_D1K[:, :, None], bias_D, padding=(0, sides), groups=len(weight_D1K))
+    return out_BD1T.squeeze(2).transpose(1, 2)
+
+
+def depthwise(x_BTD: Tensor, weight_D1K: Tensor, bias_D: Tensor | None, past: int, later: int) -> Tensor:
+    """Each feature of (B, T, D) convolved with its own kernel of past + 1 + later frames, with zeros at the ends."""
+    if not on_processor(x_BTD) or not torch._C._has_mkldnn:
+        x_BDT, features = x_BTD.transpose(1, 2), x_BTD.shape[2]
+        if past == later:
+            return F.conv1d(x_BDT, weight_D1K, bias_D, padding=past, groups=features).transpose(1, 2)
+        return F.conv1d(F.pad(x_BDT, (past, later)), weight_D1K, bias_D, groups=features).transpose(1, 2)
+    x_BTD, weight_D1K, bias_D = in_format(x_BTD), in_format(weight_D1K), None if bias_D is None else in_format(bias_D)
+    with torch.autocast("cpu", enabled=False):
+        out: Tensor = _DepthwiseFunction.apply(x_BTD, weight_D1K, bias_D, past, later)  # type: ignore[no-untyped-call]
+        return out
+
+
 def limited(convolution: nn.Module) -> LimitedConv1d:
     """`convolution`, which can run incrementally. Raises ValueError if it is centred."""
     if not isinstance(convolution, LimitedConv1d):
@@ -135,7 +198,7 @@ class PostNet(nn.Module):
             convolution(into, out, width, 0 if causal else None) for into, out in itertools.pairwise(sizes)
         )
         self.activation = nn.Tanh()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, F) -> (B, T, F): the input plus the output of the convolutions."""
@@ -183,22 +246,35 @@ class ConvNeXtBlock(nn.Module):
         self.feed_forward = nn.Sequential(
             nn.Linear(width, expansion * width),
             nn.GELU(approximate="tanh"),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(expansion * width, width),
         )
         self.scale = nn.Parameter(torch.full((width,), scale))
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames; padding does not affect them."""
-        return self._add(x_BTD, self.depthwise(zero_padding(x_BTD, mask_BT).transpose(1, 2)))
+        weight, bias, past = self.depthwise.weight, self.depthwise.bias, self.depthwise.kernel_size[0] // 2
+        later = 0 if isinstance(self.depthwise, LimitedConv1d) else past
+        real_BTD = zero_padding(in_format(x_BTD), mask_BT)
+        return self._add(x_BTD, depthwise(real_BTD, weight[..., : past + 1 + later], bias, past, later))
 
     def step(self, x_BTD: Tensor, past: PastFrames) -> Tensor:
         """`forward` of a causal block for the next frames (B, T, D); updates `past` in place."""
-        return self._add(x_BTD, limited(self.depthwise).step(x_BTD.transpose(1, 2), past))
+        return self._add(x_BTD, limited(self.depthwise).step(x_BTD.transpose(1, 2), past).transpose(1, 2))
 
-    def _add(self, x_BTD: Tensor, mixed_BDT: Tensor) -> Tensor:
-        out_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BDT.transpose(1, 2)))
-        return out_BTD
+    def _add(self, x_BTD: Tensor, mixed_BTD: Tensor) -> Tensor:
+        if not on_processor(x_BTD) or not torch.is_grad_enabled():
+            added_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BTD))
+            return added_BTD
+        # Of the same values, in fewer passes: the norm without conversions, the scale within the last weights.
+        *first, last = self.feed_forward
+        assert isinstance(last, nn.Linear)
+        with torch.autocast("cpu", enabled=False):
+            hidden = self.norm(mixed_BTD)
+        for layer in first:
+            hidden = layer(hidden)
+        change_BTD = F.linear(hidden, self.scale[:, None] * last.weight, self.scale * last.bias)
+        return x_BTD + change_BTD.to(x_BTD.dtype)
 
 
 class ConvNeXt(nn.Module):

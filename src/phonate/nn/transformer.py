@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.attention import AttentionState, CrossAttention, Memory, SelfAttention
-from phonate.nn.convolution import zero_padding
+from phonate.nn.convolution import depthwise, zero_padding
+from phonate.nn.dropout import Dropout
 from phonate.nn.random_features import RandomFeatures, Rotation
 from phonate.nn.sequences import LearntPositions, Positions, RotaryPositions, Segments, SinusoidalPositions, run_layers
 from phonate.nn.settings import LayerSettings, TransformerSettings
@@ -100,7 +101,7 @@ def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation
     return nn.Sequential(
         nn.Linear(d_model, 2 * d_ff if activation.endswith("glu") else d_ff),
         _activations()[activation],
-        nn.Dropout(dropout),
+        Dropout(dropout),
         nn.Linear(d_ff, d_model),
     )
 
@@ -142,7 +143,7 @@ class ConvolutionModule(nn.Module):
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D). `mask_BT` is True for real frames; padding does not affect them."""
         gated_BTD = zero_padding(F.glu(self.gated(x_BTD), dim=-1), mask_BT)
-        return self._convolved(F.pad(gated_BTD, (0, 0, *self.reach)))
+        return self._mixed(depthwise(gated_BTD, self.depthwise.weight, self.depthwise.bias, *self.reach))
 
     def initial_state(self, batch: int) -> ConvolutionState:
         """The state before the first frames of a stream, for `batch` rows."""
@@ -153,10 +154,9 @@ class ConvolutionModule(nn.Module):
         """`forward` for the next frames (B, T, D) of a causal module; updates `state` in place."""
         gated_BTD = torch.cat([state.past_BTD, F.glu(self.gated(x_BTD), dim=-1)], dim=1)
         state.past_BTD = gated_BTD[:, gated_BTD.shape[1] - self.kernel + 1 :]
-        return self._convolved(gated_BTD)
+        return self._mixed(self.depthwise(gated_BTD.transpose(1, 2)).transpose(1, 2))
 
-    def _convolved(self, gated_BTD: Tensor) -> Tensor:
-        mixed_BTD = self.depthwise(gated_BTD.transpose(1, 2)).transpose(1, 2)
+    def _mixed(self, mixed_BTD: Tensor) -> Tensor:
         out: Tensor = self.output(F.silu(self.norm(mixed_BTD)))
         return out
 
@@ -237,7 +237,7 @@ class Layer(nn.Module):
         self.cross_gain = ReZero() if shape.rezero and shape.memory else nn.Identity()
         self.convolution_gain = ReZero() if shape.rezero and shape.kernel else nn.Identity()
         self.feed_forward_gain = ReZero() if shape.rezero else nn.Identity()
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(
         self,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import Downsampling, PastFrames, PostNet, zero_padding
+from phonate.nn.dropout import Dropout
 from phonate.nn.sequences import RotaryPositions, SinusoidalPositions, frame_mask
 from phonate.nn.transformer import Activation, LayerShape, Stack, StackState
 from phonate.nn.vocoder import MelDiscriminator
@@ -122,7 +123,7 @@ class VoiceTransformer(nn.Module):
         self.speaker = nn.Embedding(n_speakers, d_model) if n_speakers else None
         rotary = positions == "rotary"
         self.positions = None if rotary else SinusoidalPositions(d_model, sizes["max_seq_len"])
-        self.input_dropout = nn.Dropout(dropout)
+        self.input_dropout = Dropout(dropout)
         window = max(1, memory // stride) if causal else None
         shape = LayerShape(d_model, n_heads, d_ff, dropout, norm, activation, causal=causal, window=window)
         self.encoder = Stack(shape, n_layers, RotaryPositions(d_model // n_heads) if rotary else None)

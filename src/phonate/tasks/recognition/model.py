@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import ConvNeXt, Downsampling
+from phonate.nn.dropout import Dropout
 from phonate.nn.sequences import frame_mask
 from phonate.tasks.recognition.settings import RecognitionModel
 
@@ -35,7 +36,7 @@ class CtcModel(nn.Module):
         self.second = Downsampling(width, width, 2, _STEM_WIDTH)
         self.norm = nn.LayerNorm(width)
         self.blocks = ConvNeXt(width, layers, kernel, dropout=dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(width, symbols)
         half = _STEM_WIDTH // 2
         self.context = half + 2 * half + SUBSAMPLING * layers * (kernel // 2)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
+from phonate.nn.dropout import Dropout
 from phonate.nn.sequences import frame_mask
 from phonate.nn.transformer import StackState, build_decoder, build_encoder
 from phonate.tasks.sequence.settings import SequenceModelSettings
@@ -39,7 +40,7 @@ class SequenceModel(nn.Module):
         self.target_embedding = _embedding(vocabulary, width) if apart else None
         tied = self.decoder is not None and settings.tie_embeddings
         self.output = None if tied else nn.Linear(width, classes if self.decoder is None else vocabulary)
-        self.dropout = nn.Dropout(part.dropout)
+        self.dropout = Dropout(part.dropout)
 
     def forward(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
         """A batch of `SequenceDataset` -> logits and, for encoder-only models, an embedding (B, D) of each sample.

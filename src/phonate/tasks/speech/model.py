@@ -32,6 +32,7 @@ from torch.nn import functional as F
 from phonate.config.errors import InputError
 from phonate.nn.arrays import FloatArray
 from phonate.nn.convolution import ConvNeXt, PostNet
+from phonate.nn.dropout import Dropout
 from phonate.nn.sequences import SinusoidalPositions, frame_mask, rounded_durations, token_indices
 from phonate.nn.transformer import LayerShape, Stack
 from phonate.nn.vocoder import MelDiscriminator
@@ -206,7 +207,7 @@ class ParallelModel(Acoustic):
         self.embedding = nn.Embedding(n_tokens, width, padding_idx=0)
         self.voices = nn.Embedding(n_speakers, width, _weight=torch.zeros(n_speakers, width))
         self.encoder = ConvNeXt(width, settings.encoder_layers, dropout=settings.dropout)
-        self.predictor_dropout = nn.Dropout(dropout)
+        self.predictor_dropout = Dropout(dropout)
         self.predictor = ConvNeXt(width, layers, dropout=dropout)
         self.prosody_head = nn.Linear(width, 2)
         self.energy_embedding = nn.Linear(1, width)
@@ -464,21 +465,21 @@ class AutoregressiveModel(Acoustic):
         nn.init.normal_(self.embedding.weight[1:], std=1.0 / self.scale)
         self.speakers = nn.Embedding(n_speakers, width) if n_speakers > 1 else None
         self.positions = SinusoidalPositions(width, _FIRST_FRAMES, grows=True)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         shape = LayerShape(width, settings.heads, settings.feed_forward, dropout, norm="pre", activation="glu")
         self.encoder = Stack(shape, settings.encoder_layers, segments=segments)
         self.durations = nn.Sequential(
             nn.Linear(width, width),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(width, width // 2),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(width // 2, 1),
         )
         # Recorded frames say so much about the next one that without this dropout the text would not be listened to.
         self.prenet = nn.Sequential(
-            nn.Linear(n_mels, width), nn.ReLU(), nn.Dropout(_PRENET_DROPOUT), nn.Linear(width, width)
+            nn.Linear(n_mels, width), nn.ReLU(), Dropout(_PRENET_DROPOUT), nn.Linear(width, width)
         )
         self.decoder = Stack(replace(shape, causal=True, memory=True), settings.decoder_layers, segments=segments)
         self.output = nn.Linear(width, n_mels)

@@ -124,8 +124,13 @@ class WhisperEncoder:
         Raises the errors of `load_whisper`.
         """
         self.name = name
+        self._arguments = name, purpose, threads
         self._model = load_whisper(name, purpose, threads)
         self.fingerprint = weights_fingerprint(name)
+
+    def __reduce__(self) -> tuple[type[WhisperEncoder], tuple[str, str, int]]:
+        """Another process loads the model itself."""
+        return WhisperEncoder, self._arguments
 
     def __call__(self, waveform: FloatArray, sample_rate: int) -> FloatArray:
         """Waveform (N,) at `sample_rate` Hz -> float32 features (T, width of the model), 50 frames per second.

@@ -162,7 +162,7 @@ class _Spread:
     def map(self, items: Sequence[Any], crashed: Callable[[Any], Any]) -> Generator[Any]:
         """The results in the order of the items."""
         cpus = self._cpus()
-        logger.info("Ray: %d recordings over %d CPUs of %d nodes", len(items), cpus, len(self._ray.nodes()))
+        logger.info("Ray: %d recordings over %d CPUs", len(items), cpus)
         size = max(1, min(_BATCH, len(items) // (_BATCHES_AHEAD * cpus)))
         remaining = deque(items[start : start + size] for start in range(0, len(items), size))
         under_way: deque[tuple[Sequence[Any], Any]] = deque()

@@ -83,21 +83,23 @@ class DerivedFeatures:
 def open_derived(
     folder: Path,
     count: int,
-    compute: Callable[[int], Values],
+    compute: Callable[[int], Any],
     dtype: npt.DTypeLike = np.float32,
     executor: Executor | None = None,
     what: str = "computing features",
+    then: Callable[[int, Any], Values] | None = None,
 ) -> DerivedFeatures:
     """`compute(i)`, (frames, width), for i from 0 to count - 1, read from `folder` if they were computed before.
 
     The folder's name must identify everything that the values depend on. It is created only when complete.
-    `executor`: where to compute, by default here; `what` describes the work in logs and progress reports.
+    `executor`: where to compute, by default here; `what` describes the work in logs and progress reports. `then(i,
+    result)` makes the array, here and in order, of another result than one.
     Raises DataError if a file was damaged since.
     """
     if not folder.is_dir():
         with new_folder(folder) as beside:
-            arrays = (executor or Here()).map(compute, range(count), file=lambda _: folder.parent)
-            _write(beside, what, count, arrays, dtype)
+            results = (executor or Here()).map(compute, range(count), file=lambda _: folder.parent)
+            _write(beside, what, count, results if then is None else map(then, range(count), results), dtype)
     if (folder / DIGESTS).is_file():  # earlier versions wrote none
         verify(folder)
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,14 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
-from phonate.audio.whisper import FEATURES_PER_SECOND
+from phonate.audio.whisper import FEATURES_PER_SECOND, WhisperEncoder
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.data.batches import padded
+from phonate.data.cache import FeatureCache
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.parallel import Here, chosen
 from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
 from phonate.nn.pretrained import base_fingerprint
 from phonate.tasks.conversion.features import (
@@ -130,10 +132,15 @@ class ConversionCorpus:
         return open_derived(
             self.prepared.folder / name,
             len(self.prepared.index),
-            lambda position: encoder(self.waveform(position), rate),
+            partial(_encoded, self.prepared.cache, encoder, rate),
             np.float16,
-            what="computing Whisper features",
+            chosen(self.prepared.executor, Here()),
+            "computing Whisper features",
         )
+
+
+def _encoded(cache: FeatureCache, encoder: WhisperEncoder, rate: int, position: int) -> FloatArray:
+    return encoder(cache.waveform(position), rate)
 
 
 # ----------------------------------------------------------------- A voice that is given by recordings

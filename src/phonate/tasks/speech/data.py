@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
+from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches import padded
+from phonate.data.cache import FeatureCache
 from phonate.data.corpora.rows import Problem
 from phonate.data.corpora.validation import CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
+from phonate.data.parallel import Here, chosen
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.arrays import MIDDLE_F0, NOISE
-from phonate.tasks.speech.durations import Aligner, Durations, TextGridFiles, TextGridTimes
+from phonate.tasks.speech.durations import Aligner, Durations, PocketsphinxAligner, TextGridFiles, TextGridTimes
 from phonate.tasks.speech.settings import SpeechData, phonemes_of
 from phonate.text.phonemes import Inventory, Phonemizer, Word, phonemizer
 from phonate.training.task import Batch
@@ -106,21 +109,18 @@ class SpeechCorpus:
             missing = [position for position, words in enumerate(self.words) if words and not len(aligned[position])]
             warn_left_out("could not be aligned with their texts", [self.prepared.index.id[i] for i in missing])
             return aligned
-        align, failed = self._aligner(), []
+        failed: list[str] = []
 
-        def compute(position: int) -> FloatArray:
-            words = self.words[position]
-            if not words:
-                return np.zeros((0, 1), dtype=np.float32)
-            try:
-                _require_frames(words, int(self.prepared.index.frames[position]))
-                frames_L = align(position, words)
-            except DataError as error:
-                failed.append(f"{self.prepared.index.id[position]}: {error}")
-                return np.zeros((0, 1), dtype=np.float32)
-            return frames_L.astype(np.float32)[:, None]
+        def noted(position: int, aligned: tuple[FloatArray, str]) -> FloatArray:
+            if aligned[1]:
+                failed.append(f"{self.prepared.index.id[position]}: {aligned[1]}")
+            return aligned[0]
 
-        derived = open_derived(folder, len(self.words), compute, what="aligning texts")
+        align = partial(_aligned, self._aligner(), self.words, np.asarray(self.prepared.index.frames))
+        # TextGrids are read within milliseconds
+        computed = self.data.durations in {"pocketsphinx", "learnt"}
+        executor = chosen(self.prepared.executor if computed else "local", Here())
+        derived = open_derived(folder, len(self.words), align, np.float32, executor, "aligning texts", noted)
         warn_left_out("can't be aligned with their texts", failed)
         return derived
 
@@ -168,23 +168,50 @@ class SpeechCorpus:
         from phonate.tasks.speech.aligner import AlignmentDataset, LearntAligner
 
         recordings = AlignmentDataset(self.prepared, self.words, self.inventory, frames_per_second)
-        return LearntAligner(recordings, self.prepared.folder, self.data.aligner_steps)
+        learnt = LearntAligner(recordings, self.prepared.folder, self.data.aligner_steps)
+        if recordings.positions:
+            _ = learnt.model  # trained here, wherever it is used
+        return learnt
 
     def _pocketsphinx(self) -> Aligner:
-        from phonate.tasks.speech.durations import PocketsphinxAligner
-
         if self.phonemizer.name != "english":
             raise InputError(
                 "data.durations: pocketsphinx only knows English phones; set data.phonemes to english, or "
                 "data.durations to learnt"
             )
-        aligner, audio = PocketsphinxAligner(self.words), self.data.audio
+        return partial(
+            _by_pocketsphinx,
+            PocketsphinxAligner(self.words),
+            self.prepared.cache,
+            np.asarray(self.prepared.index.frames),
+            self.data.audio,
+        )
 
-        def align(position: int, words: Sequence[Word]) -> Durations:
-            waveform, frames = self.prepared.cache.waveform(position), int(self.prepared.index.frames[position])
-            return aligner(waveform, audio.sample_rate, words, frames, audio.frames_per_second)
 
-        return align
+def _aligned(
+    align: Aligner, words: Sequence[Sequence[Word]], frames: NDArray[np.int64], position: int
+) -> tuple[FloatArray, str]:
+    """Frames (L, 1) of each token of a recording; (0, 1) where it can't be aligned, and why, where it has words."""
+    none = np.zeros((0, 1), dtype=np.float32)
+    if not words[position]:
+        return none, ""
+    try:
+        _require_frames(words[position], int(frames[position]))
+        return align(position, words[position]).astype(np.float32)[:, None], ""
+    except DataError as error:
+        return none, str(error)
+
+
+def _by_pocketsphinx(
+    aligner: PocketsphinxAligner,
+    cache: FeatureCache,
+    frames: NDArray[np.int64],
+    audio: AudioConfig,
+    position: int,
+    words: Sequence[Word],
+) -> Durations:
+    waveform = cache.waveform(position)
+    return aligner(waveform, audio.sample_rate, words, int(frames[position]), audio.frames_per_second)
 
 
 def words_of(texts: Iterable[str], phonemizer: Phonemizer) -> tuple[list[list[Word]], dict[int, str]]:

@@ -383,6 +383,7 @@ class PocketsphinxAligner:
         """`vocabulary`: the words of all recordings to be aligned."""
         import pocketsphinx
 
+        self._vocabulary = vocabulary
         self._names: dict[tuple[str, ...], str] = {}
         for words in vocabulary:
             for word in words:
@@ -397,6 +398,10 @@ class PocketsphinxAligner:
                 bestpath=False,  # otherwise the second pass fails for one recording in six
                 loglevel="FATAL",
             )
+
+    def __reduce__(self) -> tuple[type[PocketsphinxAligner], tuple[Sequence[Sequence[Word]]]]:
+        """Another process makes a decoder of its own."""
+        return PocketsphinxAligner, (self._vocabulary,)
 
     def __call__(
         self, waveform: FloatArray, sample_rate: int, words: Sequence[Word], frames: int, frames_per_second: float

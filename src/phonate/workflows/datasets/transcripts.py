@@ -8,7 +8,9 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,18 @@ from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
+from phonate.data.cluster import RayCluster
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
 from phonate.data.corpora.rows import Row, part_blocks, read_part
-from phonate.data.parallel import report_progress
+from phonate.data.corpora.validation import file_of
+from phonate.data.parallel import Here, chosen, report_progress
 from phonate.data.settings import SpokenData
 from phonate.workflows.datasets.from_recordings import Piece, load_transcriber, speech_in, transcribed, windows_of
 
 if TYPE_CHECKING:
     import torch
+
+    from phonate.pretrained import Transcriber
 
 logger = logging.getLogger("phonate")
 
@@ -73,36 +79,58 @@ def _summary(folder: Path, ids: set[str]) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Due:
+    """A recording to be transcribed."""
+
+    row: Row
+    seconds: float
+    before: float
+    """Seconds of those before it."""
+    total: int
+    """Seconds of all."""
+
+    def report(self, done: float) -> None:
+        """Report that `done` seconds of it are done; in a process to which nobody listens, nothing happens."""
+        report_progress("transcribing, seconds", min(self.total, round(self.before + done)), self.total)
+
+
 class _Transcribing:
     def __init__(self, folder: Path, data: SpokenData, device: str | torch.device) -> None:
-        """Loads the transcriber."""
         self._folder = folder
-        options = "data.transcribe", "data.language"
-        self._transcriber = load_transcriber(data.whisper_model, data.spoken_language, options, device)
+        self._executor = chosen(data.executor, Here())
+        self._arguments = data.whisper_model, data.spoken_language, str(device)
+        if isinstance(self._executor, RayCluster) and str(device).startswith("cuda"):
+            self._executor = RayCluster(gpus=1)
+            self._arguments = data.whisper_model, data.spoken_language, "cuda"  # Ray says which one
 
     @cached_property
     def _fingerprint(self) -> str:
-        return f"Whisper {self._transcriber.name}, weights {weights_fingerprint(self._transcriber.name)}"
+        name = self._arguments[0]
+        return f"Whisper {name}, weights {weights_fingerprint(name)}"
 
     def all(self, rows: Sequence[Row]) -> None:
-        """Transcribe recordings one by one, so that an interruption loses no more than the one at work."""
+        """Transcribe recordings; an interruption loses no more than those at work."""
         self._forget({row.id for row in rows})
         lengths = [_seconds(row) for row in rows]
-        total, before = round(sum(lengths)), 0.0
+        total = round(sum(lengths))
         logger.info("transcribing %d recordings, %.1f minutes, with %s", len(rows), total / 60, self._fingerprint)
-        for row, seconds in zip(rows, lengths, strict=True):
+        befores = [0.0, *accumulate(lengths)]
+        due = [_Due(*one, total) for one in zip(rows, lengths, befores, strict=False)]
+        try:
+            results = self._executor.map(partial(_heard, *self._arguments), due, _crashed, lambda one: file_of(one.row))
+            for one, (texts, left_out) in zip(due, results, strict=True):
+                self._keep(one.row, texts, left_out)
+                one.report(one.seconds)
+        finally:
+            _transcriber.cache_clear()
 
-            def progress(done: float, before: float = before) -> None:
-                report_progress("transcribing, seconds", min(total, round(before + done)), total)
-
-            texts, left_out = self._one(row, seconds, progress)
-            _append(self._folder / TEXTS, texts)
-            _append(self._folder / LEFT_OUT, left_out)
-            if row.path.is_file():
-                facts = {"file": _status(row.path), "sha256": _digest(row.path), "recogniser": self._fingerprint}
-                _append(self._folder / HEARD, [{"source": row.id, "part": _part(row), **facts}])
-            before += seconds
-            progress(seconds)
+    def _keep(self, row: Row, texts: list[Entry], left_out: list[Entry]) -> None:
+        _append(self._folder / TEXTS, texts)
+        _append(self._folder / LEFT_OUT, left_out)
+        if row.path.is_file():
+            facts = {"file": _status(row.path), "sha256": _digest(row.path), "recogniser": self._fingerprint}
+            _append(self._folder / HEARD, [{"source": row.id, "part": _part(row), **facts}])
 
     def _forget(self, ids: set[str]) -> None:
         """Remove what there is of these recordings: they have changed, or were interrupted."""
@@ -114,20 +142,32 @@ class _Transcribing:
                 beside.write_bytes(_lines(others))
                 beside.replace(self._folder / name)
 
-    def _one(self, row: Row, seconds: float, progress: Callable[[float], None]) -> tuple[list[Entry], list[Entry]]:
-        """The clips of a recording with their texts, and what is left out of it, with reasons."""
-        texts: list[Entry] = []
-        left_out: list[Entry] = []
-        try:
-            for number, (piece, waveform, rate) in enumerate(_pieces(row, seconds), start=1):
-                outcome = transcribed(self._transcriber, waveform, rate)
-                (left_out if "why" in outcome else texts).append(_entry(row, piece, number, outcome))
-                progress(seconds if piece is None else piece.end)
-        except (DataError, OSError) as error:
-            return [], [_entry(row, None, 1, {"why": "unreadable", "detail": str(error)})]
-        if not texts and not left_out:
-            left_out = [_entry(row, None, 1, {"why": "silence", "detail": "no speech was found in it"})]
-        return texts, left_out
+
+@lru_cache(maxsize=1)
+def _transcriber(model: str, language: str, device: str) -> Transcriber:
+    """The one of this process."""
+    return load_transcriber(model, language, ("data.transcribe", "data.language"), device)
+
+
+def _heard(model: str, language: str, device: str, due: _Due) -> tuple[list[Entry], list[Entry]]:
+    """The clips of a recording with their texts, and what is left out of it, with reasons."""
+    transcriber, row = _transcriber(model, language, device), due.row
+    texts: list[Entry] = []
+    left_out: list[Entry] = []
+    try:
+        for number, (piece, waveform, rate) in enumerate(_pieces(row, due.seconds), start=1):
+            outcome = transcribed(transcriber, waveform, rate)
+            (left_out if "why" in outcome else texts).append(_entry(row, piece, number, outcome))
+            due.report(due.seconds if piece is None else piece.end)
+    except (DataError, OSError) as error:
+        return [], [_entry(row, None, 1, {"why": "unreadable", "detail": str(error)})]
+    if not texts and not left_out:
+        left_out = [_entry(row, None, 1, {"why": "silence", "detail": "no speech was found in it"})]
+    return texts, left_out
+
+
+def _crashed(due: _Due) -> tuple[list[Entry], list[Entry]]:
+    return [], [_entry(due.row, None, 1, {"why": "unreadable", "detail": "the decoder crashed on it; export it again"})]
 
 
 def _pieces(row: Row, seconds: float) -> Iterator[tuple[Piece | None, FloatArray, int]]:

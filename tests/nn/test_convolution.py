@@ -91,11 +91,13 @@ def test_a_block_is_the_papers_in_training_and_in_use(causal: bool) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_block_in_bf16_is_as_near_to_fp32_as_torchs_modules_are() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_in_bf16_is_as_near_to_fp32_as_torchs_modules_are(dtype: torch.dtype) -> None:
+    """Also on frames in bf16, as a convolution before the first block gives them."""
     torch.manual_seed(0)
     block = ConvNeXtBlock(64, scale=1.0)
-    x_BTD, mask_BT = torch.randn(2, 50, 64), torch.ones(2, 50, dtype=torch.bool)
-    exact_BTD = reference(block, x_BTD, mask_BT)
+    x_BTD, mask_BT = torch.randn(2, 50, 64).to(dtype), torch.ones(2, 50, dtype=torch.bool)
+    exact_BTD = reference(block, x_BTD.float(), mask_BT)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours_BTD, theirs_BTD = block(x_BTD, mask_BT), reference(block, x_BTD, mask_BT)
     assert ours_BTD.dtype == torch.float32, "the sum that goes from block to block stays in fp32"

@@ -274,7 +274,7 @@ class ConvNeXtBlock(nn.Module):
         for layer in first:
             hidden = layer(hidden)
         change_BTD = F.linear(hidden, self.scale[:, None] * last.weight, self.scale * last.bias)
-        return x_BTD + change_BTD.to(x_BTD.dtype)
+        return x_BTD + change_BTD.to(self.scale.dtype)
 
 
 class ConvNeXt(nn.Module):

@@ -37,7 +37,7 @@ def demo_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
     parser.add_argument(
-        "--minutes", type=float, help="minutes of training (default: 5, fewer where the demo would exceed ten)"
+        "--minutes", type=float, help="minutes of training, at most (default: 4, fewer where the demo would exceed ten)"
     )
 
 

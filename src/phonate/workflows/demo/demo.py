@@ -460,8 +460,8 @@ def _by_speaker(folder: Path) -> dict[str, list[_Recording]]:
 # --------------------------------------------------------------------- The whole path once, in minutes
 
 Kind = Literal["speech", "conversion"]
-MINUTES = 5.0
-"""Minutes of training by default."""
+MINUTES = 4.0
+"""Minutes of training by default, at most."""
 _TRAINED_BY = 390.0
 """Seconds after the start at which training ends by default, on a slow machine too, where the rest takes up to 200."""
 

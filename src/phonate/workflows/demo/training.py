@@ -1,7 +1,8 @@
 """Training within a time limit, as a person would do it: `phonate train` as a process, stopped by SIGTERM and resumed.
 
-The number of steps, by which the learning rate falls, follows from the clock. It is estimated by a dry run, estimated
-again at the stop from the steps that were really done, and cut short when the limit is reached all the same.
+The number of steps, by which the learning rate falls, follows from the clock. A recipe of few steps begins with those;
+of others it is estimated by a dry run. At the stop it is estimated again from the steps that were really done, and cut
+short when the limit is reached all the same.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from phonate.training.tracking import read_metrics
 Say = Callable[[str], None]
 
 _MIN_STEPS, _MAX_STEPS = 20, 4000
+_FEW_STEPS = 200
+"""Steps of a recipe that are begun with at once: to measure the speed first would take as long as many of them."""
 _STOPPED = 128 + signal.SIGTERM
 _POLL_SECONDS = 0.2
 _LINES = 25
@@ -89,18 +92,20 @@ class Training:
 
     def stopped_and_resumed(self, limit: Limit, part: float, say: Say) -> None:
         """Train for `part` of the limit, with a stop by SIGTERM at half the time and a resume."""
-        step_seconds = self._seconds_per_step(say)
+        self.plan.check()
+        step_seconds = 0.0 if self._own_steps else self._seconds_per_step(say)
         seconds = limit.share(part)
-        steps = _affordable(seconds, step_seconds)
+        steps = self._own_steps or _affordable(seconds, step_seconds)
         deadline = time.monotonic() + seconds
         command = self._command(steps, steps)
-        say(f"\ntraining for about {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
+        say(f"\ntraining for at most {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
         half_time = deadline - seconds / 2
         half = _watch(command, self.output, lambda now, step: now >= half_time or step >= steps // 2)
         self._resume(half, steps, deadline, say)
 
     def straight(self, limit: Limit, part: float, say: Say) -> None:
         """Train for `part` of the limit, stopping only where half the time did much less than half the steps."""
+        self.plan.check()
         step_seconds = self._seconds_per_step(say)
         seconds = limit.share(part, of_the_rest=part)
         steps = _affordable(seconds, step_seconds)
@@ -116,6 +121,7 @@ class Training:
         """Continue after a stop with as many steps as the time left allows, at the speed so far."""
         left = deadline - time.monotonic() - half.startup
         steps = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
+        steps = min(steps, self._own_steps or steps)
         command = self._command(steps, planned)
         say(f"\nresuming, with the steps that the time left allows:\n  phonate {shlex.join(command)}\n")
         self._finish(steps, planned, deadline, say)
@@ -129,16 +135,25 @@ class Training:
         say(f"\nout of time at step {progress.step}; finishing at step {last}\n")
         _watch(self._command(last, planned), self.output)
 
+    @cached_property
+    def _own_steps(self) -> int | None:
+        """The recipe's steps, where they are few."""
+        steps = self.plan.settings.max_steps
+        return steps if steps is not None and steps <= _FEW_STEPS else None
+
     def _command(self, steps: int, planned: int) -> list[str]:
         """The command for `steps` steps; intervals follow the number that was `planned` at first."""
         interval = max(10, planned // 10)
-        return [
-            "train",
-            *self.recipe,
-            f"training.max_steps={steps}",
+        measured = [
             f"training.scheduler.warmup_steps={planned // 20}",
             f"training.validation.interval={interval}",
             f"training.checkpoint.interval={interval}",
+        ]
+        return [
+            "train",
+            *self.recipe,
+            *([] if steps == self._own_steps else [f"training.max_steps={steps}"]),
+            *([] if self._own_steps else measured),
             f"training.logging.interval={max(5, planned // _LINES)}",
             "training.logging.system=false",
             *([f"training.performance.threads={self.machine.threads}"] if self.machine.threads else []),
@@ -152,7 +167,6 @@ class Training:
 
     def _seconds_per_step(self, say: Say) -> float:
         """The seconds of a training step, by a dry run. Raises InputError where the recipe can't be trained."""
-        self.plan.check()
         say("preparing the recordings and measuring the speed of training")
         command = [*self._command(_MAX_STEPS, 0), "--dry-run", "--json"]
         finished = subprocess.run(_phonate(command), stdout=subprocess.PIPE, text=True, check=False)

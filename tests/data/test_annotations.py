@@ -422,7 +422,7 @@ def test_data_check_counts_segments_and_overlap(recordings, capfd):
 
     assert main(["data", "check", str(recordings / "diar_en_ami")]) == 0
     printed = capfd.readouterr().out
-    assert "(rttm): 10 of 10 recordings can be used, 0.08 h, 21 speakers" in printed
+    assert "(rttm): 10 of 10 recordings can be used, 5.0 min, 21 speakers" in printed
     assert "77 segments: 3.0 min of speech (59 %), of which 0.7 min have several speakers at once (23 %)" in printed
 
 

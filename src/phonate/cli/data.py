@@ -180,11 +180,16 @@ def _print_report(outcome: dict[str, Any]) -> None:
     from phonate.cli.output import print_table
     from phonate.data.corpora.rows import one_line
 
-    hours = outcome["seconds"] / 3600
+    hours, speakers = outcome["seconds"] / 3600, len(outcome["speakers"])
     print(
         f"{outcome['path']} ({outcome['format']}): {outcome['usable']} of {outcome['listed']} recordings can be used, "
-        f"{hours:.2f} h, {len(outcome['speakers'])} speakers"
+        f"{f'{hours:.2f} h' if hours >= 1 else f'{60 * hours:.1f} min'}, {speakers} speaker{'s' * (speakers != 1)}"
     )
+    if without_text := outcome.get("without_text"):
+        print(
+            f"{without_text} without a text: enough for conversion and the vocoder; speech and recognition need 01.txt "
+            "beside 01.wav, or data.transcribe=true"
+        )
     if outcome["segments"] > outcome["usable"]:
         speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]
         print(

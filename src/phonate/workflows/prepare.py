@@ -146,7 +146,10 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
         names = {problem.id for problem in refused}
         report.refused += refused
         report.recount(one for one in usable if one.row.id not in names)
-    return report.to_json()
+    outcome = report.to_json()
+    if type(settings) is VoiceData and report.segments == report.usable:  # clips, for no task, which would refuse them
+        outcome["without_text"] = sum(not one.row.text for one in usable)
+    return outcome
 
 
 def prepare(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:

@@ -108,6 +108,21 @@ class StandIn(SpeechService):
         result.made.put(None)
 
 
+class OwnVoice(StandIn):
+    """A stand-in that needs no reference."""
+
+    needs_reference = False
+    language = "en-us"
+
+    @property
+    def voices(self) -> list[str]:
+        return ["anna", "ben"]
+
+    def check(self, request: SpeechRequest) -> None:
+        if request.voice not in (None, *self.voices):
+            raise InputError(f"speaker {request.voice!r} is not in this model")
+
+
 def main() -> None:
     """Serve a stand-in at a free port, which is printed."""
     from phonate.cli.output import log_to_console

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from servers import only
-from stand_in import RATE, StandIn
+from stand_in import RATE, OwnVoice, StandIn
 from test_serving_transcriptions import WORDS, Hears
 
 import phonate
-from phonate.config.errors import InputError
 from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.transcriptions import Recogniser
 from phonate.serving.voices import StoredVoice, VoiceStore
-from phonate.training.inference import Reference, SpeechRequest, SpeechService
+from phonate.training.inference import Reference, SpeechService
 
 pytest.importorskip("wyoming", reason="needs pip install 'phonate[wyoming]'")
 
@@ -40,21 +39,6 @@ from wyoming.tts import (
 
 Talk = Callable[[AsyncTcpClient], Awaitable[Any]]
 Assist = Callable[..., Any]
-
-
-class OwnVoice(StandIn):
-    """A stand-in that needs no reference."""
-
-    needs_reference = False
-    language = "en-us"
-
-    @property
-    def voices(self) -> list[str]:
-        return ["anna", "ben"]
-
-    def check(self, request: SpeechRequest) -> None:
-        if request.voice not in (None, *self.voices):
-            raise InputError(f"speaker {request.voice!r} is not in this model")
 
 
 @pytest.fixture

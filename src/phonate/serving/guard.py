@@ -173,6 +173,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        if scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -200,6 +203,17 @@ class Guard:
             await self._app(scope, _Body(receive, self._settings), send)
         finally:
             self._gate.leave(time.monotonic() - began)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through that has a key; its messages take places by themselves."""
+        headers = Headers(scope=scope)
+        try:
+            _require_origin(headers, scope, self._settings.cors_origins)
+            _require_key(headers, self._keys)
+        except ApiError as error:
+            await send({"type": "websocket.close", "code": 1008, "reason": error.detail})
+            return
+        await self._app(scope, receive, send)
 
 
 def _without_body(send: Send) -> Send:
@@ -262,7 +276,7 @@ def _require_origin(headers: Headers, scope: Scope, allowed: Collection[str]) ->
     """Refuse what a page of another site makes a browser send: it could use a server on its visitor's machine, which
     has no key."""
     origin = headers.get("origin")
-    if origin is None or scope["method"] in ("GET", "HEAD") or "*" in allowed or origin in allowed:
+    if origin is None or scope.get("method") in ("GET", "HEAD") or "*" in allowed or origin in allowed:
         return
     if urlsplit(origin).netloc != headers.get("host"):
         raise ApiError(

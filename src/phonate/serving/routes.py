@@ -94,13 +94,14 @@ class ServerState:
         """A text of Unicode characters, of a length that is allowed. Raises ApiError."""
         if len(text) > self.settings.max_text:
             raise _too_long(f"{param}: {len(text)} characters; at most {self.settings.max_text} are allowed", param)
-        self._characters(text, param)
+        self.characters_of(text, param)
         if not text.strip():
             raise ApiError(400, f"{param}: is empty", param=param, code="empty_string")
         return text
 
     @staticmethod
-    def _characters(text: str, param: str) -> None:
+    def characters_of(text: str, param: str) -> None:
+        """Raise ApiError for a text that has what is no character."""
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ApiError(400, f"{param}: has half of a surrogate pair, which is no character", param=param)
 
@@ -122,7 +123,7 @@ class ServerState:
         most = self.settings.max_text
         if len(text) > MARKUP * most:
             raise _too_long(f"{param}: {len(text)} characters with markup; at most {MARKUP * most} are allowed", param)
-        self._characters(text, param)
+        self.characters_of(text, param)
         try:
             parts = parse(text, service.language)
         except InputError as error:
@@ -366,19 +367,29 @@ def _bytes(encoded: str) -> bytes:
 
 
 async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator[bytes]:
-    """Server-sent events: a delta for each part, words before their sound, then done, or an error."""
+    """Server-sent events of speech."""
+    async for one in speech_events(speech, lambda: characters, times):
+        yield event(one)
+
+
+async def speech_events(speech: Speech, characters: Callable[[], int], times: bool) -> AsyncIterator[dict[str, Any]]:
+    """A delta for each part, words before their sound, then done, or an error. `characters`: of the text, at last."""
     try:
         async for part in speech.parts():
             if times and (
                 words := [{"word": word.text, "start": word.start, "end": word.end} for word in speech.words()]
             ):
-                yield event({"type": "speech.audio.words", "words": words})
-            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()})
-    except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
-        yield event({"type": "error", **error_body(500, client_message(error))})
+                yield {"type": "speech.audio.words", "words": words}
+            yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}
+    except InputError as error:
+        yield {"type": "error", **error_body(400, str(error))}
         return
-    usage = {"input_tokens": characters, "output_tokens": speech.samples, "total_tokens": characters + speech.samples}
-    yield event({"type": "speech.audio.done", "usage": usage})
+    except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
+        yield {"type": "error", **error_body(500, client_message(error))}
+        return
+    read, made = characters(), speech.samples
+    usage = {"input_tokens": read, "output_tokens": made, "total_tokens": read + made}
+    yield {"type": "speech.audio.done", "usage": usage}
 
 
 def event(value: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from starlette.middleware.cors import CORSMiddleware
 from phonate.config.errors import InputError
 from phonate.config.tasks import referred, task_info
 from phonate.data.transcripts import Diarizes
-from phonate.serving import guard, routes, transcriptions
+from phonate.serving import guard, live, routes, transcriptions
 from phonate.serving.guard import Gate, Guard
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import Lazy, LazyService
@@ -197,6 +197,7 @@ def create_app(models: Hosted, settings: ServingSettings, wyoming: socket.socket
     for router in (
         routes.openai_router,
         transcriptions.router,
+        live.router,
         routes.document_router,
         routes.voices_router,
         routes.status_router,
@@ -255,6 +256,7 @@ def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_CUT_SECONDS,
+        ws_max_size=settings.max_body,
     )
     server = _Server(config, app.state.server.gate, settings.stop_seconds)
     try:

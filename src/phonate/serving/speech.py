@@ -228,9 +228,12 @@ class Pieces(SpeechResult):
         self._cancelled = False
         self._spoke = False
         self._words: list[TimedWord] = []
+        self.characters = 0
+        """Of the text so far."""
 
     def add(self, piece: str) -> None:
         """The next piece of the text. What can't be met is raised by `chunks`."""
+        self.characters += len(piece)
         self._submit(self._sentences.add(piece))
 
     def finish(self) -> None:

@@ -1,0 +1,236 @@
+"""WebSockets, for what arrives and is answered piece by piece: the text of a language model, spoken by sentences.
+
+A message is a JSON object with a `type`. What can't be met is answered by `error`, in the form of all errors, and ends
+the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, Literal
+
+import anyio.to_thread
+from fastapi import APIRouter, WebSocket
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.websockets import WebSocketDisconnect
+
+from phonate.config.errors import InputError
+from phonate.serving.guard import ApiError, client_message, error_body
+from phonate.serving.models import LazyService
+from phonate.serving.routes import ServerState, speech_events
+from phonate.serving.speech import FORMATS, Pieces
+from phonate.training.inference import SpeechRequest
+
+router = APIRouter()
+
+_MOST_TEXTS = 8
+"""Texts of one connection that are spoken or wait for it."""
+_POLICY, _INTERNAL = 1008, 1011
+"""Codes that close a WebSocket: the client's mistake, the server's."""
+
+
+def message_of(error: Exception) -> tuple[dict[str, Any], int]:
+    """The message that tells of an error, and the code that closes the WebSocket."""
+    if isinstance(error, ApiError):
+        return {"type": "error", **error.body}, _POLICY
+    if isinstance(error, InputError):
+        return {"type": "error", **error_body(400, str(error))}, _POLICY
+    return {"type": "error", **error_body(500, client_message(error))}, _INTERNAL
+
+
+async def received(socket: WebSocket, seconds: float) -> dict[str, Any]:
+    """The next message of a client. Raises InputError for what is none, ApiError where none comes in time, and
+    WebSocketDisconnect."""
+    try:
+        text = await asyncio.wait_for(socket.receive_text(), seconds)
+        message = json.loads(text)
+    except TimeoutError:
+        raise ApiError(408, f"nothing came for {seconds:g} s") from None
+    except (ValueError, KeyError):
+        raise InputError("a message is not valid JSON") from None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise InputError("a message is a JSON object with a type, such as input_text.append")
+    return message
+
+
+class SpeechSession(BaseModel):
+    """How the text of a session is spoken; fields are those of `/v1/audio/speech`, and null is the same as leaving one
+    out."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    model: str | None = None
+    """Null: the first that speaks."""
+    voice: str | None = None
+    response_format: Literal["mp3", "opus", "aac", "wav", "pcm"] = "pcm"
+    speed: float = Field(default=1.0, ge=0.25, le=4.0)
+    timestamp_granularities: list[Literal["word"]] = []
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
+    top_k: int | None = Field(default=None, ge=1)
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+@router.websocket("/v1/audio/speech/stream")
+async def speech_stream(socket: WebSocket) -> None:
+    """Speak text while it is written. Takes session.update, input_text.append, input_text.flush (the text is whole),
+    input_text.cancel and input_text.end; sends session.updated and the events of streamed speech."""
+    await socket.accept()
+    talk = _Talk(socket)
+    try:
+        await talk.answer()
+        await socket.close()
+    except WebSocketDisconnect:
+        pass  # the client went away
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        message, code = message_of(error)
+        await socket.send_json(message)
+        await socket.close(code)
+    finally:
+        await talk.cancel()
+
+
+class _Talk:
+    """One connection: texts that are spoken one after the other."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._state: ServerState = socket.app.state.server
+        self._session = SpeechSession()
+        self._service: LazyService | None = None
+        self._request = SpeechRequest("")
+        self._pieces: list[Pieces] = []
+        """What is spoken and waits to be spoken; the last may take more text."""
+        self._open = False
+        """Whether it does."""
+        self._sending: asyncio.Task[None] | None = None
+        self._characters = 0
+
+    async def answer(self) -> None:
+        """Answer the messages of the client up to its last. Raises what can't be met."""
+        message: dict[str, Any] = {"type": "session.begin"}
+        while message["type"] != "input_text.end":
+            message = await self._next()
+            await self._take(message)
+        if self._sending is not None:
+            await self._sending
+
+    async def _next(self) -> dict[str, Any]:
+        """The next message. Raises what ends the speech meanwhile."""
+        asked = asyncio.ensure_future(received(self._socket, self._state.settings.request_seconds))
+        try:
+            while not asked.done():
+                await asyncio.wait({asked, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+                if self._sending is not None and self._sending.done():
+                    self._sending.result()
+                    self._sending = None
+            return await asked
+        finally:
+            asked.cancel()
+
+    @property
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        return set() if self._sending is None else {self._sending}
+
+    async def _take(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "session.update":
+            await self._update(message.get("session", {}))
+        elif kind == "input_text.append":
+            await self._append(message.get("text"))
+        elif kind in ("input_text.flush", "input_text.end"):
+            await self._flush()
+        elif kind == "input_text.cancel":
+            await self.cancel()
+        else:
+            raise InputError(
+                f"type: {kind[:50]!r} is not known; send session.update, input_text.append, input_text.flush, "
+                "input_text.cancel or input_text.end"
+            )
+
+    async def _update(self, session: Any) -> None:
+        if self._open:
+            raise InputError("session.update: the text is not whole yet; send input_text.flush first")
+        try:
+            chosen = SpeechSession.model_validate(session)
+        except ValidationError as error:
+            mistake = error.errors()[0]
+            place = ".".join(("session", *map(str, mistake["loc"])))
+            raise InputError(f"{place}: {mistake['msg']}") from None
+        await self._begin(chosen)
+        assert self._service is not None
+        rate = FORMATS[chosen.response_format].rate or self._service.sample_rate
+        shown = {**chosen.model_dump(), "model": self._service.model.name, "sample_rate": rate}
+        await self._socket.send_json({"type": "session.updated", "session": shown})
+
+    async def _begin(self, session: SpeechSession) -> None:
+        state = self._state
+        service = await state.service(session.model, session.voice)
+        if session.timestamp_granularities and not service.tells_times:
+            raise InputError("session.timestamp_granularities: this model can't tell when each word is said")
+        voice, reference = await state.voice(service, session.voice)
+        how = {name: getattr(session, name) for name in ("speed", "temperature", "top_k", "top_p", "seed")}
+        self._request = SpeechRequest("", voice, reference, **how)
+        self._session, self._service = session, service
+
+    async def _append(self, text: Any) -> None:
+        if not isinstance(text, str):
+            raise InputError("input_text.append: text is missing")
+        if self._service is None:
+            await self._begin(self._session)
+        assert self._service is not None
+        if not self._open:
+            if len(self._pieces) >= _MOST_TEXTS:
+                raise InputError(f"input_text.append: {_MOST_TEXTS} texts are waiting to be spoken, which is the limit")
+            pieces, self._characters, self._open = Pieces(self._service, self._request), 0, True
+            self._pieces.append(pieces)
+            self._sending = asyncio.ensure_future(self._send(self._sending, pieces, self._service))
+        self._characters += len(text)
+        if self._characters > (most := self._state.settings.max_text):
+            raise InputError(f"input_text.append: more than {most} characters, which is the limit; flush before")
+        self._state.characters_of(text, "text")
+        await anyio.to_thread.run_sync(self._pieces[-1].add, text)
+
+    async def _flush(self) -> None:
+        """The text is whole."""
+        if self._open:
+            self._open = False
+            await anyio.to_thread.run_sync(self._pieces[-1].finish)
+
+    async def _send(self, before: asyncio.Task[None] | None, pieces: Pieces, service: LazyService) -> None:
+        """Send the speech of a text, after that of the text `before`."""
+        if before is not None:
+            await before
+        state, began, session = self._state, time.monotonic(), self._session
+        state.gate.enter()
+        try:
+            speech = await state.speaker.begin(service.sample_rate, lambda: pieces, session.response_format)
+            try:
+                async for event in speech_events(
+                    speech, lambda: pieces.characters, bool(session.timestamp_granularities)
+                ):
+                    await self._socket.send_json(event)
+            finally:
+                await speech.close()
+        finally:
+            if pieces in self._pieces:
+                self._pieces.remove(pieces)
+            state.gate.leave(time.monotonic() - began)
+
+    async def cancel(self) -> None:
+        """Speak no more of what came."""
+        self._open = False
+        for pieces in self._pieces:
+            pieces.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+        self._sending = None
+        self._pieces.clear()

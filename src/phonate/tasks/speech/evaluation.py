@@ -19,9 +19,8 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import PEAK, normalised_peak
-from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
+from phonate.config.errors import DataError, InputError, optional_package
 from phonate.config.language_codes import is_english, primary
-from phonate.config.metrics import plain
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
@@ -36,27 +35,20 @@ from phonate.evaluation.words import (
     word_error_rate,
 )
 from phonate.pretrained import (
-    MOS,
-    TRANSCRIPTION,
     MosPredictor,
     SpeakerEncoder,
     Transcriber,
-    install_command,
     judge_notes,
     judge_of,
-    missing,
     require,
 )
 from phonate.tasks.speech.inference import Synthesiser
-from phonate.tasks.speech.settings import SpeechRecipe
 
 if TYPE_CHECKING:
     import torch
 
 # ------------------- Judges of synthesised speech: a recogniser, a MOS predictor and a speaker encoder
 
-JUDGES = (TRANSCRIPTION, WORD_ERRORS, MOS)
-"""What judging English needs."""
 WORD_WEIGHT = 5.0
 """MOS points subtracted in `quality` per unit of WER: 20 % of wrong words cost one point."""
 
@@ -109,24 +101,6 @@ class Judges:
             errors: WordErrors = count_word_errors(references, hypotheses)
             rates |= {"wer": errors.rate, "skipped": float(errors.skipped), "repeated": float(errors.repeated)}
         return rates
-
-
-def check_judges(recipe: SpeechRecipe) -> None:
-    """Check the judges of a recipe before training: raise MissingPackageError if a package is missing, and InputError
-    if the best checkpoint depends on judged texts and there are none."""
-    without = "data.judged=0 training.validation.metric_for_best_model=step"
-    best = plain(recipe.training.best_metric)
-    if recipe.data.judged:
-        if lacking := missing(*JUDGES):
-            raise MissingPackageError(
-                f"data.judged={recipe.data.judged}: judging needs {', '.join(lacking)}, not installed; "
-                f"{install_command(*JUDGES)}, or take the newest checkpoint: {without}"
-            )
-    elif best in ("wer", "mos", "quality"):
-        raise InputError(
-            f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
-            f"is 0; raise it, or take the newest: {without}"
-        )
 
 
 def judged(

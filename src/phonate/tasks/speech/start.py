@@ -23,15 +23,15 @@ from typing import Any
 from phonate.audio.decoding import probe
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.language_codes import is_english
-from phonate.config.metrics import NEWEST
+from phonate.config.metrics import NEWEST, plain
 from phonate.config.tasks import Start
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Row, row_file
-from phonate.pretrained import install_command, missing
+from phonate.evaluation.words import WORD_ERRORS
+from phonate.pretrained import MOS, TRANSCRIPTION, install_command, missing
 from phonate.rendering import start_of_vocoder
-from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.checkpoints.loading import describe_trained
@@ -49,6 +49,8 @@ MANY_MINUTES = 20.0
 _FEW_STEPS = 150
 _STEPS = ((FEW_MINUTES, _FEW_STEPS), (MANY_MINUTES, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
+JUDGES = (TRANSCRIPTION, WORD_ERRORS, MOS)
+"""What judging English needs."""
 RECOGNISER = "base"
 """Whisper's model for languages other than English, see `Judges`."""
 _JUDGED = "quality"
@@ -184,3 +186,21 @@ def _seconds(row: Row) -> float:
             return probe(file).duration
     except DataError:
         return 0.0
+
+
+def check_judges(recipe: SpeechRecipe) -> None:
+    """Check the judges of a recipe before training: raise MissingPackageError if a package is missing, and InputError
+    if the best checkpoint depends on judged texts and there are none."""
+    without = "data.judged=0 training.validation.metric_for_best_model=step"
+    best = plain(recipe.training.best_metric)
+    if recipe.data.judged:
+        if lacking := missing(*JUDGES):
+            raise MissingPackageError(
+                f"data.judged={recipe.data.judged}: judging needs {', '.join(lacking)}, not installed; "
+                f"{install_command(*JUDGES)}, or take the newest checkpoint: {without}"
+            )
+    elif best in ("wer", "mos", "quality"):
+        raise InputError(
+            f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
+            f"is 0; raise it, or take the newest: {without}"
+        )

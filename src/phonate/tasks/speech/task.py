@@ -25,7 +25,6 @@ from phonate.nn.vocoder import MelDiscriminator
 from phonate.rendering import check_vocoder
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
-from phonate.tasks.speech.evaluation import Judges, check_judges, judged, quality
 from phonate.tasks.speech.model import (
     ACOUSTIC,
     ParallelOutput,
@@ -34,6 +33,7 @@ from phonate.tasks.speech.model import (
     renewed,
 )
 from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
+from phonate.tasks.speech.start import check_judges
 from phonate.text.phonemes import MARKS_KEY, START_MARKS_KEY, Inventory, counted_marks, learnt_marks
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.checkpoints import files, resolve_checkpoint
@@ -147,6 +147,8 @@ class SpeechTask(AdversarialTask[Any]):
         clips = [self._clip(recordings[index]) for index in positions if index < self.recipe.data.judged]
         if not clips:
             return {}
+        from phonate.tasks.speech.evaluation import Judges, judged
+
         judges = Judges(self.recipe.data.language)  # loaded anew each time: they take 200 MB that training can use
         synthesiser = self._synthesiser(model)
         return judged(judges, clips, [synthesiser.speak(clip.text, clip.speaker) for clip in clips], self._rate)
@@ -156,6 +158,8 @@ class SpeechTask(AdversarialTask[Any]):
         it favours blur."""
         if not {"mos", "wer"} <= metrics.keys():
             return {}
+        from phonate.tasks.speech.evaluation import quality
+
         return {"quality": quality(metrics["mos"], metrics["wer"])}
 
     @torch.no_grad()

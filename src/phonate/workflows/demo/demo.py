@@ -32,8 +32,8 @@ from phonate.evaluation.speakers import similarity
 from phonate.evaluation.tables import Evaluation
 from phonate.pretrained import SPEAKERS, SpeakerEncoder, install_command, missing
 from phonate.tasks.conversion.evaluation import Baseline
-from phonate.tasks.speech.evaluation import JUDGES
 from phonate.tasks.speech.settings import SpeechData
+from phonate.tasks.speech.start import JUDGES
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe

@@ -291,3 +291,112 @@ def test_a_pipe_or_a_device_is_neither_read_nor_replaced(tmp_path: Path) -> None
             write_to()
     assert pipe.is_fifo()
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe.wav"]
+
+
+# ------------------------------------------------------------------- As in the test suites of other programs
+
+
+def test_joined_mp3_whose_header_counts_frames_and_not_bytes_is_read_whole(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a.lame.mp3", tone(1.0)), write(tmp_path / "b.lame.mp3", tone(1.4, 900.0))
+    alone = len(read_audio(second)[0])
+    for file in (first, second):
+        data = bytearray(file.read_bytes())
+        at = max(data.find(b"Xing"), data.find(b"Info"))
+        flags = struct.unpack(">I", data[at + 4 : at + 8])[0]
+        assert flags & 3 == 3
+        # The flag of the bytes and their four bytes go; what is behind them moves up.
+        data[at + 4 : at + 8] = struct.pack(">I", flags & ~2)
+        data[at + 12 : at + 120] = data[at + 16 : at + 120] + b"\0" * 4
+        file.write_bytes(data)
+    both = read_audio(joined(tmp_path / "ab.mp3", first, second))[0]
+    assert len(both) == pytest.approx(2.4 * RATE, abs=0.15 * RATE)
+    assert len(both) > len(read_audio(first)[0]) + alone - 0.1 * RATE
+
+
+def test_tags_that_are_not_utf8_do_not_hinder(tmp_path: Path) -> None:
+    path = tmp_path / "tagged.m4a"
+    with av.open(str(path), "w", format="ipod") as file:
+        file.metadata["title"] = "TITLE OF IT"
+        stream = file.add_stream("aac", rate=RATE, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone(1.0)[None], format="fltp", layout="mono")
+        frame.sample_rate = RATE
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    plain = read_audio(path)[0]
+    path.write_bytes(path.read_bytes().replace(b"TITLE OF IT", b"TITL\xd8 OF \xedT"))
+    np.testing.assert_array_equal(read_audio(path)[0], plain)
+
+
+def _atom(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", 8 + len(content)) + name + content
+
+
+def test_the_delay_that_itunes_notes_is_no_silence(tmp_path: Path) -> None:
+    """Without an edit list the encoder's delay stands in a tag: players leave it out, and the sound begins at 0."""
+    path = tmp_path / "itunes.m4a"
+    with av.open(str(path), "w", format="ipod", options={"use_editlist": "0"}) as file:
+        stream = file.add_stream("aac", rate=RATE, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone(1.0)[None], format="fltp", layout="mono")
+        frame.sample_rate, frame.pts = RATE, 0
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    data = path.read_bytes()
+    at = data.rfind(b"moov") - 4
+    assert at + struct.unpack(">I", data[at : at + 4])[0] == len(data)
+    words = f" 00000000 {1024:08X} {64:08X} {RATE:016X}" + " 00000000" * 8
+    value = _atom(b"data", struct.pack(">II", 1, 0) + words.encode())
+    name = _atom(b"mean", b"\0\0\0\0com.apple.iTunes") + _atom(b"name", b"\0\0\0\0iTunSMPB")
+    handler = _atom(b"hdlr", b"\0" * 8 + b"mdirappl" + b"\0" * 9)
+    tag = _atom(b"udta", _atom(b"meta", b"\0\0\0\0" + handler + _atom(b"ilst", _atom(b"----", name + value))))
+    path.write_bytes(data[:at] + _atom(b"moov", data[at + 8 :] + tag))
+    delayed, plain = read_audio(path)[0], read_audio(write(tmp_path / "plain.m4a", tone(1.0)))[0]
+    assert onset(delayed) == pytest.approx(onset(plain), abs=16)
+    assert len(delayed) == pytest.approx(RATE, abs=1100)
+
+
+def _ogg_page(packet: bytes, flags: int, granule: int, number: int) -> bytes:
+    """With one packet of under 255 bytes (RFC 3533, section 6)."""
+    head = struct.pack("<4sBBqIII", b"OggS", 0, flags, granule, 7, number, 0) + bytes([1, len(packet)])
+    value = 0
+    for byte in head + packet:
+        value ^= byte << 24
+        for _ in range(8):
+            value = (value << 1) ^ (0x04C11DB7 if value & 0x80000000 else 0)
+        value &= 0xFFFFFFFF
+    return head[:22] + struct.pack("<I", value) + head[26:] + packet
+
+
+def test_an_empty_packet_at_the_end_of_a_stream_is_no_damage(tmp_path: Path) -> None:
+    """As some encoders of Speex end their streams."""
+    numbers = (1, 80, 8000, 0, 4, 1, -1, 160, 0, 1, 0, 0, 0)
+    header = b"Speex   " + b"1.2".ljust(20, b"\0") + struct.pack("<13i", *numbers)
+    packets = [header, struct.pack("<II", 0, 0), *[bytes(20)] * 10, b""]
+    pages = [
+        _ogg_page(packet, 2 * (i == 0) + 4 * (i == len(packets) - 1), 160 * max(0, min(i, 11) - 1), i)
+        for i, packet in enumerate(packets)
+    ]
+    path = tmp_path / "a.spx"
+    path.write_bytes(b"".join(pages))
+    samples, rate = read_audio(path)
+    assert rate == 8000
+    assert len(samples) >= 1600
+
+
+def test_dsd_is_read(tmp_path: Path) -> None:
+    """A DSF file of a second, in which a tone is half the samples' density of ones."""
+    rate, blocks = 2_822_400, 87
+    time = np.arange(blocks * 4096 * 8) / rate
+    level, bits = 0.25 + 0.25 * np.sin(2 * np.pi * 500.0 * time), np.zeros(len(time), np.uint8)
+    total = np.floor(np.cumsum(level))
+    bits[1:] = np.diff(total) > 0
+    sound = np.packbits(bits, bitorder="little").tobytes()
+    form = struct.pack("<4sQIIIIIIQII", b"fmt ", 52, 1, 0, 1, 1, rate, 1, len(time), 4096, 0)
+    data = struct.pack("<4sQ", b"data", 12 + len(sound)) + sound
+    head = struct.pack("<4sQQQ", b"DSD ", 28, 28 + len(form) + len(data), 0)
+    path = tmp_path / "tone.dsf"
+    path.write_bytes(head + form + data)
+    samples, own_rate = read_audio(path, RATE)
+    assert len(samples) / own_rate == pytest.approx(blocks * 4096 * 8 / rate, abs=0.01)
+    spectrum = np.abs(np.fft.rfft(samples - samples.mean()))
+    assert np.argmax(spectrum) * own_rate / len(samples) == pytest.approx(500.0, abs=2.0)
+    path.write_bytes((head + form + data)[:-200_000])
+    with pytest.raises(DataError, match="cut short"):
+        read_audio(path)

@@ -137,7 +137,7 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     frames, length = _count(file.read(_HEAD))
     if frames and length:
         return Stream(True, _next_frames(file, first + length, 4) if first + length < size else None)
-    return Stream(frames > 0, None if frames else _new_stream(file, first, size))
+    return Stream(frames > 0, _behind(file, first, frames, size) if frames else _new_stream(file, first, size))
 
 
 def _count(head: bytes) -> tuple[int, int]:
@@ -200,6 +200,18 @@ def _is_stream(file: BinaryIO, at: int, count: int) -> bool:
     return True
 
 
+def _behind(file: BinaryIO, first: int, frames: int, size: int) -> int | None:
+    """Where other frames begin behind `frames` frames and the one that counts them; None where none do."""
+    at = first
+    for _ in range(frames + 1):
+        file.seek(at)
+        frame = _frame(file.read(4))
+        if frame is None:
+            return None
+        at += frame[0]
+    return _next_frames(file, at, 4) if at < size else None
+
+
 def _new_stream(file: BinaryIO, first: int, size: int) -> int | None:
     """Where in frames without a count those of another rate begin, or a tag or count that only a file begins with."""
     at, stream, damaged = first, None, 0
@@ -247,7 +259,7 @@ VIDEO_SUFFIXES = frozenset(
 AUDIO_SUFFIXES = frozenset(
     {*USUAL_SUFFIXES, *VIDEO_SUFFIXES, ".wave", ".bwf", ".w64", ".rf64", ".aiff", ".aif", ".aifc", ".caf"}
     | {".au", ".snd", ".sph", ".nist", ".mp2", ".mpga", ".oga", ".opus", ".spx", ".weba", ".mka"}
-    | {".m4b", ".m4r", ".aac", ".adts", ".wma", ".amr", ".awb", ".ac3", ".wv", ".ape", ".tta"}
+    | {".m4b", ".m4r", ".aac", ".adts", ".wma", ".amr", ".awb", ".ac3", ".wv", ".ape", ".tta", ".tak", ".mpc", ".dsf"}
 )
 """Suffixes, in lower case, of the files in folders that are taken for recordings, by training, checks, sessions and
 voices alike. How a file is read, its bytes decide."""
@@ -273,6 +285,7 @@ MP4 = Kind("MP4", "mov", timed=True, promises=True)
 MATROSKA = Kind("Matroska", "matroska", timed=True)
 ASF = Kind("ASF", "asf", timed=True)
 AAC = Kind("AAC", "aac")
+DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
 OTHER = Kind("other")
 """What libsndfile may know, such as MP3 behind junk."""
 
@@ -294,6 +307,11 @@ _SIGNATURES = (
     (re.compile(rb"wvpk"), Kind("WavPack", "wv")),
     (re.compile(rb"MAC "), Kind("APE", "ape")),
     (re.compile(rb"TTA1"), Kind("TTA", "tta")),
+    (re.compile(rb"tBaK"), Kind("TAK", "tak", promises=True)),
+    (re.compile(rb"MP\+"), Kind("Musepack", "mpc", promises=True)),
+    (re.compile(rb"MPCK"), Kind("Musepack", "mpc8", promises=True)),
+    (re.compile(rb"DSD "), DSF),
+    (re.compile(rb"FRM8........DSD ", re.DOTALL), DSDIFF),
     (re.compile(rb"G@[\0\x11][\x10-\x1f]"), Kind("MPEG-TS", "mpegts")),  # with its tables first, as files have them
     (re.compile(rb"FLV\x01"), Kind("FLV", "flv")),
     (re.compile(rb"RIFF....AVI ", re.DOTALL), Kind("AVI", "avi")),
@@ -552,6 +570,18 @@ def _sphere_end(file: BinaryIO, start: int) -> int | None:
         return None
 
 
+def _dsf_end(file: BinaryIO, start: int) -> int:
+    """The size of the file that its header gives (DSF File Format Specification 1.01)."""
+    file.seek(start + 12)
+    return start + int(struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0])
+
+
+def _dsdiff_end(file: BinaryIO, start: int) -> int:
+    """The end of the chunk that all others are in (DSDIFF 1.5, 3.1)."""
+    file.seek(start + 4)
+    return start + 12 + int(struct.unpack(">Q", file.read(8).ljust(8, b"\0"))[0])
+
+
 def _asf_end(file: BinaryIO, start: int) -> int | None:
     """The size that the file properties give (ASF Specification, 3.2); 0 in broadcasts."""
     file.seek(start)
@@ -605,6 +635,8 @@ _END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
     AU: _au_end,
     SPHERE: _sphere_end,
     ASF: _asf_end,
+    DSF: _dsf_end,
+    DSDIFF: _dsdiff_end,
 }
 _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     WAV: _wav,
@@ -619,6 +651,8 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     AU: _ends,
     SPHERE: _ends,
     ASF: _ends,
+    DSF: _ends,
+    DSDIFF: _ends,
 }
 
 
@@ -813,10 +847,17 @@ class _AVReader:
         self.channels: int = context.channels
         self.frames: int | None = None
         self.format: str = "OGG" if kind.demuxer == "ogg" else context.name.upper()
+        duration, unit, start = self._stream.duration, self._stream.time_base, max(0, self._stream.start_time or 0)
+        self._packets = container.demux(self._stream)
+        self._origin = 0
+        if kind is MP4 and (first := next(self._packets, None)) is not None:
+            self._packets = chain([first], self._packets)
+            # Edit lists move the times to where the sound begins; iTunes only notes how long the encoder's delay is.
+            if first.pts == 0 and first.has_sidedata("skip_samples") and unit:
+                self._origin, start = round(float(start * unit) * self.rate), -start
         # A bare AAC stream has no header: FFmpeg's length for it is a guess from the bit rate.
-        duration, unit, start = self._stream.duration, self._stream.time_base, self._stream.start_time or 0
         if kind.promises and duration and unit:
-            self.frames = round(float((duration + max(0, start)) * unit) * self.rate)
+            self.frames = round(float((duration + start) * unit) * self.rate)
         self.slack = round(0.05 * self.rate)
         self.remarks: list[str] = []
 
@@ -832,8 +873,8 @@ class _AVReader:
         import av
 
         resampler: av.AudioResampler | None = None
-        run, at, origin = None, 0, 0  # the run's format; samples so far; where time 0 is
-        for frame in chain(self._container.decode(self._stream), [None]):
+        run, at, origin = None, 0, self._origin  # the run's format; samples so far; where time 0 is
+        for frame in chain(self._frames(), [None]):
             form = frame and (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
             pieces = []
             if resampler is not None and form != run:
@@ -860,6 +901,13 @@ class _AVReader:
                 at += piece.samples
                 yield piece.to_ndarray().T.astype(np.float32, copy=False)
 
+    def _frames(self) -> Iterator[av.AudioFrame]:
+        for packet in self._packets:
+            if (
+                packet.size or packet.pts is None
+            ):  # not the empty one with which some streams end, which decoders refuse
+                yield from packet.decode()
+
     def _check_channels(self, frame: av.AudioFrame, at: int) -> None:
         channels = frame.layout.nb_channels
         if channels != self.channels:
@@ -883,7 +931,13 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
         raise cut_short(path, None, None)
     try:
         options = {"protocol_whitelist": "file"}
-        with av.open(str(path) if source is None else source, "r", format=kind.demuxer, options=options) as opened_file:
+        with av.open(
+            str(path) if source is None else source,
+            "r",
+            format=kind.demuxer,
+            options=options,
+            metadata_errors="replace",
+        ) as opened_file:
             # A header cut in the middle lists streams that have no decoder or no rate.
             streams = [stream for stream in opened_file.streams.audio if stream.codec_context]
             if not streams or not streams[0].codec_context.sample_rate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import re
 import threading
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     objects: dict[str, bytes]
     reads: list[tuple[str, str | None]]
+    ranges: bool
 
     def log_message(self, *_):
         pass
@@ -49,10 +51,11 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             return self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
         facts = {"ETag": f'"{hashlib.md5(data).hexdigest()}"', "Last_Modified": _DATE}
+        facts["Content_Type"] = mimetypes.guess_type(self._key())[0] or "application/octet-stream"
         asked = self.headers.get("Range")
         self.reads.append((self._key(), asked))
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "")
-        if match is None:
+        if match is None or not self.ranges:
             return self._send(200, data, **facts)
         first, last = int(match[1]), min(int(match[2] or len(data)), len(data) - 1)
         part = data[first : last + 1]
@@ -83,11 +86,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def s3_server():
-    """Yields the address, the objects by "bucket/key", and the reads so far as (bucket/key, range)."""
+def s3_server(ranges=True):
+    """Yields the address, the objects by "bucket/key", and the reads so far as (bucket/key, range). `ranges`: whether
+    parts of objects are sent."""
     objects: dict[str, bytes] = {}
     reads: list[tuple[str, str | None]] = []
-    handler = type("Handler", (_Handler,), {"objects": objects, "reads": reads})
+    handler = type("Handler", (_Handler,), {"objects": objects, "reads": reads, "ranges": ranges})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -340,6 +340,28 @@ def test_s3_lists_recordings_and_shards(tones, sharded, monkeypatch):
             list_corpus(corpus(tones).model_copy(update={"path": "s3://voices/none"}))
 
 
+def test_lists_and_shards_at_web_servers_with_and_without_ranges(tones, tmp_path):
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed")
+    local = contents(prepare(corpus(tones)))
+    writing.write_shards(corpus(tones), str(tmp_path / "one"), "1", ignore)
+    for ranges in (True, False):
+        with s3_server(ranges) as (address, objects, _):
+            objects |= {f"web/{file.name}": file.read_bytes() for file in tones.iterdir()}
+            objects |= {"web/000000.tar": (tmp_path / "one/000000.tar").read_bytes(), "web/index.html": b"<html>"}
+
+            def at(name, address=address):
+                return corpus(tones).model_copy(update={"path": f"{address}/web/{name}"})
+
+            assert contents(prepare(at("metadata.json"))) == local
+            with pytest.raises(InputError, match=r"index\.html: is a page.*list of recordings"):
+                prepare(at("index.html"))
+            if ranges:
+                assert contents(prepare(at("000000.tar"))) == local
+            else:
+                with pytest.raises(DataError, match=r"000000.tar: its server sends no parts of files.*copy it"):
+                    prepare(at("000000.tar"))
+
+
 def test_minutes_of_shards_are_those_of_the_recordings(tones, sharded):
     minutes = [_minutes(SpeechData(path=str(path))) for path in (tones, sharded)]
     assert minutes[0] == pytest.approx(minutes[1])

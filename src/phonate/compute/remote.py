@@ -19,7 +19,10 @@ _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", 
 """Kinds of addresses that obstore opens where fsspec's own package for them (s3fs, gcsfs, adlfs) is not installed."""
 _AT_ONCE = 8
 _RECORD = ".mirror.json"
-_STAMPS = ("ETag", "etag", "e_tag", "mtime", "LastModified", "last_modified", "updated", "created", "sha256", "blob_id")
+_STAMPS = (
+    *("ETag", "etag", "e_tag", "mtime", "LastModified", "Last-Modified", "last_modified"),
+    *("updated", "created", "sha256", "blob_id"),
+)
 
 
 def is_remote(name: str) -> bool:
@@ -79,7 +82,9 @@ def files_below(address: str) -> dict[str, str]:
     file_system, root = filesystem(address)
     with _reported(address):
         if file_system.isfile(root):
-            return {address: stamp_of(file_system.info(root))}
+            facts = file_system.info(root)
+            _require_no_page(address, facts)
+            return {address: stamp_of(facts)}
         found = file_system.find(root, detail=True)
         base = root.rstrip("/")
         below = {path[len(base) :].lstrip("/"): stamp_of(facts) for path, facts in sorted(found.items())}
@@ -93,11 +98,24 @@ def files_below(address: str) -> dict[str, str]:
     return listed
 
 
+def _require_no_page(address: str, facts: dict[str, Any]) -> None:
+    """Raises InputError for a page of the web, as servers show for folders."""
+    if str(facts.get("mimetype", "")).startswith("text/html"):
+        raise InputError(
+            f"{address}: is a page, which does not say what else is there; give the address of a list of recordings, "
+            "or of a shard (.tar)"
+        )
+
+
 def read_range(address: str, start: int, end: int) -> bytes:
     """Bytes `start` to `end` of a file. Raises DataError where they are not there."""
     file_system, path = filesystem(address)
     with _reported(address):
         data = bytes(file_system.cat_file(path, start=start, end=end))
+        if len(data) > end - start:
+            raise InputError(
+                f"{address}: its server sends no parts of files (ranges); copy it to a disk, or to a server that does"
+            )
         if len(data) != end - start:
             raise OSError(f"{len(data)} bytes from {start} on in place of {end - start}; it was changed")
     return data
@@ -126,6 +144,8 @@ def mirrored(address: str, cache: Path) -> Path:
     file_system, path = filesystem(address)
     with _reported(address):
         single = bool(file_system.isfile(path))
+        if single:
+            _require_no_page(address, file_system.info(path))
     folder, name = (address.rstrip("/").rpartition("/")[::2]) if single else (address.rstrip("/"), "")
     lists_folders = not address.startswith(("http://", "https://"))
     listed = files_below(folder) if lists_folders or not single else {address: stamp_of(file_system.info(path))}

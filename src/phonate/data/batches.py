@@ -355,19 +355,23 @@ def streamed_order(seed: int, epoch: int, streams: Streams) -> Indices:
     side by side, in proportion to their lengths. A pure function of its arguments."""
     rng = generator(seed, "streams", epoch)
     lane_S, turn_S = lanes(seed, epoch, streams.shard)
-    runs, first, run_N = np.unique(streams.run, return_index=True, return_inverse=True)
-    shard_R = streams.shard[first]
+    count = int(streams.run.max(initial=-1)) + 1
+    shard_R = np.full(count, -1, dtype=np.int64)
+    shard_R[streams.run] = streams.shard
+    present = shard_R >= 0  # of a split's samples, some runs may have none
+    run_N = (np.cumsum(present) - 1)[streams.run]
+    shard_R = shard_R[present]
     lane_R = lane_S[shard_R]
-    order_R = np.lexsort((rng.random(len(runs)), turn_S[shard_R], lane_R))
-    place_R = np.empty(len(runs), dtype=np.int64)
+    order_R = np.lexsort((rng.random(len(shard_R)), turn_S[shard_R], lane_R))
+    place_R = np.empty(len(shard_R), dtype=np.int64)
     begins = np.searchsorted(lane_R[order_R], lane_R[order_R], side="left")
-    place_R[order_R] = np.arange(len(runs)) - begins  # of a run in its lane
-    lane_N = lane_R[run_N]
-    order = np.lexsort((rng.random(len(run_N)), place_R[run_N] // WINDOW, lane_N))
-    ordered = lane_N[order]
-    starts, ends = (np.searchsorted(ordered, ordered, side=side) for side in ("left", "right"))
-    progress = (np.arange(len(order)) - starts + 0.5) / (ends - starts)
-    return np.asarray(order[np.lexsort((ordered, progress))], dtype=np.int64)
+    place_R[order_R] = np.arange(len(shard_R)) - begins  # of a run in its lane
+    window_R = lane_R * (len(shard_R) // WINDOW + 1) + place_R // WINDOW
+    order = np.lexsort((rng.random(len(run_N)), window_R[run_N]))
+    size_L = np.bincount(lane_R[run_N])
+    progress = np.arange(len(order)) - np.repeat(np.cumsum(size_L) - size_L, size_L) + 0.5
+    progress /= np.repeat(size_L, size_L)
+    return np.asarray(order[np.argsort(progress, kind="stable")], dtype=np.int64)
 
 
 def _pools(order: Indices, size: int) -> list[Indices]:

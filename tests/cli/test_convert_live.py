@@ -23,6 +23,7 @@ import phonate_process
 from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.workflows.live import _run
+from phonate.workflows.load import load
 from phonate.workflows.train import train
 from phonate_process import Process
 from trained import trained
@@ -94,6 +95,37 @@ def test_a_file_and_a_pipe_give_the_same_sound(runs: Path) -> None:
     assert piped.returncode == 0, piped.stderr.decode()
     assert np.abs(samples(piped.stdout) - converted).max() < 3 / 32768
     assert np.abs(converted).max() > 0.01
+
+
+@pytest.mark.slow
+def test_a_server_gives_the_same_sound(runs: Path) -> None:
+    """A file that is uploaded, and samples over a WebSocket."""
+    pytest.importorskip("fastapi", reason="needs pip install 'phonate[serve]'")
+    from fastapi.testclient import TestClient
+
+    from phonate.serving.server import create_app, hosted
+    from phonate.serving.settings import ServingSettings
+
+    source, _ = soundfile.read(runs / "in.wav", dtype="int16")
+    expected = np.concatenate(list(load(runs / "live", "conversion").stream(runs / "in.wav", "ben")))
+    with TestClient(create_app(hosted([f"other={runs / 'live'}"]), ServingSettings())) as client:
+        with (runs / "in.wav").open("rb") as file:
+            fields = {"voice": "ben", "response_format": "wav", "model": "other"}
+            answer = client.post("/v1/audio/conversions", files={"file": file}, data=fields)
+        uploaded, rate = soundfile.read(io.BytesIO(answer.content), dtype="float32")
+        with client.websocket_connect("/v1/audio/conversions/stream") as socket:
+            socket.send_json({"type": "session.update", "session": {"voice": "ben"}})
+            session = socket.receive_json()["session"]
+            for start in range(0, len(source), 700):
+                socket.send_bytes(source[start : start + 700].astype("<i2").tobytes())
+            socket.send_json({"type": "input_audio.end"})
+            live = b""
+            while "bytes" in (message := socket.receive()):
+                live += message["bytes"]
+    assert (rate, session["latency_ms"]) == (RATE, 104.5)
+    for sound in (uploaded, samples(live)):
+        assert len(sound) == len(expected)
+        assert np.abs(sound - expected).max() < 3 / 32768
 
 
 @pytest.mark.slow

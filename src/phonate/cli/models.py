@@ -671,6 +671,7 @@ _SERVING_LIMITS = (
     ("--max-body", int, "bytes of a request (default: 26214400)"),
     ("--max-reference-seconds", float, "length of a reference recording (default: 30)"),
     ("--max-transcription-seconds", float, "length of a recording that is transcribed (default: 3600)"),
+    ("--max-conversion-seconds", float, "length of a recording that is converted (default: 600)"),
     ("--max-voices", int, "voices that are stored (default: 1000)"),
     ("--request-seconds", float, "time for a request (default: 300)"),
     ("--decode-seconds", float, "processor time for decoding an upload (default: 10)"),

@@ -124,7 +124,9 @@ def _first_mistake(error: RequestValidationError) -> tuple[str, str | None]:
 
 OPEN = frozenset({"/", "/health", "/ready"})
 """Paths that need no key."""
-WORK = frozenset({"/v1/audio/speech", "/v1/audio/transcriptions", "/generate_speech", "/v1/voices"})
+WORK = frozenset(
+    {"/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/conversions", "/generate_speech", "/v1/voices"}
+)
 """Paths whose POST requests need a place."""
 
 _LEARNING_RATE = 0.1

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any, Literal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
 
 import anyio.to_thread
 from fastapi import APIRouter, WebSocket
@@ -44,15 +46,50 @@ async def received(socket: WebSocket, seconds: float) -> dict[str, Any]:
     """The next message of a client. Raises InputError for what is none, ApiError where none comes in time, and
     WebSocketDisconnect."""
     try:
-        text = await asyncio.wait_for(socket.receive_text(), seconds)
-        message = json.loads(text)
+        message = await asyncio.wait_for(socket.receive(), seconds)
     except TimeoutError:
         raise ApiError(408, f"nothing came for {seconds:g} s") from None
-    except (ValueError, KeyError):
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    return json_of(message.get("text") or "")
+
+
+def json_of(text: str) -> dict[str, Any]:
+    """The object of a message. Raises InputError for what is none."""
+    try:
+        message = json.loads(text)
+    except ValueError:
         raise InputError("a message is not valid JSON") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise InputError("a message is a JSON object with a type, such as input_text.append")
     return message
+
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def validated(kind: type[Settings], session: Any) -> Settings:
+    """The settings of a session. Raises InputError with the first mistake."""
+    try:
+        return kind.model_validate(session)
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        place = ".".join(("session", *map(str, mistake["loc"])))
+        raise InputError(f"{place}: {mistake['msg']}") from None
+
+
+@asynccontextmanager
+async def answering(socket: WebSocket) -> AsyncIterator[None]:
+    """Close a WebSocket at the end, after an error has been told."""
+    try:
+        yield
+        await socket.close()
+    except WebSocketDisconnect:
+        pass  # the client went away
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        message, code = message_of(error)
+        await socket.send_json(message)
+        await socket.close(code)
 
 
 class SpeechSession(BaseModel):
@@ -84,17 +121,11 @@ async def speech_stream(socket: WebSocket) -> None:
     input_text.cancel and input_text.end; sends session.updated and the events of streamed speech."""
     await socket.accept()
     talk = _Talk(socket)
-    try:
-        await talk.answer()
-        await socket.close()
-    except WebSocketDisconnect:
-        pass  # the client went away
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-        message, code = message_of(error)
-        await socket.send_json(message)
-        await socket.close(code)
-    finally:
-        await talk.cancel()
+    async with answering(socket):
+        try:
+            await talk.answer()
+        finally:
+            await talk.cancel()
 
 
 class _Talk:
@@ -158,12 +189,7 @@ class _Talk:
     async def _update(self, session: Any) -> None:
         if self._open:
             raise InputError("session.update: the text is not whole yet; send input_text.flush first")
-        try:
-            chosen = SpeechSession.model_validate(session)
-        except ValidationError as error:
-            mistake = error.errors()[0]
-            place = ".".join(("session", *map(str, mistake["loc"])))
-            raise InputError(f"{place}: {mistake['msg']}") from None
+        chosen = validated(SpeechSession, session)
         await self._begin(chosen)
         assert self._service is not None
         rate = FORMATS[chosen.response_format].rate or self._service.sample_rate

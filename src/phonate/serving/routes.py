@@ -33,6 +33,7 @@ from phonate.training.inference import Reference, SpeechRequest, SpeechService
 from phonate.workflows.pages.plots import render
 
 if TYPE_CHECKING:
+    from phonate.serving.conversions import Conversion
     from phonate.serving.transcriptions import Recogniser
 
 # ------------------------------------------------------- What they share, and how what a client sends becomes a request
@@ -80,6 +81,8 @@ class ServerState:
     decoders: Decoders
     recognisers: Mapping[str, Recogniser] = field(default_factory=dict)
     """What transcribes, by name."""
+    converters: Mapping[str, Conversion] = field(default_factory=dict)
+    """What converts, by name."""
     recognising: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(RECOGNISERS))
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
@@ -88,7 +91,7 @@ class ServerState:
     @property
     def models(self) -> list[str]:
         """The names of all models."""
-        return [*self.services, *self.recognisers]
+        return [*self.services, *self.recognisers, *self.converters]
 
     def text(self, text: str, param: str) -> str:
         """A text of Unicode characters, of a length that is allowed. Raises ApiError."""
@@ -283,7 +286,7 @@ class SpeechBody(BaseModel):
         return value
 
 
-class _Streamed(StreamingResponse):
+class StreamedSpeech(StreamingResponse):
     """Ends the work on its speech, however it ends itself."""
 
     def __init__(self, speech: Speech, content: AsyncIterator[bytes], media_type: str, headers: dict[str, str]) -> None:
@@ -317,13 +320,13 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
     speech = await state.speaker.speak(request, service, speech_request, body.response_format)
     headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown)
     if body.stream_format == "sse":
-        return _Streamed(
+        return StreamedSpeech(
             speech,
             _events(speech, content.characters, bool(body.timestamp_granularities)),
             "text/event-stream",
             headers,
         )
-    return _Streamed(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
+    return StreamedSpeech(speech, speech.parts(), FORMATS[body.response_format].media_type, headers)
 
 
 async def _speech_request(

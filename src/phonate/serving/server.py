@@ -24,7 +24,8 @@ from starlette.middleware.cors import CORSMiddleware
 from phonate.config.errors import InputError
 from phonate.config.tasks import referred, task_info
 from phonate.data.transcripts import Diarizes
-from phonate.serving import guard, live, routes, transcriptions
+from phonate.serving import conversions, guard, live, routes, transcriptions
+from phonate.serving.conversions import Conversion, Converts
 from phonate.serving.guard import Gate, Guard
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import Lazy, LazyService
@@ -46,6 +47,7 @@ class Hosted:
 
     services: Sequence[LazyService]
     recognisers: Sequence[Recogniser] = ()
+    converters: Sequence[Conversion] = ()
     device: str | None = None
     """Where they compute."""
 
@@ -58,6 +60,8 @@ class Hosted:
             yield one.recogniser
             if one.diarizer is not None:
                 yield one.diarizer
+        for converter in self.converters:
+            yield converter.model
 
     def unload_after(self, seconds: float) -> None:
         """Unload what was not used for so long."""
@@ -91,24 +95,8 @@ def hosted(
     these, CheckpointError for one that is not there.
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    names: set[str] = set()
-    runs: dict[str, list[tuple[str, str]]] = {}
-    unused = set(given)
-    for one in models:
-        name, run, task = _named(one)
-        if name in names:
-            raise InputError(f"{one}: there is a model {name!r} already; name this one, as in other={run}")
-        names.add(name)
-        kind = task if task in ("recognition", "diarization") else "speech"
-        if kind == "speech":
-            _require_speech(run, task)
-            unused -= set(task_info(task).options)
-        runs.setdefault(kind, []).append((name, run))
-    if unused:
-        raise InputError(f"--{sorted(unused)[0]}: no model that is served has a use for it; leave it out")
+    runs = _by_kind(models, set(given))
     diarizers = [run for _, run in runs.get("diarization", [])]
-    if len(diarizers) > 1 or (diarizers and "recognition" not in runs):
-        raise InputError(f"{diarizers[-1]}: one diarizer tells the speakers of transcripts apart; add whisper")
 
     def service(run: str) -> SpeechService:
         known = task_info(task_of(run)).options
@@ -122,6 +110,9 @@ def hosted(
     def diarizer() -> Diarizes:
         return load(diarizers[0], "diarization", device=device)
 
+    def converter(run: str) -> Converts:
+        return load(run, "conversion", device=device)
+
     def recogniser(run: str) -> Recognises:
         return load(run, "recognition", device=device)
 
@@ -131,8 +122,32 @@ def hosted(
             Recogniser(name, partial(recogniser, run), diarizer if diarizers else None)
             for name, run in runs.get("recognition", [])
         ],
+        [Conversion(name, partial(converter, run)) for name, run in runs.get("conversion", [])],
         device,
     )
+
+
+def _by_kind(models: Sequence[str], unused: set[str]) -> dict[str, list[tuple[str, str]]]:
+    """Names and runs of what speaks, by recognition, diarization, conversion and speech. `unused`: options that are
+    given. Raises InputError."""
+    names: set[str] = set()
+    runs: dict[str, list[tuple[str, str]]] = {}
+    for one in models:
+        name, run, task = _named(one)
+        if name in names:
+            raise InputError(f"{one}: there is a model {name!r} already; name this one, as in other={run}")
+        names.add(name)
+        kind = task if task in ("recognition", "diarization", "conversion") else "speech"
+        if kind == "speech":
+            _require_speech(run, task)
+        unused = unused - set(task_info(task).options)
+        runs.setdefault(kind, []).append((name, run))
+    if unused:
+        raise InputError(f"--{sorted(unused)[0]}: no model that is served has a use for it; leave it out")
+    diarizers = [run for _, run in runs.get("diarization", [])]
+    if len(diarizers) > 1 or (diarizers and "recognition" not in runs):
+        raise InputError(f"{diarizers[-1]}: one diarizer tells the speakers of transcripts apart; add whisper")
+    return runs
 
 
 def _named(model: str) -> tuple[str, str, str]:
@@ -192,12 +207,14 @@ def create_app(models: Hosted, settings: ServingSettings, wyoming: socket.socket
         voices=None if settings.voices is None else VoiceStore(settings.voices, settings.max_voices),
         decoders=decoders,
         recognisers={one.name: one for one in models.recognisers},
+        converters={one.model.name: one for one in models.converters},
     )
     guard.add_handlers(app)
     for router in (
         routes.openai_router,
         transcriptions.router,
         live.router,
+        conversions.router,
         routes.document_router,
         routes.voices_router,
         routes.status_router,

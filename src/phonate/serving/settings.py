@@ -40,6 +40,8 @@ class ServingSettings(Settings):
     """Length of a reference recording."""
     max_transcription_seconds: float = Field(default=3600.0, gt=0)
     """Length of a recording that is transcribed."""
+    max_conversion_seconds: float = Field(default=600.0, gt=0)
+    """Length of a recording that is converted."""
     max_voices: int = Field(default=1000, ge=1)
     """Voices that are stored."""
     request_seconds: float = Field(default=300.0, gt=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import queue
 import secrets
 import time
@@ -323,10 +324,19 @@ class Speaker:
         return speech
 
     async def begin(
-        self, sample_rate: int, submit: Callable[[], SpeechResult], name: str, whole: bool = False
+        self,
+        sample_rate: int,
+        submit: Callable[[], SpeechResult],
+        name: str,
+        whole: bool = False,
+        limited: bool = True,
     ) -> Speech:
-        """The speech at `sample_rate` Hz that `submit` begins to make, as `speak` without its first part."""
-        request_metrics, deadline = RequestMetrics(self._metrics), time.monotonic() + self._seconds
+        """The speech at `sample_rate` Hz that `submit` begins to make, as `speak` without its first part.
+
+        `limited`: whether its time is; that of live conversion is not.
+        """
+        request_metrics = RequestMetrics(self._metrics)
+        deadline = time.monotonic() + self._seconds if limited else math.inf
         try:
             result = await self._in_thread(submit, deadline)
         except BaseException as error:

@@ -38,10 +38,12 @@ def _hertz(mel: float) -> float:
     return mel * _LINEAR_STEP if mel < _BREAK_MEL else _BREAK_HZ * math.exp(_LOG_STEP * (mel - _BREAK_MEL))
 
 
-def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:
+def mel_filters(
+    sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float, allow_empty: bool = False
+) -> NDArray[np.float32]:
     """Triangular filters (n_mels, n_fft // 2 + 1) of equal area, as librosa.filters.mel makes them.
 
-    Raises ValueError where a band is so narrow that no frequency of the transform falls into it.
+    Raises ValueError where a band is so narrow that no frequency of the transform falls into it, unless `allow_empty`.
     """
     import numpy as np
 
@@ -51,7 +53,7 @@ def mel_filters(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: fl
     falling = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]
     filters = np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (edges[2:] - edges[:-2]))[:, None]
     empty = np.flatnonzero(filters.max(axis=1) == 0.0)
-    if empty.size:
+    if empty.size and not allow_empty:
         raise ValueError(
             f"{empty.size} of n_mels {n_mels} bands would be empty at n_fft {n_fft} and sample_rate "
             f"{sample_rate}; lower n_mels or raise n_fft"

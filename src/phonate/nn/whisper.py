@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.whisper import whisper_model
-from phonate.config.errors import InputError, quiet_transformers
+from phonate.config.errors import InputError, optional_package, quiet_transformers
+from phonate.config.registry import nearest
 from phonate.nn.pretrained import DTYPES, load_pretrained, pretrained_file, require
 from phonate.nn.settings import Dtype
 
@@ -82,63 +83,55 @@ def _ct2_variables(file: Path) -> dict[str, NDArray[Any]]:
     return variables
 
 
-def _layer_names(kind: str) -> Iterator[tuple[str, str]]:
-    """Modules of a layer of the encoder or the decoder: CTranslate2's name, transformers' one."""
-    yield "self_attention/layer_norm", "self_attn_layer_norm"
-    yield "ffn/layer_norm", "final_layer_norm"
-    yield "ffn/linear_0", "fc1"
-    yield "ffn/linear_1", "fc2"
-    if kind == "decoder":
-        yield "attention/layer_norm", "encoder_attn_layer_norm"
+_MODULES = {
+    "self_attention/layer_norm": ("self_attn_layer_norm",),
+    "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention/linear_1": ("self_attn.out_proj",),
+    "attention/layer_norm": ("encoder_attn_layer_norm",),
+    "attention/linear_0": ("encoder_attn.q_proj",),
+    "attention/linear_1": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "attention/linear_2": ("encoder_attn.out_proj",),
+    "ffn/layer_norm": ("final_layer_norm",),
+    "ffn/linear_0": ("fc1",),
+    "ffn/linear_1": ("fc2",),
+}
+"""Of each module of a layer of CTranslate2 those of transformers, whose weights are one matrix there."""
+_OUTSIDE = {
+    "encoder/conv1": "encoder.conv1",
+    "encoder/conv2": "encoder.conv2",
+    "encoder/layer_norm": "encoder.layer_norm",
+    "decoder/layer_norm": "decoder.layer_norm",
+}
+_KINDS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_LAYER = re.compile(r"(encoder|decoder)/layer_(\d+)/(.+)")
 
 
-def _state_of(variables: Mapping[str, NDArray[Any]], encoder_layers: int, decoder_layers: int) -> dict[str, Tensor]:
+def _state_of(variables: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     """The weights under transformers' names, in fp32."""
-    state: dict[str, Tensor] = {}
-
-    def put(name: str, value: NDArray[Any]) -> None:
-        state[f"model.{name}"] = torch.from_numpy(np.array(value, dtype=np.float32))
-
-    def norm(own: str, name: str) -> None:
-        put(f"{name}.weight", variables[f"{own}/gamma"])
-        put(f"{name}.bias", variables[f"{own}/beta"])
-
-    def linears(own: str, names: Sequence[str]) -> None:
-        weights = np.split(variables[f"{own}/weight"], len(names))
-        biases = np.split(variables[f"{own}/bias"], len(names))
-        for name, weight, bias in zip(names, weights, biases, strict=True):
-            put(f"{name}.weight", weight)
-            if not name.endswith("k_proj"):  # whose bias is all zeros
-                put(f"{name}.bias", bias)
-
-    for number in (1, 2):
-        linears(f"encoder/conv{number}", [f"encoder.conv{number}"])
-    put("decoder.embed_tokens.weight", variables["decoder/embeddings/weight"])
-    for kind, layers in (("encoder", encoder_layers), ("decoder", decoder_layers)):
-        put(f"{kind}.embed_positions.weight", variables[f"{kind}/position_encodings/encodings"])
-        norm(f"{kind}/layer_norm", f"{kind}.layer_norm")
-        for layer in range(layers):
-            own, name = f"{kind}/layer_{layer}", f"{kind}.layers.{layer}"
-            for part, module in _layer_names(kind):
-                if module.endswith("norm"):
-                    norm(f"{own}/{part}", f"{name}.{module}")
-                else:
-                    linears(f"{own}/{part}", [f"{name}.{module}"])
-            attention = f"{name}.self_attn"
-            linears(f"{own}/self_attention/linear_0", [f"{attention}.{one}_proj" for one in "qkv"])
-            linears(f"{own}/self_attention/linear_1", [f"{attention}.out_proj"])
-            if kind == "decoder":
-                attention = f"{name}.encoder_attn"
-                linears(f"{own}/attention/linear_0", [f"{attention}.q_proj"])
-                linears(f"{own}/attention/linear_1", [f"{attention}.{one}_proj" for one in "kv"])
-                linears(f"{own}/attention/linear_2", [f"{attention}.out_proj"])
-    state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
-    return state
+    state: dict[str, NDArray[Any]] = {"decoder.embed_tokens.weight": variables["decoder/embeddings/weight"]}
+    for part in _PARTS:
+        state[f"{part}.embed_positions.weight"] = variables[f"{part}/position_encodings/encodings"]
+    for name, value in variables.items():
+        path, _, kind = name.rpartition("/")
+        if kind not in _KINDS:
+            continue
+        layer = _LAYER.fullmatch(path)
+        if layer is not None:
+            names = [f"{layer[1]}.layers.{layer[2]}.{module}" for module in _MODULES[layer[3]]]
+        elif path in _OUTSIDE:
+            names = [_OUTSIDE[path]]
+        else:
+            continue
+        for module, part_of_it in zip(names, np.split(value, len(names)), strict=True):
+            if not (module.endswith("k_proj") and kind == "bias"):  # all zeros there, and none in transformers
+                state[f"{module}.{_KINDS[kind]}"] = part_of_it
+    weights = {f"model.{name}": torch.from_numpy(np.array(value, dtype=np.float32)) for name, value in state.items()}
+    return weights | {"proj_out.weight": weights["model.decoder.embed_tokens.weight"]}
 
 
 def _from_ct2(folder: Path) -> nn.Module:
     """The network of a folder of CTranslate2, in fp32. Raises InputError where it can't be read."""
-    from transformers import WhisperConfig, WhisperForConditionalGeneration
+    from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
     variables = _ct2_variables(folder / _BIN)
     layers = {kind: sum(f"{kind}/layer_{n}/ffn/linear_0/bias" in variables for n in range(64)) for kind in _PARTS}
@@ -162,16 +155,24 @@ def _from_ct2(folder: Path) -> nn.Module:
         eos_token_id=end,
         begin_suppress_tokens=None,
     )
-    state = _state_of(variables, layers["encoder"], layers["decoder"])
-    loaded = load_pretrained(
+    state = _state_of(variables)
+    loaded: Any = load_pretrained(
         str(folder), "fp32", loader=WhisperForConditionalGeneration, state_dict=state, config=config
     )
     own = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    generation: Any = loaded.generation_config
-    generation.suppress_tokens = own.get("suppress_ids")
-    generation.begin_suppress_tokens = own.get("suppress_ids_begin")
-    generation.alignment_heads = own.get("alignment_heads")
-    return loaded
+    make: Any = GenerationConfig  # untyped
+    loaded.generation_config = make(
+        decoder_start_token_id=end + 1,
+        pad_token_id=end,
+        bos_token_id=end,
+        eos_token_id=end,
+        max_length=config.max_target_positions,
+        suppress_tokens=own.get("suppress_ids"),
+        begin_suppress_tokens=own.get("suppress_ids_begin"),
+        alignment_heads=own.get("alignment_heads"),
+    )
+    network: nn.Module = loaded
+    return network
 
 
 # ------------------------------------------------------------------------------- Pretrained networks
@@ -225,6 +226,7 @@ def network_of(document: Mapping[str, Any]) -> nn.Module:
 
 # ------------------------------------------------------------------------------------------- Tokens
 
+_CODE = re.compile(r"<\|([a-z]{2,3})\|>")
 _TEXT_LIKE = re.compile(r"<\|[^|]*\|>")
 
 
@@ -240,12 +242,18 @@ class WhisperTokens:
 
         self.document = document
         self._tokenizer = Tokenizer.from_str(document)
-        self.end = self._id("<|endoftext|>")
-        self.start = self._id("<|startoftranscript|>")
-        self.no_times = self._id("<|notimestamps|>")
+        self.end = self.id("<|endoftext|>")
+        self.start = self.id("<|startoftranscript|>")
+        self.no_times = self.id("<|notimestamps|>")
         self.first_time = self.no_times + 1
         """The token of 0.00 s."""
         self.multilingual = self.end == _MULTILINGUAL_END
+        self.languages: dict[str, int] = {}
+        """The tokens of languages by their codes, such as de; of an English model none."""
+        if self.multilingual:
+            marks = self._tokenizer.get_added_tokens_decoder()
+            codes = {number: _CODE.fullmatch(one.content) for number, one in marks.items()}
+            self.languages = {code[1]: number for number, code in codes.items() if code is not None}
 
     @classmethod
     def load(cls, name: str) -> WhisperTokens:
@@ -254,13 +262,15 @@ class WhisperTokens:
         file = pretrained_file(source, "tokenizer.json")
         if file is not None:
             return cls(file.read_text(encoding="utf-8"))
-        from transformers import WhisperTokenizerFast
+        from transformers import WhisperTokenizer
 
         with quiet_transformers():
             try:  # folders of early versions have vocab.json and merges.txt alone
-                tokenizer = WhisperTokenizerFast.from_pretrained(source)
+                tokenizer: Any = WhisperTokenizer.from_pretrained(source)
             except Exception as error:
-                raise InputError(f"model.name: {name}: it has no tokenizer.json, nor vocab.json and merges.txt") from error
+                raise InputError(
+                    f"model.name: {name}: it has no tokenizer.json, nor vocab.json and merges.txt"
+                ) from error
         return cls(tokenizer.backend_tokenizer.to_str())
 
     @property
@@ -276,10 +286,12 @@ class WhisperTokens:
         """
         tokens = [self.start]
         if self.multilingual:
-            code = self._tokenizer.token_to_id(f"<|{language}|>")
-            if code is None:
-                raise InputError(f"data.language: Whisper does not know the language {language!r}")
-            tokens += [code, self._id("<|transcribe|>")]
+            if language not in self.languages:
+                raise InputError(
+                    f"data.language: Whisper does not know the language {language!r}; "
+                    f"{nearest(language, list(self.languages))}"
+                )
+            tokens += [self.languages[language], self.id("<|transcribe|>")]
         elif language != "en":
             raise InputError(
                 f"data.language: this Whisper knows English only, not {language!r}; choose a multilingual one, such as "
@@ -308,7 +320,8 @@ class WhisperTokens:
         text: str = self._tokenizer.decode([one for one in ids if one < self.end])
         return text.strip()
 
-    def _id(self, token: str) -> int:
+    def id(self, token: str) -> int:
+        """The number of a special token. Raises InputError where there is no such token."""
         number = self._tokenizer.token_to_id(token)
         if number is None:
             raise InputError(f"model.name: its tokenizer has no {token}, so it is none of a Whisper")
@@ -398,3 +411,41 @@ def greedy(
                 row.append(token)
         inputs_BL = best_B[:, None]
     return rows
+
+
+# ------------------------------------------------------------------------------------ Written folders
+
+
+def save(
+    model: nn.Module, folder: Path, tokens: WhisperTokens, language: str, times: bool, suppress: Sequence[int]
+) -> None:
+    """Write a network without adapters, with all that transformers needs, to `folder`. Generation there has the prompt
+    of `WhisperTokens.prompt`, and never gives the tokens `suppress`."""
+    from transformers import WhisperFeatureExtractor, WhisperTokenizer
+
+    extractor: Any = WhisperFeatureExtractor  # untyped
+    network = whisper_of(model)
+    generation = network.generation_config
+    generation.forced_decoder_ids = None
+    generation.suppress_tokens = list(suppress)
+    generation.no_timestamps_token_id = tokens.no_times
+    generation.is_multilingual = tokens.multilingual
+    generation.return_timestamps = times
+    if tokens.multilingual:
+        generation.language, generation.task = language, "transcribe"
+        generation.lang_to_id = {f"<|{code}|>": number for code, number in tokens.languages.items()}
+        generation.task_to_id = {task: tokens.id(f"<|{task}|>") for task in ("transcribe", "translate")}
+    with quiet_transformers():
+        network.save_pretrained(folder)
+        extractor(feature_size=network.config.num_mel_bins).save_pretrained(folder)
+        (folder / "tokenizer.json").write_text(tokens.document, encoding="utf-8")
+        WhisperTokenizer.from_pretrained(folder).save_pretrained(folder)
+
+
+def convert(source: Path, folder: Path, quantization: str | None = None) -> None:
+    """Write what `save` wrote to `source` as CTranslate2 and faster-whisper read it. `quantization`: float16, int8;
+    None: as it is. Raises MissingPackageError without CTranslate2."""
+    converters = optional_package("ctranslate2.converters", "a model for CTranslate2")
+    with quiet_transformers():
+        files = ["tokenizer.json", "preprocessor_config.json"]
+        converters.TransformersConverter(str(source), copy_files=files).convert(str(folder), quantization=quantization)

@@ -248,8 +248,8 @@ class RecognitionDataset(WholeRecordings):
         """True unless waveforms are varied."""
         return self._speed is None and self._augmentation is None
 
-    def get(self, index: int, rng: np.random.Generator) -> RecognitionItem:
-        """Sample number `index`."""
+    def get(self, index: int, rng: np.random.Generator) -> Any:
+        """Sample number `index`, a RecognitionItem."""
         corpus, position = self._corpus, self.positions[index]
         symbols_L = np.array(corpus.symbols.ids(corpus.wordings[position]), dtype=np.int64)
         mel_TM = standardised(self._mel(position, rng))

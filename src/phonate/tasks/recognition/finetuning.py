@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from phonate.tasks.recognition.settings import (
     RecognitionRecipe,
 )
 from phonate.tasks.recognition.task import RecognitionTask
-from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Terms, losses, move
+from phonate.training.task import Batch, Metric, Picture, Preview, Terms, losses, move
 
 logger = logging.getLogger("phonate")
 
@@ -72,7 +72,7 @@ def transcript_of(segments: Sequence[IndexedSegment], seconds: float) -> Transcr
 def sequence_of(
     transcript: Transcript, tokens: WhisperTokens, language: str, stretch: float = 1.0
 ) -> tuple[list[int], int]:
-    """The tokens of a training sample, and how many of them are its prompt. `stretch`: by which times are multiplied."""
+    """The tokens of a training sample, and how many of them are its prompt. `stretch`: what times are multiplied by."""
     prompt = tokens.prompt(language, transcript.parts is not None)
     ids = list(prompt)
     if transcript.parts is None:
@@ -225,7 +225,7 @@ def prepared(network: nn.Module, settings: RecognitionModel) -> nn.Module:
     if settings.gradient_checkpointing:
         own.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if settings.adapted:
-        targets = settings.lora.targets
+        targets: Sequence[str] | None = settings.lora.targets
         if not settings.train_encoder:
             targets = _decoder_layers(network, targets)
         return add_adapters(network, settings.lora, targets, task=None)
@@ -253,7 +253,7 @@ def negative_log_likelihood(model: nn.Module, batch: Batch) -> Tensor:
 class WhisperTask(RecognitionTask):
     """Fine-tunes a Whisper as `recipe` says."""
 
-    earlier_keys = {}
+    earlier_keys: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, recipe: RecognitionRecipe) -> None:
         super().__init__(recipe)
@@ -274,7 +274,9 @@ class WhisperTask(RecognitionTask):
     @cached_property
     def corpus(self) -> WhisperCorpus:
         """The corpus, prepared when it is first needed."""
-        return WhisperCorpus(self.recipe.data, self.tokens, whisper.whisper_of(self.pretrained).config.max_target_positions)
+        return WhisperCorpus(
+            self.recipe.data, self.tokens, whisper.whisper_of(self.pretrained).config.max_target_positions
+        )
 
     def model(self, device: torch.device) -> nn.Module:
         """The pretrained model on `device`, frozen where it is not trained."""
@@ -345,6 +347,7 @@ class WhisperTask(RecognitionTask):
             "tokens": self.tokens.fingerprint,
             "language": corpus.language,
             "timestamps": corpus.timed,
+            "suppress": self._suppress(training),
             "validation": [index.id[position] for position in corpus.positions("validation")],
             "recordings": len(training),
             "seconds": round(seconds, 1),
@@ -354,3 +357,14 @@ class WhisperTask(RecognitionTask):
         if not self._adapters_alone:
             facts["tokenizer"] = self.tokens.document
         return facts
+
+    def _suppress(self, training: Sequence[int]) -> list[int]:
+        """The tokens that the pretrained model is kept from writing, such as brackets, but for those in the labels."""
+        corpus = self.corpus
+        learnt = {
+            token
+            for position in training
+            for token in sequence_of(corpus.transcripts[position], self.tokens, corpus.language)[0]
+        }
+        usual = whisper.whisper_of(self.pretrained).generation_config.suppress_tokens or []
+        return [token for token in usual if token not in learnt or token > self.tokens.end]

@@ -33,7 +33,7 @@ from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, 
 from phonate.tasks.recognition.settings import RecognitionRecipe
 from phonate.text.captions import TimedWord
 from phonate.training.checkpoints.listing import located
-from phonate.training.checkpoints.loading import open_trained
+from phonate.training.checkpoints.loading import open_trained, recipe_of
 from phonate.training.inference import Demonstration, Device, Inference
 
 START, END = -1, 0
@@ -293,14 +293,18 @@ class Recogniser(Inference):
     """Codes of the languages that it knows."""
 
     @classmethod
-    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
+    def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
         """The recogniser of a run, of one checkpoint, or of what comes trained: whisper, whisper/NAME, the folder of a
-        Whisper model, or its name on the hub. Errors are those of the two classes' `load`."""
+        Whisper model, or its name on the hub. Errors are those of the classes' `load`.
+
+        `base`: of a fine-tuned Whisper the model that its adapters were trained on; None: where it was in training."""
         path = located(Path(source))
+        trained = any((path / name).exists() for name in _CHECKPOINTS)
         chosen: type[Any] = Transcriber
-        if not any((path / name).exists() for name in _CHECKPOINTS):
-            chosen = importlib.import_module("phonate.tasks.recognition.whisper").WhisperTranscriber
-        recogniser: Self = chosen.load(source, device=device)
+        if not trained or recipe_of(path).model.kind == "whisper":
+            whisper = importlib.import_module("phonate.tasks.recognition.whisper")
+            chosen = whisper.FineTunedWhisper if trained else whisper.WhisperTranscriber
+        recogniser: Self = chosen.load(source, device=device, base=base)
         return recogniser
 
     @overload
@@ -390,6 +394,12 @@ class Recogniser(Inference):
         """As `transcribe` for one long recording, part by part; parts end in pauses."""
 
 
+def require_no_base(source: str | Path, base: str | Path | None) -> None:
+    """Raise InputError for a base where there are no adapters."""
+    if base is not None:
+        raise InputError(f"--base: {source} has no adapters to a Whisper; leave it out")
+
+
 # ----------------------------------------------------------------------------- Transcribing recordings
 
 _WINDOW_SECONDS = 30.0
@@ -432,15 +442,17 @@ class Transcriber(Recogniser):
         """Mel frames of a long recording that are read at once, beside the model's context around them."""
 
     @classmethod
-    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
+    def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
         """The transcriber of a run (its best checkpoint, or else its newest) or of one checkpoint.
 
         Args:
             source: A run's folder or a checkpoint's.
             device: Such as "cuda:0"; None: cpu.
+            base: None: there is none.
 
         Raises CheckpointError where there is no checkpoint, or it is damaged, or of another task.
         """
+        require_no_base(source, base)
         trained = open_trained(source, "recognition", RecognitionRecipe)
         recipe, metadata = trained.recipe, trained.inference_metadata
         trained.require_features(AudioProcessor(recipe.data.audio).fingerprint)

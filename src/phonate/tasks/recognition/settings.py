@@ -186,7 +186,12 @@ INFO = TaskInfo(
     hub_task="automatic-speech-recognition",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.recognition.inference:Recogniser",
+    options=("base",),
     pretrained=("whisper",),
     evaluation="phonate.tasks.recognition.evaluation:evaluate",
+    export="phonate.tasks.recognition.export:export",
+    formats=("transformers", "ctranslate2", "peft"),
+    export_options=("base",),
+    merge="phonate.tasks.recognition.export:merge",
     session=SessionInfo("recordings", needs_text=True, defaults=session_defaults),
 )

@@ -1,8 +1,9 @@
-"""Transcription by Whisper models (Radford et al. 2022), which come trained: the ones in packages, on the hub, or in a
-folder."""
+"""Transcription by Whisper models (Radford et al. 2022): the ones that come trained in packages, on the hub, or in a
+folder, and those that were fine-tuned here."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -15,15 +16,20 @@ from phonate.audio.decoding import Audio, FloatArray, as_waveform, read_blocks, 
 from phonate.audio.whisper import SAMPLE_RATE, is_included, load_whisper
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
+from phonate.data.corpora.rows import one_line
 from phonate.data.transcripts import Speakers, Transcription
-from phonate.tasks.recognition.inference import PRETRAINED, Recogniser
+from phonate.tasks.recognition.export import FineTuned
+from phonate.tasks.recognition.inference import PRETRAINED, Recogniser, require_no_base
+from phonate.tasks.recognition.settings import WHISPER_SECONDS
 from phonate.text.captions import TimedWord
-from phonate.training.inference import Device, inference_device
+from phonate.training.inference import Demonstration, Device, inference_device
 
 _PART_SECONDS = 600.0
 """Length of the parts of a recording that are held in memory, up to ..."""
 _CUT_SECONDS = 30.0
 """... so much less: they end at the quietest place there."""
+_UNTIMED = (29.0, 9.0)
+"""The same for a model that writes no times, which has to hear a part at once."""
 _QUIET_SECONDS = 0.3
 _LEVEL = 0.1
 """The root mean square that a part is raised to: Silero's detector overhears quiet speech."""
@@ -40,6 +46,13 @@ class WhisperTranscriber(Recogniser):
     sample_rate: int = SAMPLE_RATE
     inference_metadata: Mapping[str, Any] = {}
 
+    beam: int = 5
+    """Hypotheses that the search keeps where nobody says."""
+    timestamps: bool = True
+    """Whether the model writes times, by which it reads on after 30 s."""
+    suppress: tuple[int, ...] = (-1,)
+    """Tokens that it never writes; -1: those that Whisper's authors chose, such as brackets."""
+
     def __init__(self, model: str, device: str | torch.device = "cpu") -> None:
         """`model`: see `phonate.audio.whisper.whisper_model`. Raises the errors of `load_whisper`."""
         self.name = model
@@ -49,8 +62,10 @@ class WhisperTranscriber(Recogniser):
         self.languages = tuple(self._model.supported_languages)
 
     @classmethod
-    def load(cls, source: str | Path, *, device: Device | None = None) -> Self:
-        """`source`: whisper, whisper/NAME, a folder with a model of faster-whisper, or its name on the hub."""
+    def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
+        """`source`: whisper, whisper/NAME, a folder with a model of faster-whisper, or its name on the hub. `base`:
+        None."""
+        require_no_base(source, base)
         name = str(source)
         if name == PRETRAINED:
             name = next((one for one in ("base", "tiny.en") if is_included(one)), "base")
@@ -85,8 +100,8 @@ class WhisperTranscriber(Recogniser):
         minutes."""
         words: list[TimedWord] = []
         seconds, code = 0.0, self._language(language)
-        for part, start in _parts(self._blocks(audio, sample_rate)):
-            said, code = self._words(part, 5 if beam is None else beam, code)
+        for part, start in self._parts(audio, sample_rate):
+            said, code = self._words(part, self.beam if beam is None else beam, code)
             words += [
                 TimedWord(text, first + start, last + start, confidence) for text, first, last, confidence in said
             ]
@@ -101,8 +116,8 @@ class WhisperTranscriber(Recogniser):
     ) -> Iterator[str]:
         """As `Recogniser.stream`, in parts of ten minutes or less."""
         code = self._language(language)
-        for part, _ in _parts(self._blocks(audio, sample_rate)):
-            said, code = self._words(part, 5 if beam is None else beam, code)
+        for part, _ in self._parts(audio, sample_rate):
+            said, code = self._words(part, self.beam if beam is None else beam, code)
             if said:
                 yield " ".join(text for text, *_ in said)
 
@@ -116,10 +131,19 @@ class WhisperTranscriber(Recogniser):
             )
         return code
 
+    def _parts(self, audio: Audio, sample_rate: int | None) -> Iterator[tuple[FloatArray, float]]:
+        return _parts(
+            self._blocks(audio, sample_rate), *((_PART_SECONDS, _CUT_SECONDS) if self.timestamps else _UNTIMED)
+        )
+
     def _blocks(self, audio: Audio, sample_rate: int | None) -> Iterator[FloatArray]:
         if isinstance(audio, str | Path) and sample_rate is None:
             return read_blocks(audio, SAMPLE_RATE)
         return iter([as_waveform(audio, SAMPLE_RATE, sample_rate)])
+
+    def finds_pauses(self, samples: int) -> bool:
+        """Whether pauses are taken out of a part of so many samples first."""
+        return True
 
     def _words(
         self, part: FloatArray, beam: int, language: str | None
@@ -129,18 +153,22 @@ class WhisperTranscriber(Recogniser):
             raise InputError(f"beam {beam}: must be 1 or more; 1 is the fastest, 5 a good value")
         if not part.any():
             return [], language
-        level = float(np.sqrt(np.mean(np.square(part, dtype=np.float64))))
-        louder = np.clip(part * min(max(1.0, _LEVEL / level), _MOST_GAIN), -1.0, 1.0)
+        pauses = self.finds_pauses(len(part))
+        if pauses:
+            level = float(np.sqrt(np.mean(np.square(part, dtype=np.float64))))
+            part = np.clip(part * min(max(1.0, _LEVEL / level), _MOST_GAIN), -1.0, 1.0)
         self._seed(0)  # of the draws at temperatures above 0, so that a recording has one transcript
         segments, info = self._model.transcribe(
-            louder,
+            part,
             language=language,
             beam_size=beam,
             temperature=_TEMPERATURES,
             condition_on_previous_text=False,
             word_timestamps=True,
-            vad_filter=True,
-            vad_parameters={"threshold": _SPEECH},
+            without_timestamps=not self.timestamps,
+            suppress_tokens=list(self.suppress),
+            vad_filter=pauses,
+            vad_parameters={"threshold": _SPEECH} if pauses else None,
         )
         words = [
             (word.word.strip(), float(word.start), float(word.end), round(float(word.probability), 4))
@@ -152,9 +180,54 @@ class WhisperTranscriber(Recogniser):
         return words, (language or info.language) if words else language
 
 
-def _parts(blocks: Iterator[FloatArray]) -> Iterator[tuple[FloatArray, float]]:
-    """The recording in parts of up to ten minutes, cut where it is quietest, and the second at which each begins."""
-    most, margin = round(_PART_SECONDS * SAMPLE_RATE), round(_CUT_SECONDS * SAMPLE_RATE)
+class FineTunedWhisper(WhisperTranscriber):
+    """A Whisper that was fine-tuned here, as CTranslate2 computes it; it is given the prompt that it was trained with.
+
+    As in training, recordings of up to half a minute are heard as they are, silence included.
+    """
+
+    def __init__(self, run: FineTuned, device: str | torch.device = "cpu") -> None:
+        """Raises MissingPackageError without faster-whisper."""
+        with tempfile.TemporaryDirectory(prefix="phonate-whisper-") as folder:
+            run.write(Path(folder) / "ct2", "ctranslate2")
+            super().__init__(str(Path(folder) / "ct2"), device)
+        self.name, self.recipe, self.inference_metadata = str(run.path), run.recipe, run.metadata
+        self.beam, self.timestamps = run.recipe.model.beam, run.metadata["timestamps"]
+        self.suppress = tuple(run.metadata["suppress"])
+
+    @classmethod
+    def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
+        """The model of a run (its best checkpoint, or else its newest) or of one checkpoint.
+
+        `base`: the Whisper that adapters were trained on; None: where it was in training.
+
+        Raises CheckpointError where there is no checkpoint, or it is damaged, of another task, or its base has changed,
+        and InputError where the base is not there.
+        """
+        return cls(FineTuned.load(source, base), inference_device(device))
+
+    def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
+        """`recording`, transcribed."""
+        if recording is None:
+            return None
+        summary = f'It hears "{self.transcribe(recording)}" in {one_line(recording.name)}'
+        return Demonstration(summary, "phonate transcribe {run} in.wav")
+
+    def finds_pauses(self, samples: int) -> bool:
+        """Only where a part is longer than what training heard."""
+        return samples > WHISPER_SECONDS * SAMPLE_RATE
+
+    def _language(self, language: str | None) -> str | None:
+        trained = self.inference_metadata["language"]
+        if language is not None and primary(language) != trained:
+            raise InputError(f"this model was trained on {trained}, not {language}; leave the language out")
+        return str(trained)
+
+
+def _parts(blocks: Iterator[FloatArray], longest: float, within: float) -> Iterator[tuple[FloatArray, float]]:
+    """The recording in parts of up to `longest` seconds, cut where it is quietest in the last `within` of them, and the
+    second at which each begins."""
+    most, margin = round(longest * SAMPLE_RATE), round(within * SAMPLE_RATE)
     rest, start = np.zeros(0, dtype=np.float32), 0
     for block in regrouped(blocks, margin):
         rest = np.concatenate([rest, block])

@@ -448,4 +448,6 @@ def convert(source: Path, folder: Path, quantization: str | None = None) -> None
     converters = optional_package("ctranslate2.converters", "a model for CTranslate2")
     with quiet_transformers():
         files = ["tokenizer.json", "preprocessor_config.json"]
-        converters.TransformersConverter(str(source), copy_files=files).convert(str(folder), quantization=quantization)
+        converters.TransformersConverter(str(source), copy_files=files).convert(
+            str(folder), quantization=quantization, force=True
+        )

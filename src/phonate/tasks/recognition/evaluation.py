@@ -1,7 +1,7 @@
 """Evaluation of a recogniser: error rates on recordings with texts, compared with two baselines.
 
-The baselines are the same network without training, and the most frequent word of the training texts, repeated at their
-average speaking rate, regardless of the audio.
+The baselines are the same network without training, or the Whisper that fine-tuning started from; and the most frequent
+word of the training texts, repeated at their average speaking rate, regardless of the audio.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, tra
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_error_rate, word_error_rate
 from phonate.tasks.recognition.data import Wording
-from phonate.tasks.recognition.inference import Transcriber
+from phonate.tasks.recognition.inference import Recogniser, Transcriber
 from phonate.tasks.recognition.model import build_model
+from phonate.tasks.recognition.whisper import FineTunedWhisper
 
 logger = logging.getLogger("phonate")
 
@@ -34,13 +35,16 @@ _MEANINGS = {
 }
 
 
-def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -> Evaluation:
+def evaluate(
+    run: Path, data: str | None = None, *, device: str | None = None, base: str | Path | None = None
+) -> Evaluation:
     """Evaluate the recogniser of `run` on the recordings with texts of the corpus `data` (None: its validation
-    recordings), on `device` (None: cpu).
+    recordings), on `device` (None: cpu). `base`: as for `Recogniser.load`.
 
     Raises InputError if there are none.
     """
-    transcriber = Transcriber.load(run, device=device)
+    transcriber = Recogniser.load(run, device=device, base=base)
+    assert isinstance(transcriber, Transcriber | FineTunedWhisper), "a run has a recipe"
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
     clips = list(_spoken(candidates, settings.language))
@@ -48,13 +52,14 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         none = f"{run}: no validation recordings (data.validation); give recordings with {option('data')}"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
     systems, focus = _systems(transcriber)
+    spoken = _as_spoken(settings.language) if isinstance(transcriber, FineTunedWhisper) else str
     results: dict[str, dict[str, float]] = {}
     hypotheses: dict[str, list[str]] = {}
     seconds = sum(len(clip.waveform) for clip in clips) / transcriber.sample_rate
     for name, system in systems.items():
         logger.info("judging: %s (%d recordings)", name, len(clips))
         started = time.perf_counter()
-        hypotheses[name] = [system(clip.waveform) for clip in track(f"{name}: transcribing", clips)]
+        hypotheses[name] = [spoken(system(clip.waveform)) for clip in track(f"{name}: transcribing", clips)]
         results[name] = {**_rates(clips, hypotheses[name]), "rtf": (time.perf_counter() - started) / seconds}
     items = {
         clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": hypothesis, **_rates([clip], [hypothesis])}
@@ -79,18 +84,22 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     return Evaluation("recognition", results, focus, meaning, notes, items, sounds, transcriber.sample_rate)
 
 
-def _systems(transcriber: Transcriber) -> tuple[dict[str, Callable[[FloatArray], str]], str]:
+def _systems(transcriber: Transcriber | FineTunedWhisper) -> tuple[dict[str, Callable[[FloatArray], str]], str]:
     """The evaluated systems by name, and the name of the one that the recipe configures."""
     beam = transcriber.recipe.model.beam
-    untrained = _untrained(transcriber)
     systems: dict[str, Callable[[FloatArray], str]] = {
-        "untrained": lambda waveform: untrained.transcribe(waveform, 1),
         "most frequent word": lambda waveform: _never_listening(transcriber, waveform),
         "greedy": lambda waveform: transcriber.transcribe(waveform, 1),
     }
+    focus = f"beam {beam}"
+    if isinstance(transcriber, Transcriber):
+        untrained = _untrained(transcriber)
+        systems = {"untrained": lambda waveform: untrained.transcribe(waveform, 1), **systems}
+        focus += " and language model" if transcriber.fusion.model else ""
+    elif (started_from := transcriber.started_from()) is not None:
+        systems = {started_from.name: started_from.transcribe, **systems}
     if beam == 1:
         return systems, "greedy"
-    focus = f"beam {beam}" + (" and language model" if transcriber.fusion.model else "")
     systems[focus] = transcriber.transcribe
     return systems, focus
 
@@ -103,7 +112,7 @@ def _untrained(transcriber: Transcriber) -> Transcriber:
     return Transcriber(model, recipe, symbols, None, transcriber.inference_metadata).to(transcriber.device)
 
 
-def _never_listening(transcriber: Transcriber, waveform: FloatArray) -> str:
+def _never_listening(transcriber: Transcriber | FineTunedWhisper, waveform: FloatArray) -> str:
     """The most frequent word, repeated according to the duration and the speaking rate of the training texts."""
     expected = transcriber.inference_metadata["words_per_second"] * len(waveform) / transcriber.sample_rate
     return " ".join([transcriber.inference_metadata["most_frequent_word"]] * max(1, round(expected)))
@@ -112,6 +121,19 @@ def _never_listening(transcriber: Transcriber, waveform: FloatArray) -> str:
 def _rates(clips: Sequence[Clip], hypotheses: Sequence[str]) -> dict[str, float]:
     references = [clip.text for clip in clips]
     return {"wer": word_error_rate(references, hypotheses), "cer": character_error_rate(references, hypotheses)}
+
+
+def _as_spoken(language: str) -> Callable[[str], str]:
+    """What writes a transcript as references are written: "5" as "five" in English."""
+    wording = Wording(language)
+
+    def spoken(text: str) -> str:
+        try:
+            return wording(text)
+        except InputError:  # nothing in it can be spoken, as in an empty one
+            return ""
+
+    return spoken
 
 
 def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:

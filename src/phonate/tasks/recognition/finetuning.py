@@ -91,7 +91,6 @@ class WhisperCorpus(RecognitionCorpus):
         super().__init__(data)
         self.tokens, self.most = tokens, most
         self.language = primary(data.language)
-        tokens.prompt(self.language, False)  # a language that the model does not know is refused before any work
 
     @cached_property
     def transcripts(self) -> list[Transcript]:
@@ -263,8 +262,10 @@ class WhisperTask(RecognitionTask):
 
     @cached_property
     def tokens(self) -> WhisperTokens:
-        """The pretrained model's."""
-        return WhisperTokens.load(self.recipe.model.name)
+        """The pretrained model's. Raises InputError where it does not know the language of the texts."""
+        tokens = WhisperTokens.load(self.recipe.model.name)
+        tokens.prompt(primary(self.recipe.data.language), False)
+        return tokens
 
     @cached_property
     def pretrained(self) -> nn.Module:
@@ -280,6 +281,7 @@ class WhisperTask(RecognitionTask):
 
     def model(self, device: torch.device) -> nn.Module:
         """The pretrained model on `device`, frozen where it is not trained."""
+        assert self.tokens, "a language that they lack is refused before any work"
         model = prepared(self.pretrained.to(device), self.recipe.model)
         if self._adapters_alone:
             self._base = base_fingerprint(model)

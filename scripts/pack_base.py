@@ -82,9 +82,11 @@ def facts(source: Path) -> dict[str, Any]:
     return found | {"validation": [Path(name).name for name in found["validation"]]}
 
 
-def inference_metadata(source: Path, earlier: list[Path], voices: list[int] | None) -> bytes:
+def inference_metadata(source: Path, earlier: list[Path], voices: list[int] | None, recipe: Any) -> bytes:
     """The facts; held out are the recordings that no training used whose weights take part."""
     found = facts(source)
+    if "vocoder" in found:
+        found["vocoder"] = recipe.data.vocoder
     kept = [set(facts(one)["validation"]) for one in earlier]
     changed = {"validation": [name for name in found["validation"] if all(name in names for names in kept)]}
     if voices is not None:
@@ -102,7 +104,7 @@ def pack(source: Path, target: Path, changes: list[str], averages: list[tuple[Pa
     contents = {
         files.WEIGHTS: half_weights(tensors, voices),
         files.RECIPE: recipe.to_yaml().encode(),
-        files.INFERENCE: inference_metadata(source, [earlier for earlier, _ in averages], voices),
+        files.INFERENCE: inference_metadata(source, [earlier for earlier, _ in averages], voices, recipe.recipe),
         files.METADATA: metadata(source, not averages),
     }
     stray = [one.name for one in target.glob("*") if one.name not in {CARD, files.MANIFEST, *contents}]

@@ -5,7 +5,7 @@ Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,25 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, rendered_in_pieces
-from phonate.audio.settings import AudioConfig
 from phonate.config.errors import CheckpointError, InputError, option
-from phonate.config.resolve import Recipe
-from phonate.config.tasks import Start
 from phonate.nn.arrays import ArrayVocoder
-from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, is_checkpoint
-from phonate.training.checkpoints.loading import (
-    TrainedDescription,
-    TrainedModel,
-    describe_trained,
-    open_trained,
-    read_arrays,
-)
+from phonate.training.checkpoints.files import BASE_VOCODER, is_checkpoint, plain_facts, read_arrays
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from phonate.audio.mel_filters import MelFacts
     from phonate.audio.processor import AudioProcessor
+    from phonate.config.tasks import Start
     from phonate.nn.vocoder import Vocoder
+    from phonate.training.checkpoints.loading import TrainedModel
 
 _PIECE_SECONDS = 20.0
 
@@ -108,7 +101,7 @@ class TrainedVocoder:
             trained = _open_vocoder(source, _stamp(source))
         except InputError as error:
             raise InputError(f"vocoder {error}; {option('vocoder')} names another, or griffin_lim for none") from error
-        if conflict := _conflict(source, trained, processor.config):
+        if conflict := _conflict(source, trained.inference_metadata, processor.config.facts):
             raise CheckpointError(conflict)
         model = trained.recipe.model
         network = Vocoder.of(processor, model.width, model.layers, model.lookahead, model.postfilter)
@@ -154,11 +147,16 @@ class TrainedVocoder:
 @lru_cache(maxsize=2)
 def _open_vocoder(source: str | Path, stamp: tuple[Path, int]) -> TrainedModel[Any]:
     """The vocoder of `source`, which training needs at each validation: read once while its manifest is the same."""
+    from phonate.config.resolve import Recipe
+    from phonate.training.checkpoints.loading import open_trained
+
     return open_trained(source, "vocoder", Recipe[Any, Any, Any])
 
 
 def _stamp(source: str | Path) -> tuple[Path, int]:
     """The checkpoint of `source`, and when it was written."""
+    from phonate.training.checkpoints.listing import best_or_latest
+
     path = best_or_latest(source)
     return path, path.stat().st_mtime_ns
 
@@ -192,12 +190,15 @@ def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> st
     """
     if source is None or source == GRIFFIN_LIM:
         return None
+    from phonate.config.resolve import Recipe
+    from phonate.training.checkpoints.loading import describe_trained
+
     described = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
-    return _conflict(source, described, processor.config)
+    return _conflict(source, described.inference_metadata, processor.config.facts)
 
 
-def _conflict(source: str | Path, trained: TrainedDescription[Any], audio: AudioConfig) -> str | None:
-    theirs = trained.inference_metadata["features"]
+def _conflict(source: str | Path, inference_metadata: Mapping[str, Any], audio: MelFacts) -> str | None:
+    theirs = inference_metadata["features"]
     if theirs in {audio.fingerprint, audio.scale_fingerprint}:
         return None
     return (
@@ -208,6 +209,8 @@ def _conflict(source: str | Path, trained: TrainedDescription[Any], audio: Audio
 
 def start_of_vocoder(vocoder: str | None, processor: AudioProcessor) -> Start:
     """What training does about the packaged vocoder where `data.audio` is not its own: Griffin-Lim takes its place."""
+    from phonate.config.tasks import Start
+
     if vocoder != BASE_VOCODER or vocoder_conflict(vocoder, processor) is None:
         return Start({}, "")
     reason = (
@@ -224,16 +227,26 @@ def renderer(source: str | Path | None, processor: AudioProcessor) -> Renderer:
     return TrainedVocoder.load(source, processor)
 
 
-def array_renderer(source: str | Path | None, audio: AudioConfig) -> Renderer | None:
+def array_renderer(source: str | Path | None, audio: MelFacts) -> Renderer | None:
     """As `renderer`, without torch; None where that needs it: for Griffin-Lim, and for vocoders that can't be used."""
     if source is None or source == GRIFFIN_LIM:
         return None
     try:
-        trained = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
-        weights = read_arrays(trained.path, "vocoder")
-        if weights is None or _conflict(source, trained, audio):
+        path, facts = plain_facts(source) or _recipe_facts(source)
+        weights = read_arrays(path, "vocoder")
+        if weights is None or _conflict(source, facts, audio):
             return None
-        model = trained.recipe.model
-        return TrainedVocoder(ArrayVocoder.of(audio, weights, model.lookahead, model.postfilter))
+        return TrainedVocoder(ArrayVocoder.of(audio, weights, facts["lookahead"], facts["postfilter"]))
     except (InputError, CheckpointError, KeyError):
         return None
+
+
+def _recipe_facts(source: str | Path) -> tuple[Path, dict[str, Any]]:
+    """As `plain_facts`, of a run, or of a checkpoint that does not hold all of them."""
+    from phonate.config.resolve import Recipe
+    from phonate.training.checkpoints.loading import describe_trained
+
+    trained = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
+    model = trained.recipe.model
+    known = {"lookahead": model.lookahead, "postfilter": model.postfilter}
+    return trained.path, {"features": trained.inference_metadata["features"], **known}

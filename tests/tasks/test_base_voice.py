@@ -103,7 +103,7 @@ def test_without_torch_a_vocoder_estimates_pitch_and_runs_causally_alike() -> No
         torch.manual_seed(0)
         network = Vocoder.of(processor, 16, 2, lookahead, postfilter).eval()
         weights = {name: value.numpy() for name, value in network.state_dict().items()}
-        arrays = ArrayVocoder.of(processor.config, weights, lookahead, postfilter)
+        arrays = ArrayVocoder.of(processor.config.facts, weights, lookahead, postfilter)
         with torch.no_grad():
             estimate_T = network.predicted_f0(torch.from_numpy(mel)[None])[0].numpy()
         assert np.abs(arrays.predicted_f0(mel) - estimate_T).max() < 0.01
@@ -359,8 +359,11 @@ def test_a_sentence_of_hardly_a_frame_sounds_in_a_batch_as_alone() -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["evaluate", BASE_VOICE, "--data", "sentences.txt"], "give a folder for the figures by --output"),
-        (["evaluate", BASE_VOICE, "--output", "figures"], "recordings are not part of phonate; give others by --data"),
+        (["evaluate", BASE_VOICE, "--data", "sentences.txt"], "give a folder for the figures with --output"),
+        (
+            ["evaluate", BASE_VOICE, "--output", "figures"],
+            "recordings are not part of phonate; give others with --data",
+        ),
         (["report", BASE_VOICE], "a checkpoint, not a run, so there is no training to report on"),
         (["checkpoints", "list", BASE_VOICE], "not a run; phonate checkpoints verify"),
         (["speak", BASE_VOICE], "say what to speak, as in phonate speak base/voice TEXT"),

@@ -5,7 +5,10 @@ No torch, and numpy only where filters are computed, so that settings can be che
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,3 +62,48 @@ def mel_filters(
             f"{sample_rate}; lower n_mels or raise n_fft"
         )
     return np.asarray(filters, dtype=np.float32)
+
+
+_VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
+_DOCUMENTED_REF_LEVEL_DB = 20.0
+
+
+@dataclass(frozen=True)
+class MelFacts:
+    """What tells the mel features of one `AudioConfig` from those of another."""
+
+    sample_rate: int
+    n_fft: int
+    hop_length: int
+    win_length: int
+    n_mels: int
+    fmin: float
+    fmax: float
+    preemphasis: float
+    ref_level_db: float
+    min_level_db: float
+    loudness: float | None = None
+    """LUFS to which recordings are brought. None: their peak is brought to 1."""
+
+    @property
+    def offset_db(self) -> float:
+        """The level that is 1 in features, in dB over a magnitude of 1."""
+        return self.ref_level_db - _DOCUMENTED_REF_LEVEL_DB
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over all of it: equal fingerprints mean equal features."""
+        return self._hashed(set() if self.loudness is not None else {"loudness"})
+
+    @property
+    def scale_fingerprint(self) -> str:
+        """The same without the level to which recordings are brought: vocoders render any level."""
+        return self._hashed({"loudness"})
+
+    def _hashed(self, left_out: set[str]) -> str:
+        facts = {"version": _VERSION, **{key: one for key, one in asdict(self).items() if key not in left_out}}
+        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    def filters(self) -> NDArray[np.float32]:
+        """(n_mels, n_fft // 2 + 1) mel filters."""
+        return mel_filters(self.sample_rate, self.n_fft, self.n_mels, self.fmin, self.fmax)

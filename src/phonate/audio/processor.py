@@ -137,21 +137,21 @@ class AudioProcessor:
 
     def __init__(self, config: AudioConfig | None = None) -> None:
         self.config = config = config or AudioConfig()
-        filters = self.filters = config.filters()
+        filters = self.filters = config.facts.filters()
         """(n_mels, n_fft // 2 + 1) mel filters."""
         self._spectrum = MelSpectrum(filters, config.n_fft, config.hop_length, config.win_length)
-        self.offset_db = config.offset_db
+        self.offset_db = config.facts.offset_db
         """The level that is 1 in features, in dB over a magnitude of 1."""
 
     @property
     def fingerprint(self) -> str:
-        """See `AudioConfig.fingerprint`."""
-        return self.config.fingerprint
+        """See `MelFacts.fingerprint`."""
+        return self.config.facts.fingerprint
 
     @property
     def scale_fingerprint(self) -> str:
-        """See `AudioConfig.scale_fingerprint`."""
-        return self.config.scale_fingerprint
+        """See `MelFacts.scale_fingerprint`."""
+        return self.config.facts.scale_fingerprint
 
     def load(self, path: str | Path, offset: float = 0.0, duration: float | None = None) -> FloatArray:
         """The recording as mono (samples,) float32 at the configured rate, its peak brought to 1, or with

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -17,12 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from phonate.audio.mel_filters import empty_bands, mel_filters
+from phonate.audio.mel_filters import MelFacts, empty_bands
 from phonate.config.settings import Settings
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # ------------------------------------------------------------ Settings of features and of augmentation
 
@@ -32,9 +26,7 @@ F0Method = Literal["swift", "yin"]
 HIGHEST_F0: dict[F0Method, float] = {"swift": 1100.0, "yin": 500.0}
 """Hz."""
 
-_VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
 _NOT_FEATURES = {"min_seconds", "max_seconds"}
-_DOCUMENTED_REF_LEVEL_DB = 20.0
 _LENGTHS = {"min_audio_length": "min_seconds", "max_audio_length": "max_seconds"}
 
 
@@ -123,28 +115,9 @@ class AudioConfig(Settings):
         return self.sample_rate / self.hop_length
 
     @property
-    def offset_db(self) -> float:
-        """The level that is 1 in features, in dB over a magnitude of 1."""
-        return self.ref_level_db - _DOCUMENTED_REF_LEVEL_DB
-
-    @property
-    def fingerprint(self) -> str:
-        """16 hex digits over everything that affects the features: equal fingerprints mean equal features."""
-        level = {} if self.loudness is None else {"loudness": self.loudness}
-        return self._hashed(level)
-
-    @property
-    def scale_fingerprint(self) -> str:
-        """The same without the level to which recordings are brought: vocoders render any level."""
-        return self._hashed({})
-
-    def _hashed(self, level: dict[str, float]) -> str:
-        facts = {"version": _VERSION, **self.model_dump(mode="json", exclude=_NOT_FEATURES), **level}
-        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-    def filters(self) -> NDArray[np.float32]:
-        """(n_mels, n_fft // 2 + 1) mel filters."""
-        return mel_filters(self.sample_rate, self.n_fft, self.n_mels, self.fmin, self.fmax)
+    def facts(self) -> MelFacts:
+        """What tells these features from others."""
+        return MelFacts(**self.model_dump(exclude=_NOT_FEATURES), loudness=self.loudness)
 
 
 class SpecAugmentSettings(Settings):

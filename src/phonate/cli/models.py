@@ -73,11 +73,12 @@ def speak(args: argparse.Namespace) -> int:
     that begins with <speak is SSML. With -o loudspeaker, or -o - for raw 16-bit samples on standard output, each
     sentence is heard while the next is made.
     """
+    _without_blas_threads()
     from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.audio.live import LOUDSPEAKER, PIPE, ahead
     from phonate.config.errors import InputError, plain_file
+    from phonate.tasks.speech.inference import Synthesiser
     from phonate.text.captions import captions, write_captions
-    from phonate.workflows.load import load
 
     streamed = args.output in (LOUDSPEAKER, PIPE)
     if streamed and args.captions is not None:
@@ -94,7 +95,7 @@ def speak(args: argparse.Namespace) -> int:
         if not (folder := Path(args.captions).absolute().parent).is_dir():
             raise InputError(f"{args.captions}: no folder {folder}; make it first")
     text = _text(args.text)
-    synthesiser = load(args.run, "speech", device=args.device, vocoder=args.vocoder)
+    synthesiser = Synthesiser.load(args.run, args.vocoder, device=args.device)
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
@@ -113,6 +114,12 @@ def speak(args: argparse.Namespace) -> int:
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)
     print(f"{args.output}: {len(waveform) / synthesiser.sample_rate:.1f} s")
     return 0
+
+
+def _without_blas_threads() -> None:
+    """Let NumPy's products of matrices run on the thread that asks for them. Those of a voice are so small that other
+    threads would spend more time on waiting for each other than on them."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # is read when NumPy is imported
 
 
 def _play(pieces: Iterator[FloatArray], output: str, sample_rate: int) -> int:
@@ -687,6 +694,7 @@ def serve(args: argparse.Namespace) -> int:
     does what is asked. The key that clients must bring is read from a file or from the environment variable
     PHONATE_API_KEY. SIGTERM and Ctrl-C finish running requests first.
     """
+    _without_blas_threads()
     from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError, optional_package
     from phonate.serving.settings import ServingSettings

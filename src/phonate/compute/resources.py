@@ -22,8 +22,6 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
-import psutil
-
 from phonate.config.errors import InputError, option
 
 # ----------------------------------------------- The three kinds of devices that models are trained on
@@ -67,6 +65,8 @@ def cores(root: Path = Path("/")) -> int:
 
 def memory_bytes(root: Path = Path("/")) -> int:
     """Memory this process may use, in bytes: the machine's, limited by the control group."""
+    import psutil
+
     return min([int(psutil.virtual_memory().total), *_memory_limits(root)])
 
 
@@ -295,6 +295,8 @@ def _apple() -> list[Gpu]:
 
     if not torch.backends.mps.is_available():
         return []
+    import psutil
+
     memory = psutil.virtual_memory()
     return [Gpu(0, "Apple GPU", memory.available / GIB, memory.total / GIB, "Metal", "mps")]
 

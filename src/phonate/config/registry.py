@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -60,6 +59,8 @@ def _entry_points(group: str) -> dict[str, str]:
 @functools.cache
 def _all_entry_points() -> Any:  # SelectableGroups before Python 3.12, EntryPoints from there on
     """Those of all groups. Slow: every installed distribution is searched."""
+    from importlib.metadata import entry_points  # takes long
+
     return entry_points()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from phonate.audio.settings import AudioConfig
+from phonate.audio.mel_filters import MelFacts
 
 FloatArray = npt.NDArray[np.float32]
 ComplexArray = npt.NDArray[np.complex64]
@@ -304,7 +304,7 @@ class ArrayVocoder:
         self._head, self._shape_head = Linear(part(weights, "head")), Linear(part(weights, "shape_head"))
 
     @classmethod
-    def of(cls, audio: AudioConfig, weights: Weights, lookahead: int | None, postfilter: float) -> ArrayVocoder:
+    def of(cls, audio: MelFacts, weights: Weights, lookahead: int | None, postfilter: float) -> ArrayVocoder:
         """A vocoder for the features of `audio`. Raises KeyError where a weight is missing."""
         return cls(
             weights,

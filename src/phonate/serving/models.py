@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from phonate.compute.device import release
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService, inference_device
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Lazy(Generic[T]):
                 return
             self._unload(self._model)
             self._model = None
-        release(inference_device(device))
+        _give_back(device)
         _log.info("unloaded %s, which nobody used for %g minutes", self.name, seconds / 60.0)
 
     def close(self) -> None:
@@ -117,3 +118,13 @@ class LazyService(SpeechService):
 
     def close(self) -> None:
         self.model.close()
+
+
+def _give_back(device: str | None) -> None:
+    """Return memory that is not used any more to `device`."""
+    if "torch" not in sys.modules:  # which no model needed
+        gc.collect()
+        return
+    from phonate.compute.device import release
+
+    release(inference_device(device))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import PEAK, FloatArray, normalised_peak
 from phonate.audio.live import streamed
+from phonate.audio.mel_filters import MelFacts
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.rendering import Renderer, array_renderer, renderer, saved_beside
 from phonate.tasks.speech.arrays import ArrayVoice, IntArray, SpokenSentence, Voice
-from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
 from phonate.text.captions import TimedWord
 from phonate.text.intonation import rises
 from phonate.text.language import PARAGRAPH, language
@@ -30,7 +30,7 @@ from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, kno
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
-from phonate.training.checkpoints.loading import describe_trained, open_trained, read_arrays
+from phonate.training.checkpoints.files import MEL, plain_facts, read_arrays
 from phonate.training.inference import Demonstration, Device, Inference, SpeechService
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from phonate.audio.processor import AudioProcessor
     from phonate.tasks.speech.model import ParallelModel
+    from phonate.tasks.speech.settings import SpeechData, SpeechRecipe
+    from phonate.training.checkpoints.loading import TrainedDescription
 
 # ---------------------------------------- What is done to the sound of a sentence while it is rendered
 
@@ -219,24 +221,27 @@ class Synthesiser(Inference):
     def __init__(
         self,
         model: Voice,
-        data: SpeechData,
+        data: SpeechData | MelFacts,
         inventory: Inventory,
         speakers: Sequence[str],
         inference_metadata: Mapping[str, Any] | None = None,
         vocoder: str | Path | Renderer | None = None,
     ) -> None:
-        """`inference_metadata`: what the task saved with the checkpoint; `vocoder`: a run to use instead of
-        `data.vocoder`, or what renders."""
+        """`data`: or what is known of the recipe's, where `load` sets its source; `inference_metadata`: what the task
+        saved with the checkpoint; `vocoder`: a run to use instead of `data.vocoder`, or what renders."""
         self.model = model
-        self.data = data
+        if not isinstance(data, MelFacts):
+            self.__dict__["data"] = data
+        self.audio = data if isinstance(data, MelFacts) else data.audio.facts
+        """Of its mels."""
         self.inventory = inventory
         self.phonemizer: Phonemizer = inventory.phonemizer()
         self.speakers = list(speakers)
         """Names of the voices."""
         self.inference_metadata = dict(inference_metadata or {})
-        self.sample_rate = data.audio.sample_rate
+        self.sample_rate = self.audio.sample_rate
         self.render: Renderer = (
-            renderer(vocoder or data.vocoder, self.processor)
+            renderer(vocoder or self.data.vocoder, self.processor)
             if vocoder is None or isinstance(vocoder, str | Path)
             else vocoder
         )
@@ -268,10 +273,12 @@ class Synthesiser(Inference):
     def load_torch(cls, source: str | Path, vocoder: str | Path | None = None, *, device: Device | None = None) -> Self:
         """As `load`, with networks of torch."""
         from phonate.tasks.speech.model import build_acoustic
+        from phonate.tasks.speech.settings import SpeechRecipe
+        from phonate.training.checkpoints.loading import open_trained
 
         trained = open_trained(source, "speech", SpeechRecipe)
         recipe, metadata = trained.recipe, trained.inference_metadata
-        trained.require_features(recipe.data.audio.fingerprint)
+        trained.require_features(recipe.data.audio.facts.fingerprint)
         inventory = Inventory.read(metadata["inventory"])
         model = build_acoustic(recipe.model, len(inventory), len(metadata["speakers"]), recipe.data.audio.n_mels)
         trained.load_into(model, "acoustic")
@@ -281,20 +288,32 @@ class Synthesiser(Inference):
     @classmethod
     def _of_arrays(cls, source: str | Path, vocoder: str | Path | None) -> Self | None:
         """As `load`, computed with NumPy; None for voices that need torch."""
-        trained = describe_trained(source, "speech", SpeechRecipe, weights_intact=True)
-        data, metadata = trained.recipe.data, trained.inference_metadata
-        trained.require_features(data.audio.fingerprint)
-        weights = read_arrays(trained.path, "acoustic")
-        render = array_renderer(vocoder or saved_beside(trained.path) or data.vocoder, data.audio)
-        if weights is None or render is None or trained.recipe.model.kind != "parallel":
+        known = plain_facts(source)
+        data: SpeechData | MelFacts
+        if known is not None and "inventory" in known[1]:
+            path, metadata = known
+            data, beside = MelFacts(**metadata[MEL]), metadata["vocoder"]
+        else:
+            trained = _described(source)
+            path, metadata, data = trained.path, trained.inference_metadata, trained.recipe.data
+            beside = data.vocoder
+        audio = data if isinstance(data, MelFacts) else data.audio.facts
+        weights = read_arrays(path, "acoustic")
+        render = array_renderer(vocoder or saved_beside(path) or beside, audio)
+        if weights is None or render is None or metadata["features"] != audio.fingerprint:
             return None
         try:
             model = ArrayVoice(weights)
-        except KeyError:  # torch tells what is missing, or knows how it was called before
+        except KeyError:  # another kind of model, or torch tells what is missing, or knows how it was called before
             return None
         voice = cls(model, data, Inventory.read(metadata["inventory"]), metadata["speakers"], metadata, render)
         voice._source = (source, vocoder)
         return voice
+
+    @cached_property
+    def data(self) -> SpeechData:
+        """The part `data` of its recipe."""
+        return _described(self._source[0]).recipe.data
 
     @cached_property
     def processor(self) -> AudioProcessor:
@@ -433,7 +452,7 @@ class Synthesiser(Inference):
         assert one.frames_L is not None
         # the sound ends in the middle of the last frame
         frames_L = np.minimum(np.cumsum(one.frames_L), len(one.mel_TM) - 1)
-        ends = frames_L * self.data.audio.hop_length / self.sample_rate
+        ends = frames_L * self.audio.hop_length / self.sample_rate
         token = 0  # the last one before the word: the start, or the boundary of the word before
         for word in (said.word for said in plainly(words)):
             last = token + len(word.phones)
@@ -445,7 +464,7 @@ class Synthesiser(Inference):
 
     def seconds(self, one: Spoken) -> float:
         """Seconds of a sentence."""
-        samples = (len(one.mel_TM) - 1) * self.data.audio.hop_length + sum(each.samples for each in one.shaping.pauses)
+        samples = (len(one.mel_TM) - 1) * self.audio.hop_length + sum(each.samples for each in one.shaping.pauses)
         return samples / self.sample_rate
 
     def silence(self, seconds: float) -> FloatArray:
@@ -566,10 +585,10 @@ class Synthesiser(Inference):
     def _shaped(self, script: Sequence[ScriptWord], one: SpokenSentence, speed: float) -> Spoken:
         """What the model gave, with what is done to its sound."""
         mel_TM, f0_T, frames_L = one
-        level_T = level(mel_TM, -self.data.audio.min_level_db)
+        level_T = level(mel_TM, -self.audio.min_level_db)
         pauses = self.language.pauses if self.prosody_rules else {}
         seconds = [self._silence(one.word) / speed for one in script]
-        hop, rate = self.data.audio.hop_length, self.sample_rate
+        hop, rate = self.audio.hop_length, self.sample_rate
         shape = Shaping(rate) if frames_L is None else shaping(script, seconds, frames_L, level_T, hop, rate)
         after = PAUSE_SECONDS
         if self.prosody_rules:
@@ -604,6 +623,13 @@ class Synthesiser(Inference):
         if not self.prosody_rules or self._learnt is None or (word.mark in self._learnt and not word.pause):
             return 0.0
         return self.language.pauses.get(word.pause or word.mark, 0.0)
+
+
+def _described(source: str | Path) -> TrainedDescription[SpeechRecipe]:
+    from phonate.tasks.speech.settings import SpeechRecipe
+    from phonate.training.checkpoints.loading import describe_trained
+
+    return describe_trained(source, "speech", SpeechRecipe, weights_intact=True)
 
 
 def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:

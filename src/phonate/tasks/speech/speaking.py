@@ -10,13 +10,16 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
+from phonate.compute.resources import cores
 from phonate.config.errors import InputError, PhonateError
-from phonate.tasks.speech.inference import Sentence, Synthesiser, check_delivery, parallel
+from phonate.tasks.speech.arrays import ArrayVoice
+from phonate.tasks.speech.inference import Sentence, Spoken, Synthesiser, check_delivery, parallel
 from phonate.text.captions import TimedWord
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
@@ -118,6 +121,15 @@ _Rendered = tuple[Utterance, Iterator[FloatArray]]
 """A request, and the pieces of its sentence."""
 
 
+def _next_piece(rendered: _Rendered) -> FloatArray | Exception | None:
+    """The next piece, or why there is none; None at the end, or where nobody waits for it any more."""
+    utterance, pieces = rendered
+    try:
+        return None if utterance.cancelled else next(pieces, None)
+    except Exception as error:  # noqa: BLE001 - any error is that of one request, and others go on
+        return error
+
+
 class SynthesiserService(SpeechService):
     """Speaks the sentences of its requests in turn, of up to `max_batch` at once. Sentences of one voice and speed are
     read in one batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's
@@ -140,6 +152,9 @@ class SynthesiserService(SpeechService):
         self._active: list[Utterance] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._at_once = cores() if isinstance(synthesiser.model, ArrayVoice) else 1
+        """Pieces that are rendered at the same time; torch uses all cores for one."""
+        self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="pieces")
         # a daemon, so that a server that is told to stop at once need not wait for it
         self._thread = threading.Thread(target=self._work, name="synthesiser", daemon=True)
         self._thread.start()
@@ -171,6 +186,7 @@ class SynthesiserService(SpeechService):
             self._closed = True
             self._changed.notify()
         self._thread.join()
+        self._pool.shutdown()
 
     def _sentences(self, request: SpeechRequest) -> tuple[Iterator[Sentence], float]:
         """The sentences of a request that can be met, and seconds of silence before them. Raises InputError for
@@ -194,7 +210,8 @@ class SynthesiserService(SpeechService):
         while self._admit():
             rendered: deque[_Rendered] = deque()
             for utterances, sentences in self._next_sentences():
-                rendered += self._speak(utterances, sentences)
+                read = self._read if isinstance(self._synthesiser.model, ArrayVoice) else self._speak
+                rendered += read(utterances, sentences)
             self._render(rendered)
 
     def _admit(self) -> bool:
@@ -237,26 +254,41 @@ class SynthesiserService(SpeechService):
                 yield from self._speak([utterance], [words])
             return
         for utterance, words, one in zip(utterances, sentences, spoken, strict=True):
-            if len(silence := self._synthesiser.silence(utterance.before)):
-                utterance.put(silence)
-            begins = utterance.seconds + utterance.before
-            if self.tells_times:
-                utterance.say(self._synthesiser.times([words], [one], begins))
-            utterance.seconds, utterance.before = begins + self._synthesiser.seconds(one), one.after
-            yield utterance, self._synthesiser.pieces(one)
+            yield utterance, self._pieces(utterance, words, one)
+
+    def _read(self, utterances: list[Utterance], sentences: list[Sentence]) -> Iterator[_Rendered]:
+        """As `_speak`, each sentence read when its first piece is asked for: what gains nothing by batches."""
+
+        def pieces(utterance: Utterance, words: Sentence) -> Iterator[FloatArray]:
+            request = utterance.request
+            (one,) = self._synthesiser.spoken([words], request.voice, request.speed)
+            yield from self._pieces(utterance, words, one)
+
+        for utterance, words in zip(utterances, sentences, strict=True):
+            yield utterance, pieces(utterance, words)
+
+    def _pieces(self, utterance: Utterance, words: Sentence, one: Spoken) -> Iterator[FloatArray]:
+        """The sound of the next sentence of a request, and of the silence before it."""
+        if len(silence := self._synthesiser.silence(utterance.before)):
+            yield silence
+        begins = utterance.seconds + utterance.before
+        if self.tells_times:
+            utterance.say(self._synthesiser.times([words], [one], begins))
+        utterance.seconds, utterance.before = begins + self._synthesiser.seconds(one), one.after
+        yield from self._synthesiser.pieces(one)
 
     def _render(self, rendered: deque[_Rendered]) -> None:
-        """Render a piece of each in turn, so that none waits for another's last."""
+        """Render a piece of each in turn, so that none waits for another's last; with NumPy, of as many at once as
+        there are cores."""
         while rendered:
-            utterance, pieces = rendered.popleft()
-            try:
-                piece = None if utterance.cancelled else next(pieces, None)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._end(utterance, error)
-                continue
-            if piece is not None:
-                utterance.put(piece)
-                rendered.append((utterance, pieces))
+            turn = [rendered.popleft() for _ in range(min(len(rendered), self._at_once))]
+            results = [_next_piece(turn[0])] if len(turn) == 1 else self._pool.map(_next_piece, turn)
+            for (utterance, pieces), result in zip(turn, results, strict=True):
+                if isinstance(result, Exception):
+                    self._end(utterance, result)
+                elif result is not None:
+                    utterance.put(result)
+                    rendered.append((utterance, pieces))
 
     def _end(self, utterance: Utterance, error: Exception | None = None) -> None:
         with self._changed:

@@ -9,6 +9,7 @@ its module.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -237,6 +238,8 @@ class SpeechTask(AdversarialTask[Any]):
             "speakers": list(self.corpus.speakers),
             "inventory": self.corpus.inventory.document(),
             "features": self.corpus.processor.fingerprint,
+            files.MEL: asdict(self.corpus.processor.config.facts),
+            "vocoder": self.recipe.data.vocoder,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
             "recordings": len(train),
             "seconds": round(frames / self.recipe.data.audio.frames_per_second, 1),

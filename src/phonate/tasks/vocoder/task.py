@@ -9,6 +9,7 @@ own trains the discriminators.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -25,6 +26,7 @@ from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
 from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
 from phonate.training.adversarial import AdversarialTask, Pair
+from phonate.training.checkpoints.files import MEL
 from phonate.training.settings import require_own_loss
 from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Terms, losses
 
@@ -158,6 +160,9 @@ class VocoderTask(AdversarialTask[Pair]):
         index = self.corpus.prepared.index
         return {
             "features": self.corpus.processor.fingerprint,
+            MEL: asdict(self.corpus.processor.config.facts),
+            "lookahead": self.recipe.model.lookahead,
+            "postfilter": self.recipe.model.postfilter,
             "validation": [index.id[i] for i in self.corpus.prepared.validation],
         }
 

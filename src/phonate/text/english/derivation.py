@@ -14,9 +14,12 @@ import gzip
 import importlib.resources
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 
 from phonate.text.english import arpabet
+
+_lock = threading.Lock()
 
 Phones = tuple[str, ...]
 Lookup = Callable[[str], Phones | None]
@@ -178,8 +181,13 @@ def context(word: str, place: int) -> str:
     return "".join(word[place + n] if 0 <= place + n < len(word) else "#" for n in _OFFSETS)
 
 
-@functools.cache
 def _rules() -> tuple[dict[str, str], dict[str, str]]:
+    with _lock:  # else each of several threads that ask for them at once would read them
+        return _read_rules()
+
+
+@functools.cache
+def _read_rules() -> tuple[dict[str, str], dict[str, str]]:
     packed = (importlib.resources.files("phonate.text.english") / "letter_to_sound.json.gz").read_bytes()
     document = json.loads(gzip.decompress(packed))
     contexts, stress = (
@@ -191,7 +199,7 @@ def _rules() -> tuple[dict[str, str], dict[str, str]]:
 
 def forget_rules() -> None:
     """Read the table again at the next call."""
-    _rules.cache_clear()
+    _read_rules.cache_clear()
 
 
 def _longest_match(table: dict[str, str], key: str) -> str:

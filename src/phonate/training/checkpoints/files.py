@@ -14,10 +14,14 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phonate.compute.system import LockTaken, ProcessLock, open_regular, sync
 from phonate.config.errors import CheckpointError, option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # ----------------------------------------------------------------------------- Durable file operations
 
@@ -353,3 +357,39 @@ def packaged(path: Path) -> Path:
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint's folder, damaged or not."""
     return (path / MANIFEST).exists() or (path / METADATA).exists()
+
+
+# --------------------------------------------------- What a voice needs of a checkpoint to speak without torch
+
+MEL = "mel"
+"""In what a checkpoint holds for inference: the `MelFacts` of its features."""
+
+
+def plain_facts(source: str | Path) -> tuple[Path, dict[str, Any]] | None:
+    """The folder of a checkpoint and what it holds for inference, where that is enough without its recipe, and it and
+    the weights are intact. None for everything else, such as a run: the recipe tells more, or what is wrong."""
+    path = packaged(Path(source))
+    if not is_checkpoint(path):
+        return None
+    try:
+        others = read_manifest(path).keys() - {INFERENCE, WEIGHTS}
+        facts = None if problems(path, leave_out=others) else read_json(path / INFERENCE)
+    except FileProblemError:
+        return None
+    return (path, facts) if isinstance(facts, dict) and MEL in facts else None
+
+
+def read_arrays(path: Path, part: str) -> dict[str, NDArray[np.float32]] | None:
+    """The weights of the submodule `part` of the checkpoint in the folder `path`, which was verified, under that
+    submodule's own names: without torch. None where NumPy can't read them: compressed, in bfloat16, or with NaN."""
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    prefix = f"{part}."
+    try:
+        with safe_open(path / WEIGHTS, "np") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 - it is no dictionary
+            arrays = {name.removeprefix(prefix): file.get_tensor(name).astype(np.float32) for name in names}
+    except (OSError, TypeError, SafetensorError):
+        return None
+    return arrays if all(np.isfinite(array).all() for array in arrays.values()) else None

@@ -30,8 +30,6 @@ from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.plan import earlier_options, plan
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 _log = logging.getLogger(__name__)
@@ -391,22 +389,6 @@ def describe_trained(
     found = _recipe(path, text)
     _require_task(source, found, task)
     return TrainedDescription(path, cast(RecipeT, found), InferenceMetadata(path / files.INFERENCE, inference))
-
-
-def read_arrays(path: Path, part: str) -> dict[str, NDArray[np.float32]] | None:
-    """The weights of the submodule `part` of the checkpoint in the folder `path`, which was verified, under that
-    submodule's own names: without torch. None where NumPy can't read them: compressed, in bfloat16, or with NaN."""
-    import numpy as np
-    from safetensors import SafetensorError, safe_open
-
-    prefix = f"{part}."
-    try:
-        with safe_open(path / files.WEIGHTS, "np") as file:
-            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 - it is no dictionary
-            arrays = {name.removeprefix(prefix): file.get_tensor(name).astype(np.float32) for name in names}
-    except (OSError, TypeError, SafetensorError):
-        return None
-    return arrays if all(np.isfinite(array).all() for array in arrays.values()) else None
 
 
 def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:

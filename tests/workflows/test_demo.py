@@ -91,7 +91,7 @@ def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
     assert list(figures_of) == ["natural", "vocoder copy", "synthesised"]
     page = (run / "report.html").read_text(encoding="utf-8")
     assert page.count("<audio") >= 4
-    assert "the voice that comes with phonate" in page
+    assert "the packaged voice" in page
     said = phonate("speak", "out", "The baker sold a yellow boat.", "-o", "said.wav", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     sound, _ = soundfile.read(tmp_path / "said.wav")
@@ -109,7 +109,7 @@ def test_synthetic_speech_is_learnt_without_the_voice(tmp_path: Path) -> None:
     assert "report: out/report.html" in ran.stdout.splitlines()
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("<audio") >= 4
-    assert "the voice that comes with phonate" not in page
+    assert "the packaged voice" not in page
 
 
 def test_recordings_that_come_along_start_from_the_voice_that_does() -> None:

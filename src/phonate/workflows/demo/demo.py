@@ -330,7 +330,7 @@ def _add_base(output: Path) -> None:
         path = (output / LISTENING).with_name(f"base-{number}.flac")
         _, _, text = example.title.partition(": ")  # behind the recording's id
         write_audio(path, voice.speak(text), voice.sample_rate, MADE)
-        clip = Clip(label="before", path=path.name, note="the voice that comes with phonate")
+        clip = Clip(label="before", path=path.name, note="the packaged voice")
         examples.append(example.model_copy(update={"clips": (*example.clips, clip)}))
     compared = listening.model_copy(update={"examples": tuple(examples)})
     Run(output).write_json(LISTENING, compared.model_dump())

@@ -360,7 +360,8 @@ def _sample(notes: Mapping[str, Any]) -> str:
 
 
 def _valued(value: float | None, metric: Metric) -> str:
-    return f"{metric.cell(value)} {metric.unit}".strip()
+    unit = "" if "–" in metric.unit else metric.unit  # a scale, which says nothing in a sentence
+    return f"{metric.cell(value)} {unit}".strip()
 
 
 def _figures(story: _Story) -> list[dict[str, str]]:

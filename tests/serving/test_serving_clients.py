@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
-from typing import Any
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
 
 import av
 import numpy as np
 import pytest
 import soundfile
 from fastapi.testclient import TestClient
-from servers import Serve, assert_error, only
+from openai.types.audio.speech_model import SpeechModel
+from servers import Serve, Server, assert_error, only
 from test_serving_ssml import events
 
 import phonate
@@ -32,7 +38,7 @@ def voice() -> Iterator[TestClient]:
     service.close()
 
 
-@pytest.mark.parametrize("model", ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"])
+@pytest.mark.parametrize("model", [*get_args(SpeechModel), "gpt-4o-mini-tts-2031-01-01"])
 @pytest.mark.parametrize("name", ["alloy", "shimmer"])
 def test_openais_names_are_aliases(serving: Serve, model: str, name: str) -> None:
     client = serving()
@@ -48,6 +54,19 @@ def test_each_of_openais_voices_is_one_of_the_model(voice: TestClient) -> None:
     service.prepare()
     voices = [voice.portal.call(state.voice, service, name)[0] for name in OPENAI_VOICES]  # type: ignore[union-attr]
     assert voices == list(service.voices[: len(OPENAI_VOICES)])
+
+
+def test_every_answer_has_the_id_that_openais_clients_show(serving: Serve) -> None:
+    client = serving(api_keys=("secret",))
+    key = {"Authorization": "Bearer secret"}
+    answers = [
+        client.post("/v1/audio/speech", json=SAID, headers=key),
+        client.post("/v1/audio/speech", json={**SAID, "model": "gpt-4"}, headers=key),
+        client.get("/v1/models"),
+        client.get("/nowhere", headers=key),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 404, 401, 404]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 4
 
 
 def test_aliases_can_be_set(serving: Serve) -> None:
@@ -146,3 +165,35 @@ def _onset(file: bytes, form: str) -> float:
             rate = opened.streams.audio[0].rate
             samples = np.concatenate([one.to_ndarray()[0].astype(float) for one in opened.decode(audio=0)])
     return float(np.flatnonzero(np.abs(samples) > 0.2 * np.abs(samples).max())[0]) / rate
+
+
+NODE = Path(__file__).parents[2] / "node_modules" / "openai"
+
+
+@pytest.mark.skipif(not NODE.is_dir() or shutil.which("node") is None, reason="needs npm install --no-save openai")
+def test_openais_client_for_node(stand_in_server: Callable[..., Server]) -> None:
+    script = """
+        import OpenAI from "openai";
+        const client = new OpenAI({baseURL: process.env.SERVER + "/v1", apiKey: "none", maxRetries: 0});
+        const names = [];
+        for await (const model of client.models.list()) names.push(model.id);
+        const asked = {model: "gpt-4o-mini-tts", voice: "marin", input: "hello", instructions: "kindly"};
+        const pcm = await client.audio.speech.create({...asked, response_format: "pcm"});
+        const events = await client.audio.speech.create({...asked, stream_format: "sse"});
+        const wrong = await client.audio.speech.create({...asked, model: "x"}).catch(error => error);
+        console.log(JSON.stringify({
+            names, pcm: (await pcm.arrayBuffer()).byteLength, done: (await events.text()).includes("audio.done"),
+            status: wrong.status, code: wrong.code, id: wrong.requestID,
+        }));
+    """
+    server = stand_in_server()
+    command = ["node", "--input-type=module", "-e", script]
+    run = subprocess.run(
+        command, cwd=NODE.parent, env={**os.environ, "SERVER": server.url}, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    answers = json.loads(run.stdout)
+    assert answers.pop("id").startswith("req_")
+    samples = 5 * 24_000 // 10
+    expected = {"names": ["stand-in"], "pcm": 2 * samples, "done": True, "status": 404, "code": "model_not_found"}
+    assert answers == expected

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import numpy as np
@@ -15,6 +15,7 @@ import openai
 import pytest
 import soundfile
 from fastapi.testclient import TestClient
+from openai.types.audio_model import AudioModel
 from servers import Serve, assert_error, only
 from stand_in import StandIn
 
@@ -87,7 +88,7 @@ def mp3() -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("model", ["whisper", "whisper-1", "gpt-4o-transcribe"])
+@pytest.mark.parametrize("model", ["whisper", *get_args(AudioModel), "gpt-transcribe", "gpt-9-transcribe-2031-01-01"])
 def test_a_file_becomes_text(hearing: Make, mp3: bytes, model: str) -> None:
     _, client, hears = hearing()
     answer = client.audio.transcriptions.create(model=model, file=("talk.mp3", mp3), language="de")

@@ -8,6 +8,7 @@ import asyncio
 import hmac
 import logging
 import math
+import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -181,7 +182,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers, send = Headers(scope=scope), _with_id(send)
         if scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
         try:
@@ -216,6 +217,17 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008, "reason": error.detail})
             return
         await self._app(scope, receive, send)
+
+
+def _with_id(send: Send) -> Send:
+    """`send` with a header that OpenAI's clients show with what went wrong."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["x-request-id"] = f"req_{secrets.token_hex(16)}"
+        await send(message)
+
+    return sent
 
 
 def _without_body(send: Send) -> Send:

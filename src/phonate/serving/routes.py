@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -48,7 +49,8 @@ MARKUP = 10
 """So many times as long as a text may be, SSML may be with its markup."""
 
 
-OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+OPENAI_MODELS = re.compile(r"tts-\d.*|gpt-.*tts.*")
+"""Names of its models that speak, dated and later ones included."""
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "coral", "echo", "fable", "nova"),
     *("onyx", "sage", "shimmer", "verse", "marin", "cedar"),
@@ -155,16 +157,16 @@ class ServerState:
     def names(self, model: str) -> list[str]:
         """The names of the models that `model` may stand for, those of services first; none for an unknown name."""
         aliased = self.settings.aliases.get(model, "")
-        if model in OPENAI_MODELS and not aliased:
+        if OPENAI_MODELS.fullmatch(model) and not aliased:
             return list(self.services)
         return [one for one in (model, aliased) if one in self.services]
 
     async def service(self, model: str | None = None, voice: str | None = None) -> LazyService:
-        """The service of a model, loaded if it never was; None: the first. One of OpenAI's names stands for the first
-        that has the `voice`. Raises ApiError for a name that no service has."""
+        """The service of a model, loaded if it never was. None, and OpenAI's names, stand for the first that has the
+        `voice`, or else for the first. Raises ApiError for a name that no service has."""
         if not self.services:
             raise ApiError(404, "this server speaks nothing; start it with a model that does", code="no_voice")
-        names = list(self.services)[:1] if model is None else self.names(model)
+        names = list(self.services) if model is None else self.names(model)
         if not names:
             raise no_model(model or "")
         wanted = (voice, self.settings.aliases.get(voice or ""))

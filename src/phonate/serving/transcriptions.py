@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Annotated, Any, Protocol
@@ -23,7 +24,8 @@ from phonate.text.captions import TimedWord, captions
 router = APIRouter(prefix="/v1/audio")
 
 FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
-OPENAI_MODELS = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-4o-transcribe-diarize")
+OPENAI_MODELS = re.compile(r"whisper-\d.*|gpt-.*transcribe.*")
+"""Names of its models that transcribe, dated and later ones included."""
 _KNOWN = ("file", "model", "language", "response_format", "stream", "timestamp_granularities[]")
 RATE = 16_000
 
@@ -125,7 +127,7 @@ def recogniser_of(state: ServerState, model: str | None) -> Recogniser:
     for name in (model, aliased):
         if name in own:
             return own[name]
-    if aliased or model not in OPENAI_MODELS:
+    if aliased or not OPENAI_MODELS.fullmatch(model):
         raise no_model(model)
     return next(iter(own.values()))
 

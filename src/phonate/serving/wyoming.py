@@ -38,7 +38,7 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError, client_message
 from phonate.serving.models import LazyService
-from phonate.serving.routes import OPENAI_MODELS, ServerState
+from phonate.serving.routes import ServerState
 from phonate.serving.speech import Pieces
 from phonate.serving.transcriptions import RATE, recogniser_of
 from phonate.training.inference import SpeechRequest, SpeechResult
@@ -205,7 +205,7 @@ class _Client(AsyncEventHandler):
         elif state.names(name):
             service, name = await state.service(name), voice.speaker
         else:
-            service = await state.service(OPENAI_MODELS[0], name)  # the first that has the voice
+            service = await state.service(None, name)
         own, reference = await state.voice(service, name)
         return service, SpeechRequest("", own, reference)
 

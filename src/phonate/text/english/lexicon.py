@@ -21,8 +21,8 @@ _FILES = importlib.resources.files("phonate.text.english")
 _FEW = 5000
 """Words that are searched for in the text of the file, whose words are in order: a server needs a tenth of the memory
 that all of them take as a dictionary, and a short sentence does not wait for it."""
-_KEY = re.compile(rb'[{,]"(?!(?:DEFAULT|NOUN|VERB|DT|ADV|VBN|ADJ|VBD|VBP|None)")([^"]+)":')
-"""A word; the others are parts of speech, none of which is a word of the lexicon."""
+_key = re.compile(rb'[{,]"(?!(?:DEFAULT|NOUN|VERB|DT|ADV|VBN|ADJ|VBD|VBP|None)")([^"]+)":')
+"""A word; the others are parts of speech, none of which is a word of the lexicon. In small letters: no page has it."""
 _lock = threading.Lock()
 
 
@@ -60,7 +60,7 @@ def _found(content: bytes, word: bytes, low: int, high: int) -> Any:
     """The value of a word between two places, or None: a text without escapes, or a mapping of such."""
     while low < high:
         middle = (low + high) // 2
-        place = _KEY.search(content, middle)
+        place = _key.search(content, middle)
         if place is None or place.start() >= high or place[1] > word:
             high = middle
         elif place[1] < word:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from phonate.training.settings import TrainingConfig
     from phonate.training.trainer import Trainer
     from phonate.training.voice_trainer import VoiceTrainer
+    from phonate.workflows.align import align
     from phonate.workflows.load import load
     from phonate.workflows.session.session import TrainingSession
     from phonate.workflows.train import train
@@ -51,6 +52,7 @@ __all__ = [
     "VoiceDataDetector",
     "VoiceTrainer",
     "__version__",
+    "align",
     "get_default_config",
     "get_small_config",
     "load",
@@ -76,6 +78,7 @@ _HOMES = {
     "VoiceCloner": "phonate.tasks.cloning.inference",
     "VoiceDataDetector": "phonate.data.voices",
     "VoiceTrainer": "phonate.training.voice_trainer",
+    "align": "phonate.workflows.align",
     "get_default_config": "phonate.tasks.speech.settings",
     "get_small_config": "phonate.tasks.speech.settings",
     "load": "phonate.workflows.load",

@@ -1,4 +1,4 @@
-"""Commands that use a trained model: speak, predict, clone, convert, generate, transcribe, diarize, serve."""
+"""Commands that use a trained model: speak, predict, clone, convert, generate, transcribe, align, diarize, serve."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from phonate.cli.parsing import (
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
+    from phonate.data.transcripts import Alignment
     from phonate.tasks.cloning.inference import VoiceCloner
     from phonate.tasks.diarization.inference import Diarizer
 
@@ -425,7 +426,7 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("recording", metavar="IN.wav", help="the recording to transcribe")
     parser.add_argument(
-        "-o", "--output", metavar="OUT", help="where to write: .txt, .srt, .vtt, .json, .rttm or .TextGrid"
+        "-o", "--output", metavar="OUT", help="where to write: .txt, .srt, .vtt, .json, .rttm, .TextGrid or .ctm"
     )
     parser.add_argument("--language", metavar="CODE", help="the language, such as de (default: what the model detects)")
     parser.add_argument(
@@ -488,6 +489,116 @@ def transcribe(args: argparse.Namespace) -> int:
     else:
         print(written_transcription(transcription, name, ".txt"), end="")
     return 0
+
+
+ALIGNMENTS = (".TextGrid", ".json", ".ctm", ".srt", ".vtt")
+
+
+def align_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate align`."""
+    parser.add_argument("recordings", metavar="RECORDINGS", type=Path, help="a recording, or a folder of them")
+    parser.add_argument(
+        "texts",
+        metavar="TEXTS",
+        type=Path,
+        help="a text file; for a folder one with a .txt of the same name for each recording, or a list with the name "
+        "of a recording, a bar and its text in each line",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        required=True,
+        help="where to write: .TextGrid, .json, .ctm, .srt or .vtt; for several recordings a folder, or one .ctm",
+    )
+    parser.add_argument(
+        "--language", metavar="CODE", default="en-us", help="the language of the texts (default: en-us)"
+    )
+    parser.add_argument(
+        "--by",
+        metavar="MODEL",
+        help="pocketsphinx, whisper, whisper/NAME, or a run of the task recognition (default: pocketsphinx for "
+        "English, whisper for other languages)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=[suffix.removeprefix(".") for suffix in ALIGNMENTS],
+        default="TextGrid",
+        help="of the files in a folder (default: TextGrid)",
+    )
+    add_device(parser)
+    parser.add_argument("--json", action="store_true", help="print the alignments as JSON")
+
+
+def align(args: argparse.Namespace) -> int:
+    """Tell when the words of texts, and in English their phones, are said in recordings of any length.
+
+    Words of a text that are not said are left out and named, and what is said beside the text is reported; .json has
+    both, with the confidence of each word where a recogniser aligns. English is aligned by pocketsphinx, other
+    languages by Whisper.
+    """
+    from phonate.cli.output import print_json
+    from phonate.data.annotations import write_lines
+    from phonate.data.transcripts import write_transcription, written_transcription
+    from phonate.workflows.align import aligned, aligner_for, pairs_of
+
+    _check_targets(args)
+    pairs = pairs_of(args.recordings, args.texts)
+    choice = aligner_for([pair.text for pair in pairs], args.language, args.by, args.device)
+    if not args.json:
+        print(f"aligning {choice.sentence}", file=sys.stderr)
+    documents: dict[str, Any] = {}
+    lines: list[str] = []
+    for pair, alignment, reason in aligned(choice, pairs):
+        if alignment is None:
+            print(f"{pair.recording}: not aligned: {reason}", file=sys.stderr)
+            continue
+        documents[pair.name] = alignment.document(str(pair.recording))
+        name = recording_name(pair.name)
+        if Path(args.output).suffix == ".ctm":
+            lines += written_transcription(alignment, name, ".ctm").splitlines()
+        else:
+            write_transcription(_target(args, pair.name), alignment, name)
+        if not args.json:
+            print(f"{pair.name}: {_aligned_line(alignment)}")
+    if lines:
+        write_lines(args.output, lines)
+    if args.json:
+        print_json(documents)
+    return 0 if len(documents) == len(pairs) else 1
+
+
+def _check_targets(args: argparse.Namespace) -> None:
+    """Raise InputError for an --output that does not fit the recordings."""
+    from phonate.config.errors import InputError
+
+    output, single = Path(args.output), args.recordings.is_file()
+    if (single or output.suffix) and output.suffix not in ALIGNMENTS:
+        raise InputError(f"{output}: alignments are written as {', '.join(ALIGNMENTS)}; choose one of these suffixes")
+    if not single and output.suffix not in ("", ".ctm"):
+        raise InputError(f"{output}: {args.recordings} is a folder; give a folder, too, and --format, or one .ctm file")
+    if output.suffix:
+        _require_folders(args.output)
+
+
+def _target(args: argparse.Namespace, name: str) -> Path:
+    if args.recordings.is_file():
+        return Path(args.output)
+    path = Path(args.output) / f"{name}.{args.format}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _aligned_line(alignment: Alignment) -> str:
+    parts = [f"{_count(alignment.words, 'word')} in {alignment.seconds:.1f} s"]
+    if alignment.missing:
+        shown = ", ".join(word.text for word in alignment.missing[:5])
+        more = ", ..." if len(alignment.missing) > 5 else ""
+        parts.append(f"{len(alignment.missing)} not said: {shown}{more}")
+    if alignment.extra:
+        seconds = sum(one.end - one.start for one in alignment.extra)
+        parts.append(f"{seconds:.1f} s said beside the text, first at {alignment.extra[0].start:.1f} s")
+    return "; ".join(parts)
 
 
 _STREAM_SECONDS = 0.1

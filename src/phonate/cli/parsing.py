@@ -65,6 +65,7 @@ COMMANDS = {
     "convert": ("phonate.cli.models", "convert a recording to another voice"),
     "generate": ("phonate.cli.models", "generate text with a trained language model"),
     "transcribe": ("phonate.cli.models", "transcribe a recording"),
+    "align": ("phonate.cli.models", "tell when the words of texts are said in recordings"),
     "diarize": ("phonate.cli.models", "find out who speaks when in a recording"),
     "score": ("phonate.cli.runs", "score a diarization (RTTM): DER with its parts, and JER"),
     "serve": ("phonate.cli.models", "serve a model that speaks over HTTP, with a page to try it"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +79,14 @@ class Transcription:
             segments[-1].append(word)
         return segments
 
+    def tiers(self) -> list[Tier]:
+        """A tier of words for each speaker."""
+        names: list[str | None] = [*self.speakers] or [None]
+        return [
+            Tier(name or "words", [(word.start, word.end, word.text) for word in self.words if word.speaker == name])
+            for name in names
+        ]
+
     def document(self, recording: str) -> dict[str, Any]:
         """As plain JSON."""
         return {
@@ -134,6 +143,37 @@ class Transcription:
         return sorted(turn for own in turns.values() for turn in own)
 
 
+@dataclass(frozen=True)
+class Alignment(Transcription):
+    """When a given text is said in a recording. `words` are those of it that are said."""
+
+    phones: list[TimedWord] = field(default_factory=list)
+    """Their phones; none where the aligner knows none."""
+    missing: list[TimedWord] = field(default_factory=list)
+    """Words of the text that are not said; they begin and end where they would be."""
+    extra: list[TimedWord] = field(default_factory=list)
+    """What is said and not in the text, with its words where these were recognised."""
+
+    def document(self, recording: str) -> dict[str, Any]:
+        """As plain JSON."""
+        parts = {"phones": self.phones, "missing": self.missing, "extra": self.extra}
+        return {
+            **super().document(recording),
+            **{name: [one.document() for one in listed] for name, listed in parts.items()},
+        }
+
+    def tiers(self) -> list[Tier]:
+        """`words` and `phones`, as the Montreal Forced Aligner calls them."""
+        words = Tier("words", [(one.start, one.end, bare(one.text)) for one in self.words])
+        phones = Tier("phones", [(one.start, one.end, one.text) for one in self.phones])
+        return [words, phones] if self.phones else [words]
+
+
+def bare(word: str) -> str:
+    """A word without the marks around it."""
+    return re.sub(r"^[\W_]+|[\W_]+$", "", word) or word
+
+
 def written_transcription(transcription: Transcription, recording: str, form: str) -> str:
     """The text of a file of the kind `form`, such as ".srt". Raises InputError for another one, and for RTTM where no
     speakers are known."""
@@ -172,17 +212,19 @@ def _rttm(transcription: Transcription, recording: str) -> str:
 
 
 def _textgrid(transcription: Transcription, _: str) -> str:
-    """A tier of words for each speaker."""
-    names: list[str | None] = [*transcription.speakers] or [None]
     end = max([transcription.seconds, *(word.end for word in transcription.words)])
-    tiers = [
-        Tier(
-            name or "words",
-            [(word.start, word.end, word.text) for word in transcription.words if word.speaker == name],
-        )
-        for name in names
-    ]
-    return "".join(f"{line}\n" for line in textgrid_lines(tiers, end))
+    return "".join(f"{line}\n" for line in textgrid_lines(transcription.tiers(), end))
+
+
+def _ctm(transcription: Transcription, recording: str) -> str:
+    """A line for each word: recording, channel, start, duration, word, and its confidence where it is known."""
+    name = "_".join(recording.split())
+    lines = []
+    for word in transcription.words:
+        confidence = "" if word.confidence is None else f" {word.confidence:.4f}"
+        times = f"{word.start:.3f} {word.end - word.start:.3f}"
+        lines.append(f"{name} 1 {times} {'_'.join(bare(word.text).split())}{confidence}\n")
+    return "".join(lines)
 
 
 def _json(transcription: Transcription, recording: str) -> str:
@@ -196,5 +238,6 @@ FORMS: Mapping[str, Callable[[Transcription, str], str]] = {
     ".json": _json,
     ".rttm": _rttm,
     ".TextGrid": _textgrid,
+    ".ctm": _ctm,
 }
 """What transcripts are written as, by suffix."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import importlib
+import itertools
 import math
 from abc import abstractmethod
 from collections import Counter, defaultdict
@@ -27,8 +28,9 @@ from phonate.config.errors import InputError
 from phonate.config.language_codes import primary
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
-from phonate.data.transcripts import Speakers, Transcription
-from phonate.tasks.recognition.data import BLANK, Symbols, standardised
+from phonate.data.transcripts import Alignment, Speakers, Transcription
+from phonate.tasks.recognition.alignment import align_as_heard
+from phonate.tasks.recognition.data import BLANK, Symbols, Wording, letters_of, standardised
 from phonate.tasks.recognition.model import SUBSAMPLING, CtcModel, build_model, reduced
 from phonate.tasks.recognition.settings import RecognitionRecipe
 from phonate.text.captions import TimedWord
@@ -388,6 +390,19 @@ class Recogniser(Inference):
         """
 
     @abstractmethod
+    def forced(self, samples: FloatArray, words: Sequence[str], language: str) -> list[TimedWord]:
+        """When `words` are said in samples (N,) at `self.sample_rate` Hz of up to half a minute, whatever is
+        said there, and how probable each of them is."""
+
+    def align(
+        self, audio: Audio, text: str, *, sample_rate: int | None = None, language: str | None = None
+    ) -> Alignment:
+        """When the words of `text` are said in a recording, and which are not, or are said and not in it.
+
+        Arguments and errors are those of `timed`; InputError also where no words of the text are heard."""
+        return align_as_heard(self, audio, text, language, sample_rate=sample_rate)
+
+    @abstractmethod
     def stream(
         self, audio: Audio, beam: int | None = None, *, sample_rate: int | None = None, language: str | None = None
     ) -> Iterator[str]:
@@ -509,6 +524,36 @@ class Transcriber(Recogniser):
         ]
         transcription = Transcription(words, len(waveform) / self.sample_rate, self.symbols.language)
         return transcription.spoken_by(speakers, waveform, self.sample_rate)
+
+    def forced(self, samples: FloatArray, words: Sequence[str], language: str) -> list[TimedWord]:
+        """As `Recogniser.forced`: on the likeliest alignment of the words' letters (CTC). Letters that the model does
+        not know count as improbable."""
+        self._require_language(language)
+        wording = Wording(self.symbols.language)
+        (log_probs_US,) = self.log_probs([standardised(self.processor.mel(samples))])
+        ids: list[int] = []
+        places: list[tuple[int, int, int]] = []  # of each word its symbols in ids, and how many letters it has
+        for word in words:
+            try:
+                letters = letters_of(wording(word))
+            except InputError:  # nothing to be said
+                letters = ""
+            own = self.symbols.ids("".join(letter for letter in letters if letter in self.symbols.letters))
+            ids += self.symbols.ids(" ") if ids and own else []
+            places.append((len(ids), len(ids) + len(own), len(letters)))
+            ids += own
+        if len(ids) + sum(one == two for one, two in itertools.pairwise(ids)) > len(log_probs_US):
+            return [TimedWord(word, 0.0, 0.0, 0.0) for word in words]  # nobody speaks as fast
+        frames = frames_of(log_probs_US, ids)
+        timed: list[TimedWord] = []
+        end = 0.0
+        for word, (first, last, count) in zip(words, places, strict=True):
+            start, log = end, LEAST * (count - (last - first))
+            if last > first:
+                start, end = frames[first] / self._frames_per_second, (frames[last - 1] + 1) / self._frames_per_second
+                log += sum(float(log_probs_US[frames[place], ids[place]]) for place in range(first, last))
+            timed.append(TimedWord(word, start, end, math.exp(log / max(1, count))))
+        return timed
 
     def stream(
         self, audio: Audio, beam: int | None = None, *, sample_rate: int | None = None, language: str | None = None

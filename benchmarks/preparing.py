@@ -5,8 +5,8 @@
 
 RECORDINGS: a folder of clips, of which the first `--clips`, by name, are written as the kinds in `KINDS`, each as one
 corpus. In each round both revisions prepare each corpus for `conversion` (mels at 22,050 Hz) into an empty cache, in
-turns, each in a process of its own, imports included; files are in the page cache. Seconds are of the processor, which
-depend less on what else the machine does, and of the clock. Ratios, of the former, are medians over the rounds.
+turns, each in a process of its own; files are in the page cache. Seconds are of the processor, which depend less on
+what else the machine does, and of the clock, without imports. Ratios, of the former, are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ KINDS = {
 """Name -> suffix, FFmpeg's container and codec, Hz, channels."""
 TIMED = """
 import json, sys, time
-clock = time.perf_counter()
 try:
     from phonate.data.prepared import prepare
 except ImportError:  # as it was called in November
     from phonate.data.store.prepared import prepare
 from phonate.data.settings import VoiceData
+from phonate.data.features import FEATURES
 settings = VoiceData(path=sys.argv[1], cache_dir=sys.argv[2])
+FEATURES.get(settings.feature_name)(settings)  # imports what is imported on use
+processor, clock = time.process_time(), time.perf_counter()
 prepared = prepare(settings)
-print(json.dumps([time.process_time(), time.perf_counter() - clock, len(prepared.index)]))
+print(json.dumps([time.process_time() - processor, time.perf_counter() - clock, len(prepared.index)]))
 """
 
 
@@ -73,6 +75,7 @@ def prepared(sources: Path, corpus: Path, folder: Path) -> tuple[float, float, i
     cache = folder / "cache"
     shutil.rmtree(cache, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(sources), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", TIMED, str(corpus), str(cache)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=folder)
     spent, passed, count = ran.stdout.strip().splitlines()[-1].strip("[]").split(", ")

@@ -4,6 +4,7 @@ the values, whatever the list and its columns are called."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import unicodedata
 from pathlib import Path
@@ -282,3 +283,87 @@ def test_a_corpus_is_no_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "list.csv")
     with pytest.raises(DataError, match="a pipe"):
         check_corpus(VoiceData(path=str(tmp_path / "list.csv")))
+
+
+# ------------------------------------------------------------------------------- Neighbours of what failed once
+
+SENTENCES = [f"Sentence {word}, which nobody is called." for word in ("one", "two", "three", "four", "five", "six")]
+
+
+def listed(folder, lines, name="train.txt"):
+    """Check a folder of six recordings with a list of them."""
+    for number in range(6):
+        wav(folder / f"wavs/a{number}.wav", 0.5, 200.0 + 10 * number)
+    texts = {"text": SENTENCES, "who": ["anna", "ben"] * 3}
+    (folder / name).write_text(
+        "".join(lines.format(i=i, text=texts["text"][i], who=texts["who"][i]) + "\n" for i in range(6)),
+        encoding="utf-8",
+    )
+    return check_corpus(corpus(folder))
+
+
+@pytest.mark.parametrize(
+    "lines", ["wavs/a{i}.wav|{text}|1.00", "wavs/a{i}.wav|0.50|{text}", "wavs/a{i}.wav\t{text}\t2.5"]
+)
+def test_a_column_of_durations_is_no_column_of_speakers(tmp_path, lines):
+    checked, report = listed(tmp_path / "voice", lines)
+    assert list(report.speakers) == ["voice"]
+    assert [one.row.text for one in checked] == SENTENCES
+
+
+def test_short_raw_texts_are_no_speakers(tmp_path, caplog):
+    checked, report = listed(tmp_path / "voice", "a{i}|{i} apples, ok|{text}")
+    assert list(report.speakers) == ["voice"]
+    assert [one.row.text for one in checked] == SENTENCES
+    assert "speaker_id" in caplog.text
+
+
+def test_where_no_speaker_returns_both_readings_are_told(tmp_path, caplog):
+    _, report = listed(tmp_path / "voice", "wavs/a{i}.wav|{text}|7f3a{i}c")
+    assert len(report.speakers) == 6
+    assert "audio_path|text|speaker_id" in caplog.text
+    assert "audio_path|text," in caplog.text
+
+
+@pytest.mark.parametrize("name", ["train.lst", "voice.filelist", "VAL.LIST"])
+def test_lists_with_other_suffixes_are_seen(tmp_path, name):
+    _, report = listed(tmp_path / "voice", "wavs/a{i}.wav|{who}|{text}", name)
+    assert set(report.speakers) == {"anna", "ben"}
+
+
+@pytest.mark.parametrize("lines", ["Wavs/A{i}.WAV|{text}", "C:\\Users\\me\\corpus\\WAVS\\a{i}.wav|{text}"])
+def test_lists_from_systems_that_ignore_capitals_are_read(tmp_path, lines):
+    checked, _ = listed(tmp_path / "voice", lines)
+    assert [one.row.text for one in checked] == SENTENCES
+
+
+def test_absolute_names_in_another_form_of_unicode_are_read(tmp_path):
+    for number in range(3):
+        wav(tmp_path / "voice/wavs" / unicodedata.normalize("NFD", f"größe{number}.wav"), 0.5)
+    lines = [f"C:\\me\\wavs\\größe{number}.wav|{SENTENCES[number]}\n" for number in range(3)]
+    (tmp_path / "voice/train.txt").write_text("".join(lines), encoding="utf-8")
+    checked, _ = check_corpus(corpus(tmp_path / "voice"))
+    assert [one.row.text for one in checked] == SENTENCES[:3]
+
+
+def test_every_file_of_a_folder_is_used_or_told(tmp_path, caplog):
+    folder = tmp_path / "voice"
+    data = wav(folder / "ann/0.wav").read_bytes()
+    for name in ("take", "take.bin", "0.wav.bak"):
+        (folder / "ann" / name).write_bytes(data)
+    (folder / "cover.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    os.mkfifo(folder / "ann/pipe.wav")
+    with caplog.at_level(logging.INFO):
+        _, report = check_corpus(corpus(folder))
+    assert (report.usable, report.reasons()) == (1, {"not a file": 1})
+    assert "3 files hold sound" in caplog.text
+    assert "1 .jpg" in caplog.text
+
+
+def test_a_list_that_says_more_seconds_than_there_are_is_told(tmp_path):
+    wav(tmp_path / "voice/a.wav", 0.5)
+    line = {"audio_filepath": "a.wav", "duration": 4.0, "text": "one two"}
+    (tmp_path / "voice/list.jsonl").write_text(json.dumps(line) + "\n")
+    _, report = check_corpus(corpus(tmp_path / "voice"))
+    (detail,) = [one.detail for one in report.warnings if one.reason == "other length"]
+    assert "4.00 s" in detail

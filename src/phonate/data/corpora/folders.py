@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
+from phonate.audio.decoding import AUDIO_SUFFIXES, is_recording
 from phonate.config.errors import DataError
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
@@ -31,6 +33,7 @@ logger = logging.getLogger("phonate")
 
 TEXTS = (".txt", ".lab")
 _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
+_MOST_LOOKED_AT = 1000
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 
 
@@ -46,7 +49,9 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
     unreadable: list[Problem] = []
-    listed = list(audio_files(path, problems=unreadable))
+    every = list(audio_files(path, None, unreadable))
+    listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
+    _report_others(path, tuple(file for file in every if file.suffix.lower() not in (*TEXTS, *AUDIO_SUFFIXES)))
     splits = _split_folders([file.relative_to(path) for file in listed])
     for file in listed:
         inside = file.relative_to(path)
@@ -76,6 +81,27 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
     yield from unreadable
     for folder in sorted(spoken):
         yield from _unspoken(path, folder, {composed(name) for name in folders[folder]})
+
+
+@cache
+def _report_others(root: Path, files: tuple[Path, ...]) -> None:
+    """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind."""
+    sounds = [file for file in files[:_MOST_LOOKED_AT] if is_recording(file)]
+    if sounds:
+        names = ", ".join(printable(file.name) for file in sounds[:3]) + (", ..." if len(sounds) > 3 else "")
+        logger.warning(
+            "%s: %d files hold sound, but are not called as recordings are, and are left out (%s); to use them, give "
+            "them a suffix such as .wav",
+            printable(str(root)),
+            len(sounds),
+            names,
+        )
+    kinds = Counter(
+        file.suffix.lower() or "no suffix" for file in files if file not in sounds and not _NOTES.fullmatch(file.name)
+    )
+    if kinds:
+        counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
+        logger.info("%s: no recordings, and left alone: %s", printable(str(root)), counts)
 
 
 def _split_folders(listed: list[Path]) -> set[Path]:

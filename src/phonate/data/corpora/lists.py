@@ -63,7 +63,7 @@ PART = ("start", "end", "duration", "stop")
 """The columns that make a row a part of its file."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-TABLES = (".csv", ".tsv", ".txt", ".list")
+TABLES = (".csv", ".tsv", ".txt", ".list", ".lst", ".filelist")
 OBJECTS = (".json", ".jsonl")
 _LOOKED_AT = 20
 """Lines of a file that are looked at for names of recordings."""

@@ -8,7 +8,8 @@ import re
 import tempfile
 import time
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import _lru_cache_wrapper, lru_cache
@@ -313,10 +314,10 @@ def as_text(value: object) -> str | None:
 
 
 def audio_files(
-    folder: Path, suffixes: Collection[str] = AUDIO_SUFFIXES, problems: list[Problem] | None = None
+    folder: Path, suffixes: Collection[str] | None = AUDIO_SUFFIXES, problems: list[Problem] | None = None
 ) -> Iterator[Path]:
-    """Audio files under `folder` in a fixed order. Hidden files and what phonate wrote itself (runs, models, sessions)
-    are left out; links are followed once.
+    """Audio files under `folder` in a fixed order, or files with any `suffixes` (None: all). Hidden files and what
+    phonate wrote itself (runs, models, sessions) are left out; links are followed once.
 
     Folders that can't be read are added to `problems` and left out; without it they raise DataError. Links that lead
     nowhere are listed as files, so that opening them reports the error.
@@ -348,7 +349,7 @@ def audio_files(
             continue
         elif _is_source(entry):
             below.append(entries(Path(entry.path)))
-        elif os.path.splitext(entry.name)[1].lower() in suffixes:
+        elif suffixes is None or os.path.splitext(entry.name)[1].lower() in suffixes:
             yield Path(entry.path)
 
 
@@ -389,6 +390,7 @@ _LIKELY = sorted({*USUAL_SUFFIXES, ".aac", ".opus"})
 """Suffixes that are tried first, so that long lists are read fast."""
 
 
+_FILE_NAME = re.compile(r"\.\w{2,4}$")
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\$?\{\w+\}/|\$\w+/")
 """Paths of another place: absolute, or below a folder that a recipe fills in, as SpeechBrain's `$data_root/`."""
 
@@ -401,12 +403,14 @@ def listed_file(root: Path, name: str) -> Path:
     if file is None and "\\" in name:
         name = name.replace("\\", "/")
         file = _listed_file(root, name)
-    if file is None and not name.isascii():
-        file = next(filter(None, (in_any_form(folder, name) for folder in _folders(root))), None)
+    tails = [name]
     if file is None and _ABSOLUTE.match(name):
         parts = Path(name).parts
-        tails = ("/".join(parts[start:]) for start in range(1, len(parts)))
-        file = next(filter(None, (_listed_file(root, tail) for tail in tails)), None)
+        tails += ["/".join(parts[start:]) for start in range(1, len(parts))]
+        file = next(filter(None, (_listed_file(root, tail) for tail in tails[1:])), None)
+    if file is None and (len(tails) > 1 or not name.isascii() or _FILE_NAME.search(name)):
+        pairs = ((folder, tail) for tail in tails for folder in _folders(root))
+        file = next(filter(None, (in_any_form(folder, tail) for folder, tail in pairs)), None)
     return file or root / name
 
 
@@ -452,11 +456,12 @@ def _begins_a_name(stem: str) -> bool:
 
 
 def in_any_form(folder: Path, name: str) -> Path | None:
-    """The file under `folder` whose path is `name`, with or without a suffix, in whichever form of Unicode."""
+    """The file under `folder` whose path is `name`, with or without a suffix, in whichever form of Unicode; also where
+    the list was made on a system that takes capitals and small letters for the same."""
     *above, last = Path(name).parts or ("",)
     for part in above:
         try:
-            folder = folder / _read(_entries, folder).get(composed(part), part)
+            folder = folder / (_entry(_read(_entries, folder), part) or part)
         except (OSError, ValueError):
             return None
     try:
@@ -467,8 +472,13 @@ def in_any_form(folder: Path, name: str) -> Path | None:
         last,
         *(f"{last}{one}" for suffix in (*_LIKELY, *sorted(AUDIO_SUFFIXES)) for one in (suffix, suffix.upper())),
     ]
-    files = (folder / entries[key] for one in spellings if (key := composed(one)) in entries)
-    return next(filter(is_file, files), None)
+    return next(filter(is_file, (folder / entry for one in spellings if (entry := _entry(entries, one)))), None)
+
+
+def _entry(entries: Mapping[str, str], name: str) -> str:
+    """How what a list calls `name` is called in its folder; "" where it is not there."""
+    key = composed(name)
+    return entries.get(key) or entries.get(key.casefold(), "")
 
 
 _Names = TypeVar("_Names")
@@ -491,8 +501,11 @@ def _stems(folder: Path, changed: int) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _entries(folder: Path, changed: int) -> dict[str, str]:
-    """Name in one form -> name, of what is in a folder that was last changed at `changed`."""
-    return {composed(entry.name): entry.name for entry in os.scandir(folder)}
+    """Name in one form -> name, of what is in a folder that was last changed at `changed`; also in small letters, where
+    only one is meant."""
+    names = {composed(entry.name): entry.name for entry in os.scandir(folder)}
+    small = Counter(name.casefold() for name in names)
+    return {name.casefold(): entry for name, entry in names.items() if small[name.casefold()] == 1} | names
 
 
 def composed(name: str) -> str:

@@ -231,8 +231,9 @@ class _Column:
         """Whether its values are no longer than names are."""
         self.varied = self.distinct >= 0.9
         """Whether nearly every row has a value of its own."""
-        self.is_measured = self.varied and len(self.filled) > 1 and (self.all_are(_FRACTION) or self.all_are(_FILE))
-        """Whether it holds durations or names of files, one a row."""
+        several = len(self.filled) > 1
+        self.is_measured = several and (self.all_are(_FRACTION) or (self.varied and self.all_are(_FILE)))
+        """Whether it holds durations, or names of files, one a row."""
 
     @property
     def letters(self) -> float:
@@ -304,7 +305,14 @@ def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
     if _said_twice(one, other):
         return Roles(path, None, other.at)
     if one.short != other.short:
-        return Roles(path, one.at, other.at) if one.short else Roles(path, other.at, one.at)
+        label, text = (one, other) if one.short else (other, one)
+        speakers, alone = Roles(path, label.at, text.at), Roles(path, None, text.at)
+        if len(one.cells) < 4 or label.distinct < 1.0:
+            return speakers
+        # No value returns: so many words are no name, others may be one.
+        if label.words > 2.0:
+            return _noted(alone, speakers, separator)
+        return _noted(speakers, alone, separator)
     if not one.short:
         if min(one.distinct, other.distinct) <= 1 / 3 and max(one.distinct, other.distinct) > 0.5:
             few, many = sorted((one, other), key=lambda column: column.distinct)

@@ -236,6 +236,8 @@ def recording_of(path: Path) -> Iterator[Recording]:
             )
             below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
             # A pipe or a device would be read for ever.
+            odd_kind = f"{path} is a folder, a pipe or a device; list a file"
+            _require(path.is_file() or not path.exists(), "not a file", odd_kind)
             _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
             _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
             recording = stack.enter_context(open_recording(path))
@@ -391,6 +393,8 @@ def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
 
 THREADS = 4
 SILENT_SHARE = 0.5
+_OTHER_LENGTH = 0.5
+"""Seconds. Lists are rounded, and ends may be trimmed."""
 _OVERLAP_SECONDS = 0.1
 
 
@@ -696,6 +700,11 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
 
 def _warnings(checked: CheckedRow) -> Iterator[Problem]:
     row = checked.row
+    if row.listed_seconds is not None and row.end is None and row.listed_seconds > checked.seconds + _OTHER_LENGTH:
+        detail = (
+            f"the list says {row.listed_seconds:.2f} s, the file has {checked.seconds:.2f}; was it cut or replaced?"
+        )
+        yield Problem(row.id, row.place, "other length", detail)
     for finding in checked.warnings():
         yield Problem(row.id, row.place, finding.reason, finding.detail)
     if row.split is not None and official_split(row.split) is None:

@@ -36,6 +36,7 @@ _BEFORE_TRAINING = frozenset(
         "profile",
         "recipe.yaml",
         "system.json",
+        "time.jsonl",
         "wandb",
     }
 )

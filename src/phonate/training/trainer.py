@@ -34,6 +34,7 @@ from phonate.data.batches import Consumed, digest_of
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, misfits
+from phonate.training.ledger import FILE, Ledger, read, told
 from phonate.training.memory import memory_error, memory_manager
 from phonate.training.metrics import Best, UnknownMetricError
 from phonate.training.reporting import Reporter, describe, report_profile
@@ -427,11 +428,15 @@ class Trainer:
         validation: Source | None = None,
         callbacks: Sequence[Callback] = (),
         recipe: Resolved | None = None,
+        began: float | None = None,
     ) -> None:
+        """`began`: when work on it began (`time.time`), where that is not now."""
         self.task = task
         self.run = run
         self.device = device or torch.device("cpu")
         self.ranks = ranks or Ranks()
+        compiles = settings.performance.compile_model
+        self.ledger = Ledger(run.path / FILE if self.ranks.is_main else None, began, compiles)
         checked = check_settings(task, settings, self.ranks, begins=False, callbacks=callbacks)
         settings, self.metric_options, configured = checked
         self.settings = settings
@@ -590,6 +595,10 @@ class Trainer:
                 self.checkpoints.close()
                 self.train_source.close()
                 self.reporter.close()
+                self.ledger.mark("save")
+                self.ledger.write(self.step)
+        if self.ranks.is_main:
+            logger.info("time: %s", told(read(self.run.path / FILE)))
         return self.progress.last_validation
 
     @property
@@ -635,6 +644,8 @@ class Trainer:
             hook(self)
         describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)  # when callbacks have frozen theirs
         self.generators.start()
+        self.ledger.mark("start" if checkpoint is None else "recover")
+        self.ledger.write(self.step)
         if self.progress.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()
 
@@ -652,11 +663,13 @@ class Trainer:
         groups = accumulation_groups(planned, self.settings.gradient_accumulation_steps)
         self.mark("gap")
         while not self.finished:
+            self.ledger.mark("train")
             started = time.perf_counter()
             self.signals.enter()
             group = next(groups, None)
             self.signals.leave()
             self.reporter.waited += time.perf_counter() - started
+            self.ledger.mark("data")
             if group is None:
                 if progress.consumed:
                     # after a resume: it has fewer samples than were consumed
@@ -686,6 +699,8 @@ class Trainer:
             progress.epoch, progress.consumed = progress.epoch + 1, ()
         if self.settings.logging.due(progress.step):
             self.reporter.log()
+            self.ledger.mark("train")
+            self.ledger.write(progress.step)
         self.reporter.stream.tick(progress.step)
         progress.unfinished = True
         if self.signals.received_by_any(self.ranks):
@@ -754,6 +769,7 @@ class Trainer:
         """Validate; returns the metrics (`val_` and the task's own) and whether they are the best so far."""
         progress = self.progress
         self.mark("gap")
+        self.ledger.mark("train")
         for hook in self.callbacks.on_validation_begin:
             hook(self)
         try:
@@ -775,16 +791,20 @@ class Trainer:
         for on_validation_end in self.callbacks.on_validation_end:
             on_validation_end(self, metrics)
         self.mark("pause")
+        self.ledger.mark("validate")
         return metrics, is_best
 
     def save(self, is_best: bool = False) -> None:
         """Save a checkpoint of the current step (in the background)."""
         self.mark("gap")
+        self.ledger.mark("train")
         self.reporter.stream.sync()
         if self.saver.save(is_best) and self.settings.logging.log_model:
             self.checkpoints.flush()
             self.reporter.stream.artifact(self.checkpoints.latest())
         self.mark("pause")
+        self.ledger.mark("save")
+        self.ledger.write(self.step)
 
     def restore_best(self) -> Path | None:
         """Load the weights of the best validation into the model; None where there was no validation."""

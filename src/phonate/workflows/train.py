@@ -157,6 +157,7 @@ def train(
 
 def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callback] = ()) -> Trained:
     """Train what was planned; see `train`."""
+    began = time.time()
     transcribed = transcribe(plan.written.recipe.data, lambda: plan.device)
     settings = plan.settings
     if plan.is_search and not dry_run:
@@ -190,6 +191,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
                 ranks=ranks,
                 callbacks=callbacks,
                 recipe=plan.resolved,
+                began=began,
             )
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best

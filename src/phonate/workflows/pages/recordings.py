@@ -28,9 +28,9 @@ from phonate.data.settings import RecordingData, VoiceRules
 from phonate.data.transcripts import Transcription
 from phonate.data.voices import VoiceFile
 from phonate.text.captions import LINE, TimedWord
+from phonate.training.ledger import duration
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render, sound_url, write_page
-from phonate.workflows.pages.report import duration
 
 if TYPE_CHECKING:
     from phonate.pretrained import Transcriber

@@ -22,9 +22,11 @@ from phonate.config.metrics import ARROWS, NEWEST, Metric, better_of, with_losse
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, referred, task_info
 from phonate.evaluation.tables import described
+from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import is_checkpoint, located
 from phonate.training.checkpoints.metadata import CheckpointMetadata
+from phonate.training.ledger import duration, told
 from phonate.training.run import Run
 from phonate.training.tracking import read_events, read_metrics
 from phonate.workflows.pages import plots
@@ -104,15 +106,6 @@ def read_json(path: Path) -> dict[str, Any]:
 def number(value: float | None) -> str:
     """Format a number for a table cell."""
     return "–" if value is None else f"{value:.4g}"
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def evaluation(path: Path) -> list[dict[str, Any]]:
@@ -226,6 +219,8 @@ class _Story:
     system: dict[str, Any]
     resumes: list[int]
     """Steps at which training was resumed."""
+    spent: dict[str, float]
+    """Seconds of all processes by kind."""
 
     @classmethod
     def read(cls, run: Run) -> _Story:
@@ -238,6 +233,7 @@ class _Story:
             checkpoints=[info for info in listing.scan(folder) if info.metadata],
             system=read_json(run.path / "system.json"),
             resumes=sorted({int(event["step"]) for event in read_events(run.metrics, "resumed")}),
+            spent=ledger.read(run.path / ledger.FILE),
         )
 
     @property
@@ -443,6 +439,7 @@ def _how(story: _Story) -> dict[str, Any]:
         "Optimizer": f"{optimizer.get('type')}, peak learning rate {optimizer.get('lr')}",
         "Schedule": f"{schedule.get('type')}{warm_up}",
         "Seed": training.get("random_seed"),
+        "Time": told(story.spent) if story.spent else None,
         "Resumed": ", ".join(f"at step {step:,}" for step in story.resumes) or "never",
     }
 

@@ -1,0 +1,130 @@
+"""Where the time of a run went, over all its processes: RUN/time.jsonl.
+
+Each process of a run begins with a line and adds one at each log line, validation and save, with its seconds so far by
+kind. So little is unknown after a kill: what came after the last line counts as idle.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import TrainingError
+
+logger = logging.getLogger(__name__)
+
+KINDS = {
+    "start": "until the first step: recordings, model, checks",
+    "recover": "the same in a process that resumes",
+    "train": "steps",
+    "data": "waiting for batches",
+    "validate": "validation",
+    "save": "checkpoints, as far as training waited for them",
+    "compile": "torch.compile",
+    "lost": "what was done after the checkpoint from which a later process went on",
+    "idle": "no process was at work",
+}
+"""What a second of a run is, in the order in which it is told."""
+FILE = "time.jsonl"
+
+
+class Ledger:
+    """Assigns the seconds of this process to kinds.
+
+    Args:
+        path: The file, RUN/time.jsonl. None: nothing is kept or written, as in ranks other than the first.
+        began: When the process began its work (`time.time`).
+        compiles: Whether the model is compiled, in the middle of steps.
+    """
+
+    def __init__(self, path: Path | None, began: float | None = None, compiles: bool = False) -> None:
+        now = time.time()
+        self._path = path
+        self._began = now if began is None else began
+        self._seconds: dict[str, float] = {}
+        self._last = time.perf_counter() - (now - self._began)
+        self._compiling = _compile_seconds() if compiles else None
+
+    def mark(self, kind: str) -> None:
+        """Assign the time since the last mark to `kind`."""
+        now = time.perf_counter()
+        seconds = now - self._last
+        if kind == "train" and self._compiling is not None:
+            before, self._compiling = self._compiling, _compile_seconds()
+            compiled = min(self._compiling - before, seconds)
+            self._seconds["compile"] = self._seconds.get("compile", 0.0) + compiled
+            seconds -= compiled
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
+        self._last = now
+
+    def write(self, step: int) -> None:
+        """Add a line: `step` steps are done."""
+        if self._path is None:
+            return
+        line = {"began": self._began, "step": step, "seconds": self._seconds}
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise TrainingError(f"{self._path}: can't write: {error.strerror}; fix this, then resume") from error
+
+
+def _compile_seconds() -> float:
+    """Seconds that torch's compiler has taken in this process."""
+    from torch._dynamo.utils import cumulative_time_spent_ns
+
+    return cumulative_time_spent_ns.get("entire_frame_compile", 0) / 1e9  # the others are parts of it
+
+
+def read(path: Path) -> dict[str, float]:
+    """Seconds by kind, all processes together, from RUN/time.jsonl: they add up to the time from the first process's
+    beginning to the last line. Empty where there is no file."""
+    total: dict[str, float] = {}
+    done: list[tuple[int, dict[str, float]]] = []  # steps done after a stretch, and its seconds
+    began = end = None
+    before: Mapping[str, float] = {}
+    for line in _lines(path):
+        if line["began"] != began:
+            if end is not None:
+                total["idle"] = total.get("idle", 0.0) + max(0.0, line["began"] - end)
+                for number, (step, seconds) in enumerate(done):
+                    if step > line["step"]:
+                        done[number] = (line["step"], {"lost": sum(seconds.values())})
+            began, before = line["began"], {}
+        done.append((line["step"], {kind: value - before.get(kind, 0.0) for kind, value in line["seconds"].items()}))
+        before, end = line["seconds"], line["began"] + sum(line["seconds"].values())
+    for _, seconds in done:
+        for kind, value in seconds.items():
+            total[kind] = total.get(kind, 0.0) + value
+    return {kind: total[kind] for kind in KINDS if total.get(kind, 0.0) > 0.0}
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    if not path.is_file():
+        return
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(text)
+        except ValueError:  # the process was killed while it wrote
+            logger.debug("%s: an incomplete line", path)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def told(seconds: Mapping[str, float]) -> str:
+    """`1 h 23 min, of which 81 % train, 12 % validate, 4 % data`: what took at least half a percent."""
+    whole = sum(seconds.values())
+    shares = sorted(((value / whole, kind) for kind, value in seconds.items()), reverse=True)
+    parts = (f"{100 * share:.0f} % {kind}" for share, kind in shares if share > 0.005)
+    return f"{duration(whole)}, of which {', '.join(parts)}"

@@ -1,0 +1,105 @@
+"""Where the time of a run went: every second since it began has a kind, over kills and resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from phonate.training.ledger import KINDS, Ledger, read, told
+
+
+def lines(path: Path, *rows: tuple[float, int, dict[str, float]]) -> Path:
+    path.write_text("".join(json.dumps({"began": b, "step": n, "seconds": s}) + "\n" for b, n, s in rows))
+    return path
+
+
+def test_what_came_after_the_checkpoint_of_a_resume_is_lost_and_a_gap_is_idle(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path / "time.jsonl",
+        (1000.0, 0, {"start": 5.0}),
+        (1000.0, 10, {"start": 5.0, "train": 20.0, "save": 1.0}),
+        (1000.0, 16, {"start": 5.0, "train": 32.0, "data": 2.0, "save": 1.0}),  # killed; step 10 was saved
+        (1050.0, 10, {"recover": 4.0}),
+        (1050.0, 20, {"recover": 4.0, "train": 21.0, "validate": 3.0}),
+    )
+    spent = read(path)
+    assert spent == pytest.approx(
+        {"start": 5.0, "recover": 4.0, "train": 41.0, "validate": 3.0, "save": 1.0, "lost": 14.0, "idle": 10.0}
+    )
+    assert sum(spent.values()) == pytest.approx(1050.0 + 28.0 - 1000.0)
+    assert told(spent).startswith("78 s, of which 53 % train, 18 % lost, 13 % idle")
+
+
+def test_what_is_lost_twice_counts_once(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path / "time.jsonl",
+        (0.0, 0, {"start": 1.0}),
+        (0.0, 5, {"start": 1.0, "train": 9.0}),
+        (10.0, 0, {"start": 1.0}),
+        (10.0, 5, {"start": 1.0, "train": 9.0}),
+        (20.0, 0, {"start": 1.0}),
+        (20.0, 5, {"start": 1.0, "train": 9.0}),
+    )
+    assert read(path) == pytest.approx({"start": 3.0, "train": 9.0, "lost": 18.0})
+
+
+def test_an_incomplete_last_line_and_no_file(tmp_path: Path) -> None:
+    path = lines(tmp_path / "time.jsonl", (0.0, 0, {"start": 1.0}))
+    path.write_text(path.read_text() + '{"began": 0.0, "st')
+    assert read(path) == {"start": 1.0}
+    assert read(tmp_path / "nothing.jsonl") == {}
+
+
+def test_only_one_rank_writes(tmp_path: Path) -> None:
+    ledger = Ledger(None)
+    ledger.mark("train")
+    ledger.write(1)
+    assert not list(tmp_path.iterdir())
+
+
+TRAIN = ["sequence", "size=tiny", "training.checkpoint.interval=5", "training.logging.interval=1", "--mode", "cpu"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_accounts_for_every_second(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"source": "a b c", "target": "c b a"}\n' * 40)
+    command = [sys.executable, "-m", "phonate", "train", *TRAIN, "data.path=rows.jsonl", "training.max_steps=12"]
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time\nfrom phonate.training.callbacks import CALLBACKS, Callback\n"
+        "class Slow(Callback):\n    def on_optimizer_step(self, trainer):\n        time.sleep(0.2)\n"
+        'CALLBACKS.register("slow", Slow)\n'
+    )
+    command[3:3] = ["--plugin", str(slow)]
+    command += ["training.callbacks=[{type: slow}]", "--output", "run", "--resume", "auto"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    began = time.time()
+    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    path = tmp_path / "run" / "time.jsonl"
+    while not (path.exists() and '"step": 8' in path.read_text()):
+        assert first.poll() is None, first.stderr.read() if first.stderr else ""
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    time.sleep(1.0)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    ended = time.time()
+    spent = read(path)
+    assert set(spent) <= set(KINDS)
+    assert spent["lost"] >= 0.6, "steps 6 to 8"
+    assert spent["idle"] >= 1.0
+    assert spent["train"] >= 12 * 0.2
+    imports = ended - began - sum(spent.values())
+    assert 0.0 <= imports < 20.0, "before the first line and after the last there are only imports"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    whole = rows[-1]["began"] + sum(rows[-1]["seconds"].values()) - rows[0]["began"]
+    assert sum(spent.values()) == pytest.approx(whole, rel=0.01)
+    assert "time: " in done.stderr + done.stdout
+    assert "% lost" in done.stderr + done.stdout

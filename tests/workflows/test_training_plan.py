@@ -23,7 +23,7 @@ from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import Recipe, Resolved, to_yaml
 from phonate.parse_args import unified_parser
 from phonate.rendering import check_vocoder
-from phonate.training.checkpoints import files, loading
+from phonate.training.checkpoints import files, loading, snapshot
 from phonate.training.checkpoints.listing import BASE_VOCODER, BASE_VOICE, located
 from phonate.training.checkpoints.loading import describe_trained, open_trained, recipe_of
 from phonate.training.plan import plan
@@ -209,7 +209,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
     from phonate.training import plan as planning
 
     counted(planning, "resolve_document", lambda document, *_: f"resolved {document.name}")
-    counted(loading, "read_tensors", lambda *_: "weights")
+    counted(snapshot, "read_tensors", lambda *_: "weights")
     counted(files, "sha256_of", str)
     begun = begin(recipe, tmp_path / "run")
     assert isinstance(begun, dict)

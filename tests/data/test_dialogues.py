@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, InputError
 from phonate.data.dialogues import Audio, Dialogue, Text, Turn, dialogue_of, read_dialogues, row_of, split_dialogues
 
 
@@ -266,3 +266,8 @@ def test_the_side_of_a_text_is_that_of_earlier_versions() -> None:
     plain = [Dialogue.plain(str(i), f"text {i}") for i in range(40)]
     assert [int(one.id) for one in split_dialogues(pairs, 0.2)[1]] == [3, 6, 15, 18, 27, 28, 36, 39]
     assert [int(one.id) for one in split_dialogues(plain, 0.2)[1]] == [10, 15, 21, 23, 24, 33, 35]
+
+
+def test_an_address_is_refused_as_it_was_given() -> None:
+    with pytest.raises(InputError, match=r"^s3://bucket/texts\.jsonl: .*on a disk only; copy it"):
+        read_dialogues("s3://bucket/texts.jsonl")

@@ -30,6 +30,13 @@ def is_remote(name: str) -> bool:
     return _ADDRESS.match(name) is not None
 
 
+def on_disk(name: str | Path) -> Path:
+    """The path `name`. Raises InputError for an address, where only paths are taken."""
+    if isinstance(name, str) and is_remote(name):
+        raise InputError(f"{name}: this task reads files on a disk only; copy it there, and give its path")
+    return Path(name)
+
+
 def base_name(name: str) -> str:
     """The last part of an address or a path."""
     return name.rstrip("/").rpartition("/")[2]

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
+from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
@@ -469,7 +470,7 @@ def text_files(path: str | Path) -> list[Path]:
 
     Raises DataError if there are none.
     """
-    return _scan(Path(path))[0]
+    return _scan(on_disk(path))[0]
 
 
 def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path], list[RefusedRow]]:
@@ -516,7 +517,7 @@ def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns |
 
     Raises DataError if nothing can be used.
     """
-    root = Path(path)
+    root = on_disk(path)
     dialogues: list[Dialogue] = []
     files, refused = _scan(root, SUFFIXES if columns is None else (*SUFFIXES, *TABLES))
     for file in files:

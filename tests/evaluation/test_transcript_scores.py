@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phonate.data.labels import read_pair, read_texts
-from phonate.evaluation.words import TranscriptErrors, score_transcripts
+from phonate.evaluation.words import TranscriptErrors, character_edits, plain, score_transcripts
 
 _WORDS = ["a", "the", "cat", "sat", "on", "mat", "it", "was", "good", "morning", "everybody", "extraordinarily"]
 _WORDS += ["yes", "no", "well", "then"]
@@ -147,3 +147,24 @@ def test_words_have_the_times_that_labels_give_them(tmp_path: Path) -> None:
         )
     pair = read_pair(read_texts, tmp_path / "ref", tmp_path / "hyp")
     assert score_transcripts(*pair, 0.0)["total"].timed_edits == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Café, naïve!", "cafe naive", True),
+        ("כִּתָּב", "כתב", True),
+        ("كِتَابٌ أحمد", "كتاب احمد", True),
+        ("IŞIK", "ışık", True),
+        ("कि", "की", False),
+        ("กา", "กี", False),
+        ("が", "か", False),
+        ("한국", "한국", True),
+    ],
+)
+def test_vowels_and_tones_are_letters_and_accents_are_not(one: str, other: str, same: bool) -> None:
+    assert (plain(one) == plain(other)) is same
+
+
+def test_korean_is_counted_by_syllables() -> None:
+    assert character_edits(["한국"], ["한곡"]) == (1, 2)

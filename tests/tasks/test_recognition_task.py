@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,44 @@ def test_texts_become_spoken_words() -> None:
 def test_accents_come_back() -> None:
     symbols = Symbols.of([Wording("de")("Über Größe")], "de")
     assert symbols.text(symbols.ids("größe über")) == "größe über"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "read"),
+    [
+        ("zh", "今天是2024年。", "今天是2024年"),
+        ("ja", "東京へ行きます。", "東京へ行きます"),
+        ("hi", "२०२४ में ५ लोग", "२०२४ में ५ लोग"),
+        ("ar", "في عام ٢٠٢٤، كِتَابٌ", "في عام ٢٠٢٤ كِتَابٌ"),
+        ("fa", "می\u200cخواهم ۳", "می\u200cخواهم ۳"),
+        ("bn", "১২ বাড়ি", "১২ বাড়ি"),
+        ("th", "๓ น้ำ", "๓ น้ำ"),
+        ("ml", "മലയാളം", "മലയാളം"),
+        ("pa", "ਘਰ ੫", "ਘਰ ੫"),
+        ("my", "မြန်မာ", "မြန်မာ"),
+        ("am", "አማርኛ።", "አማርኛ"),
+        ("he", "צה״ל", "צה״ל"),
+        ("uz", "Oʻzbek", "oʻzbek"),
+        ("uz", "O‘zbek", "o'zbek"),
+        ("ca", "Col·legi", "col·legi"),
+        ("tr", "IŞIK, İstanbul, Irmak", "ışık istanbul ırmak"),
+        ("az-AZ", "IŞIQ", "ışıq"),
+        ("ru", "Он купил iPhone «5»", "он купил iphone 5"),
+        ("ko", "한국어 3", "한국어 3"),
+        ("fr", "L’été ‘noir’ ❤️", "l'été noir"),
+    ],
+)
+def test_letters_marks_and_digits_of_any_script_come_back(language: str, text: str, read: str) -> None:
+    wording = Wording(language)(text)
+    symbols = Symbols.of([wording], language)
+    assert symbols.text(symbols.ids(wording)) == unicodedata.normalize("NFC", read)
+
+
+def test_texts_of_which_letters_would_be_lost_are_refused() -> None:
+    wording = Wording("en")
+    assert wording("Søren's naïve α") == "soren's naive alpha"
+    with pytest.raises(InputError, match="京東"):
+        wording("We went to 東京.")
 
 
 @pytest.mark.parametrize("frames", range(1, 12))

@@ -175,9 +175,15 @@ def test_english_is_pronounced_alike(in_javascript: Callable[[str, Any], Any]) -
         assert said == words(english, text), text
 
 
-@pytest.mark.parametrize("language", ["en-us", "fr", "ru"])
+@pytest.mark.parametrize("language", ["en-us", "fr", "ru", "tr"])
 def test_letters_are_the_same(language: str, in_javascript: Callable[[str, Any], Any]) -> None:
-    texts = [*HARD, "Où est-ce? C'était l'été, “naïf”…", "Съешь ещё этих мягких булок, да выпей чаю!", *recorded(50)]
+    texts = [
+        *HARD,
+        "Où est-ce? C'était l'été, “naïf”…",
+        "Съешь ещё этих мягких булок, да выпей чаю!",
+        "IŞIK, İstanbul, I\u0307zmir!",
+        *recorded(50),
+    ]
     letters = phonemizer("characters", language)
     source = f"{SAY}const answer = said.map(listed);"
     theirs = in_javascript(source, {"texts": texts, "inventory": Inventory.of(letters).document()})

@@ -47,6 +47,20 @@ def test_switches_of_language_leave_no_trace() -> None:
     assert all("(" not in phones and phones != "en" for _, phones, _ in said("Das ist the weather, okay.", "de"))
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "phones"),
+    [
+        ("bn", "\u09ac\u09be\u09dc\u09bf", "bˈaɽi"),  # the same in one piece and with its dot by itself
+        ("bn", "\u09ac\u09be\u09a1\u09bc\u09bf", "bˈaɽi"),
+        ("ur", "لڑی", "lˈʌɽi"),
+        ("ur", "لری", "lˈʌri"),
+        ("pa", "ਘਰ", "kˈʌɾ"),  # its tone is left out
+    ],
+)
+def test_letters_of_south_asia_are_told_apart(language: str, text: str, phones: str) -> None:
+    assert "".join(phonemizer("espeak", language)(text)[0].phones) == phones
+
+
 def test_every_language_can_say_its_digits() -> None:
     voices = espeak._library().voices
     assert len(voices) > 100

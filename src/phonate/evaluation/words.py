@@ -30,11 +30,19 @@ from phonate.pretrained import Extra
 # ------------------------------------------------------------ Word and character error rates, in any language
 
 
+_ACCENTS = re.compile(
+    "[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f]"
+)
+"""Accents, and the points of Hebrew and Arabic, without which words are written, too. The marks of other scripts are
+their vowels and tones."""
+
+
 def plain(text: str) -> str:
     """Lower-case words and digits without accents and punctuation, separated by single spaces."""
-    letters = unicodedata.normalize("NFKD", text.lower().replace("-", " "))
-    letters_alone = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return " ".join(re.sub(r"[^\w\s]|_", "", letters_alone).split())
+    letters = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.lower().replace("-", " ").replace("ı", "i")))
+    spoken = "".join(one for one in letters if one.isalnum() or one.isspace() or unicodedata.category(one)[0] == "M")
+    return unicodedata.normalize("NFC", " ".join(spoken.split()))
 
 
 def character_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> float:

@@ -7,7 +7,7 @@ import string
 import unicodedata
 
 from phonate.config.errors import InputError
-from phonate.config.language_codes import is_english
+from phonate.config.language_codes import is_english, primary
 from phonate.text import phonemes
 from phonate.text.english.normalisation import normalise
 from phonate.text.language import language
@@ -31,6 +31,15 @@ _SCRIPTS = {
 """Letters beyond the Latin ones, by language."""
 
 _CATEGORIES = {"Ll", "Lo", "Lm", "Mn", "Mc"}
+_SIGNS = {*_CATEGORIES, "Lu", "Lt", "Nd"}
+"""Letters, marks and digits of any script."""
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_INNER = frozenset("'\u200c\u200d·\u05f3\u05f4\u0f0b")
+"""What is part of a word between two letters: the joiners of Persian and Indic scripts, Catalan l·l, geresh and
+gershayim, the mark between Tibetan syllables."""
+_KEPT = re.compile("([\u0e33\u0eb3])")
+"""am of Thai and Lao, which NFKC takes apart for good."""
+_APOSTROPHES = str.maketrans("’‘", "''")
 
 
 def _symbols(language: str) -> tuple[str, ...]:
@@ -51,6 +60,13 @@ def _symbols(language: str) -> tuple[str, ...]:
     return ("'", *"0123456789", *letters)
 
 
+def lower_case(text: str, language: str) -> str:
+    """`text` in lower case as the language has it: in Turkish and Azeri, I and İ are two letters."""
+    if primary(language) in ("tr", "az"):
+        text = text.replace("I\u0307", "i").replace("İ", "i").replace("I", "ı")
+    return text.lower()
+
+
 class CharacterPhonemizer:
     """Lower-case letters as phones; for languages other than English also digits, and accents by themselves (NFD).
 
@@ -59,22 +75,30 @@ class CharacterPhonemizer:
 
     name = "characters"
 
-    def __init__(self, language: str = "en-us") -> None:
+    def __init__(self, language: str = "en-us", *, whole: bool = False) -> None:
+        """`whole`: nothing is left out. Letters, marks and digits of any script are taken, whatever `symbols` says, and
+        in English, where only its own letters are, texts with others are refused."""
         if not language:
             raise InputError("characters: the language is empty; give any, such as en-us")
         self.language = language
         self.symbols = _symbols(language)
         self._known = frozenset(self.symbols)
+        self._whole = whole
+
+    def _takes(self, character: str) -> bool:
+        if character in self._known:
+            return True
+        return self._whole and not is_english(self.language) and unicodedata.category(character) in _SIGNS
 
     def __call__(self, text: str) -> list[Word]:
         """The words of `text`. Raises InputError if it has no letters."""
-        english = is_english(self.language)
-        plain = normalise(text) if english else language(self.language).read(unicodedata.normalize("NFKC", text))
         words: list[Word] = []
         foreign: list[str] = []
         between = letters = ""
-        for character in [*unicodedata.normalize("NFD", plain.lower().replace("’", "'")), "\n"]:
-            if character in self._known:
+        read = self._read(text)
+        for place, character in enumerate(read):
+            inner = self._whole and character in _INNER and letters and self._takes(read[place + 1])
+            if self._takes(character) or inner:
                 if not letters and words:
                     words[-1] = _set_off(words[-1], between)
                 letters += character
@@ -86,11 +110,32 @@ class CharacterPhonemizer:
             between += character
             if character.isalnum():
                 foreign.append(character)
+        if foreign and self._whole:
+            shown = "".join(dict.fromkeys(foreign))
+            raise InputError(f"{shown!r} in {text[:60]!r} can't be written in {self.language}; correct the text")
         report_left_out(foreign, f"no letters of the language {self.language}")
         if not words:
             raise phonemes.NothingToSay(text)
         words[-1] = _set_off(words[-1], between)
         return words
+
+    def _read(self, text: str) -> str:
+        """`text` as it is read, in lower case, decomposed, and with a line break at its end."""
+        if is_english(self.language):
+            plain = normalise(text)
+            others = {one for one in unicodedata.normalize("NFC", text) if one.isalpha() and not one.isascii()}
+            dropped = "".join(sorted(one for one in others if normalise(text.replace(one, "")) == plain))
+            if dropped and self._whole:
+                raise InputError(
+                    f"{dropped!r} in {text[:60]!r} is not read in English; correct the text, or data.language"
+                )
+        else:
+            parts = _KEPT.split(text) if self._whole else [text]
+            plain = "".join(part if _KEPT.fullmatch(part) else unicodedata.normalize("NFKC", part) for part in parts)
+            plain = language(self.language).read(_SELECTORS.sub("", plain) if self._whole else plain)
+        plain = lower_case(plain, self.language)
+        plain = plain.translate(_APOSTROPHES) if self._whole else plain.replace("’", "'")
+        return unicodedata.normalize("NFD", plain) + "\n"
 
 
 def _set_off(word: Word, between: str) -> Word:

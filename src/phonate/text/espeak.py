@@ -37,9 +37,12 @@ SYMBOLS = tuple(_PIPER + _OTHERS)
 
 # phones without IPA come as espeak's own mnemonics
 _SUBSTITUTES = {
-    "s.": "ʂ", "z.": "ʐ", "i.": "ɨ", "g": "ɡ", ":": "ː", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ", "Φ": "ɸ",
-    "ʦ": "ts", "?": "ʔ", "[": "\u032a", **dict.fromkeys("-_|.‿`^\u200d", ""),
+    "s.": "ʂ", "z.": "ʐ", "r.": "ɽ", "i.": "ɨ", "g": "ɡ", ":": "ː", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ",
+    "Φ": "ɸ", "ʦ": "ts", "?": "ʔ", "[": "\u032a", **dict.fromkeys("-_|.+‿`^\u200d", ""),
 }  # fmt: skip
+_COMPOSED = {"\u09a1\u09bc": "\u09dc", "\u09a2\u09bc": "\u09dd", "\u09af\u09bc": "\u09df"}
+"""Letters of Bengali and Assamese that NFC takes apart, and espeak knows in one piece alone."""
+_UNCOMPOSED = re.compile("|".join(_COMPOSED))
 _SUBSTITUTED = re.compile("|".join(map(re.escape, _SUBSTITUTES)))
 _LANGUAGE_SWITCH = re.compile(r"\([^)]*\)")
 _CLAUSE = re.compile(
@@ -177,7 +180,8 @@ class EspeakPhonemizer:
 
     def _ipa(self, text: str) -> list[str]:
         with _lock:
-            ipa = _library().ipa(text.replace("\0", " "), self.language)
+            composed = _UNCOMPOSED.sub(lambda pair: _COMPOSED[pair[0]], text.replace("\0", " "))
+            ipa = _library().ipa(composed, self.language)
         pieces = (plain(piece) for piece in _LANGUAGE_SWITCH.sub("", ipa).split())
         return [piece for piece in pieces if any(character.isalpha() for character in piece)]
 

@@ -27,7 +27,7 @@ from phonate.data.corpora.validation import CheckedRow, warn_left_out
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train, split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
-from phonate.text.phonemes import phonemizer
+from phonate.text.characters import CharacterPhonemizer
 from phonate.training.task import Batch
 
 # ------------- Output symbols of a recogniser: a blank, a space, and the letters of its training texts
@@ -42,12 +42,13 @@ class Wording:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self._letters = phonemizer("characters", language)
+        self._letters = CharacterPhonemizer(language, whole=True)
 
     def __call__(self, text: str) -> str:
-        """English numbers, dates and abbreviations are written out; for other languages only letters are kept.
+        """English numbers, dates and abbreviations are written out; for other languages letters, marks and digits of
+        any script are kept.
 
-        Raises InputError if `text` has nothing to speak.
+        Raises InputError if `text` has nothing to speak, and for letters in English that English does not have.
         """
         return _SPACE.join(word.text for word in self._letters(text))
 

@@ -8,7 +8,10 @@ import {phonemes as rules} from "phonate/rules";
 // The phonemizer of an inventory, as the document that Python writes. That of English needs the lexicon and the rules.
 export function phonemizerOf({phonemizer, language, symbols}) {
   if (phonemizer === "english") return english;
-  const prepare = /^en([-_]|$)/i.test(language) ? normalise : text => text.normalize("NFKC");
+  const dotless = /^(tr|az)([-_]|$)/i.test(language);  // their I is no i
+  const composed = text => text.normalize("NFKC");
+  const other = dotless ? text => composed(text).replaceAll("I\u0307", "i").replaceAll("İ", "i").replaceAll("I", "ı") : composed;
+  const prepare = /^en([-_]|$)/i.test(language) ? normalise : other;
   return characters(symbols.slice(rules.SPECIAL.length), prepare);
 }
 

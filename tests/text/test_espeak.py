@@ -138,3 +138,9 @@ def test_written_and_spoken_words_are_matched_by_length() -> None:
     assert espeak.align([2, 2, 5], [4, 5]) == [(0, 2, 0, 1), (2, 3, 1, 2)]
     assert espeak.align([3], [1] * 30) == [(0, 1, 0, 30)]  # a long number
     assert espeak.align([3, 9, 2], [3, 4, 5, 2]) == [(0, 1, 0, 1), (1, 2, 1, 3), (2, 3, 3, 4)]
+
+
+@pytest.mark.parametrize("text", ["है। नहीं।", "ہے۔ نہیں۔"])
+def test_full_stops_of_other_scripts_are_marks(text: str) -> None:
+    words = phonemizer("espeak", "hi" if "।" in text else "ur")(text)
+    assert [word.mark for word in words] == [".", "."]

@@ -26,6 +26,20 @@ in 1066 cases => in one thousand sixty-six cases
 **bold** and *italic* => bold and italic
 2^10 and x^2 => two to the power of ten and x squared
 10³ => ten cubed
+10¹², 10⁻⁵ and 2¹⁰ => ten to the power of twelve, ten to the power of minus five and two to the power of ten
+6.02×10²³ => six point zero two times ten to the power of twenty-three
+x²³ + y⁴ => x to the power of twenty-three plus y to the power of four
+5 m² and 3² => five square meters and three squared
+ten MP3s, two PS5s => ten MP three's, two PS five's
+B52s in the 90s => B fifty-two's in the nineties
+GMT-5, UTC-03:30 => GMT minus five, UTC minus three thirty
+UTC+2 => UTC plus two
+IL 62704-1234 => IL six two seven zero four, one two three four
+CA 90210. => CA nine zero two one zero.
+Call 911! => Call nine one one!
+1-800-FLOWERS => one eight zero zero, FLOWERS
+John 3:16 and Genesis 1:1 => John three sixteen and Genesis one one
+he is 5'4 => he is five feet four inches
 3 - 2 = 1 => three minus two equals one
 pages 3 - 5 => pages three to five
 10-3=7 => ten minus three equals seven

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
-from phonate.text.sentences import sentences
+from phonate.text.sentences import SentenceStream, sentences
 
 
 def test_sentences_end_where_sentences_end() -> None:
@@ -35,6 +35,55 @@ def test_sentences_end_where_sentences_end() -> None:
 )
 def test_some_abbreviations_are_words_too(text: str) -> None:
     assert sentences(text.replace(" | ", " ")) == text.split(" | ")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("hi", "भारत महान है। | दिल्ली राजधानी है॥ | पानी लाओ।"),
+        ("bn", "এটা বই। | ওটা ঘর।"),
+        ("ur", "یہ کتاب ہے۔ | وہ گھر ہے۔"),
+        ("hy", "Սա գիրք է։ | Նա տուն է։"),
+        ("am", "ይህ ቤት ነው። | ያ ነው።"),
+        ("my", "ဒါ။ | ဟို။"),
+        ("km", "នេះ។ | នោះ។"),
+        ("de", "Am 3.–5. Mai geht es los. | Vom 1.-3. Juni ist zu. | Die 1.–3. Klasse hat frei."),
+        ("de", "Die Muster GmbH & Co. KG baut. | Sie verkauft auch."),
+        ("de", "Er kam 2024. | Dann ging er."),
+    ],
+)
+def test_every_script_has_its_own_full_stop(code: str, text: str) -> None:
+    assert sentences(text.replace(" | ", " "), code=code) == text.split(" | ")
+
+
+def test_what_closes_stays_with_its_sentence() -> None:
+    assert sentences("「行こう。」彼は立った。「もう？」「うん。」", code="ja") == [
+        "「行こう。」", "彼は立った。", "「もう？」", "「うん。」",
+    ]  # fmt: skip
+    assert sentences("「いこう。」といった。終わり｡", code="ja") == ["「いこう。」といった。", "終わり｡"]
+
+
+@given(st.text(alphabet='ab .?!।。」\n"ABC1', max_size=60), st.lists(st.integers(1, 8), max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_a_text_in_pieces_has_the_sentences_of_the_whole(text: str, lengths: list[int]) -> None:
+    stream, ready, at = SentenceStream(100), [], 0
+    for length in [*lengths, len(text)]:
+        ready += stream.add(text[at : at + length])
+        at += length
+    assert [one.strip() for one in [*ready, *stream.finish()]] == sentences(text, 100)
+
+
+def test_a_sentence_in_pieces_is_ready_with_the_first_word_of_the_next() -> None:
+    stream = SentenceStream()
+    assert [stream.add(piece) for piece in ("Dr. Who ", "left", ". ", "He ", "ran")] == [
+        [],
+        [],
+        [],
+        ["Dr. Who left."],
+        [],
+    ]
+    assert stream.add(".\n\n") == ["He ran.\n\n"]
+    assert stream.finish() == []
 
 
 def test_a_byte_order_mark_is_no_space() -> None:

@@ -46,10 +46,11 @@ _UNCOMPOSED = re.compile("|".join(_COMPOSED))
 _SUBSTITUTED = re.compile("|".join(map(re.escape, _SUBSTITUTES)))
 _LANGUAGE_SWITCH = re.compile(r"\([^)]*\)")
 _CLAUSE = re.compile(
-    r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)|[—。，！？；：、؟،؛।॥]|\s*[()\[\]{}]+|\n)[\s.]*|$)",
+    r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)"
+    r"|[—。｡，！？；：、؟،؛।॥۔։።။។]|\s*[()\[\]{}]+|\n)[\s.]*|$)",
     re.DOTALL,
 )
-_FOREIGN_MARKS = str.maketrans("。，！？；：、؟،؛।॥", ".,!?;:,?,;..")
+_FOREIGN_MARKS = str.maketrans("。｡，！？；：、؟،؛।॥۔։።။។", "..,!?;:,?,;.......")
 _DROPPED = re.compile(r"[\"“”„«»()\[\]{}<>¿¡*_|~^`\\]+")
 
 _WITHOUT_DICTIONARY = {"fo", "kaa", "xex"}

@@ -7,14 +7,21 @@ import re
 from phonate.config.errors import InputError
 from phonate.text.language import Language, language
 
-_END = re.compile(r"([.!?…؟]+[\"'”’»)\]]*)\s+|(?<=[。！？])|\n\s*\n\s*|\n(?=[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t])")
-"""The last is the end of a line in front of an item of a list."""
+_END = re.compile(
+    r"([.!?…؟।॥۔։።။។]+[\"'”’»)\]]*)\s+(?!KG\b)"
+    r"|(?<=[。！？｡])(?![。！？｡」』）】”’])"
+    r"|(?<=[。！？｡][」』）】”’])(?![」』）】”’、。，と])"
+    r"|\n\s*\n\s*|\n(?=[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t])"
+)
+"""A bracket or quote that closes stays with its sentence. The last is the end of a line in front of an item of a list.
+"GmbH & Co. KG" is one name."""
 _LAST_WORD = re.compile(r"([^\s(\"'“‘]+?)\.[\"'”’»)\]]*$")
 _NUMBER = re.compile(r"[0-9]|(?:[IVXLC]{2,}|[B-HJ-Z])(?=[\s.,;:)]|$)")
 """Also in Roman numerals, or a letter that is no word."""
 _WORD = re.compile(r"[^\W\d_]+")
-_ORDINAL_DIGITS = 2
-_FOLLOWED = re.compile(r"\s*\S+\s|[^\x00-\u02ff]")
+_ORDINAL = re.compile(r"(?:[0-9]{1,2}\.[-–])?[0-9]{1,2}")
+"""Also a range of them, "3.–5."."""
+_FOLLOWED = re.compile(r"\s*\S+\s|[^\W\x00-\u02ff]")
 """A whole word, or a letter of a script that sets no spaces."""
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 _CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
@@ -77,7 +84,7 @@ def _continues(text: str, match: re.Match[str], data: Language) -> bool:
     if after.islower() or "\n\n" in match[0]:
         return after.islower() and "\n\n" not in match[0]
     last = _LAST_WORD.search(text[max(0, match.start() - 20) : match.end()].rstrip())
-    if last is None or set(match[1]) & set("!?…؟") or ".." in match[1]:
+    if last is None or set(match[1]) & set("!?…؟।॥۔։።။។") or ".." in match[1]:
         return False
     word = last[1]
     if word.lower() in data.abbreviations:
@@ -87,7 +94,7 @@ def _continues(text: str, match: re.Match[str], data: Language) -> bool:
     initial = len(word) == 1 and word.isupper() and word != "I"
     if initial or re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word):
         return not _likely_end(text, match, data)
-    return data.ordinals and word.isdecimal() and len(word) <= _ORDINAL_DIGITS
+    return data.ordinals and _ORDINAL.fullmatch(word) is not None
 
 
 def _likely_end(text: str, match: re.Match[str], data: Language) -> bool:

@@ -35,13 +35,13 @@ function continues(text, found, {abbreviations, starters, ordinals}) {
   const before = [...text.slice(Math.max(0, found.index - 40), found.index)].slice(-20).join("");
   const seen = (before + found[0]).trimEnd();
   const last = matches(rules.LAST_WORD, seen)[0];
-  if (!last || /[!?…؟]|\.\./.test(found[1])) return false;
+  if (!last || /[!?…؟।॥۔։።။។]|\.\./.test(found[1])) return false;
   const word = last[1], short = word.toLowerCase();
   if (abbreviations.includes(short)) return true;
   if (abbreviations.includes(`${short}#`) && matchAt(rules.NUMBER, text, endOf(found))) return true;
   const initial = size(word) === 1 && /\p{Uppercase}/u.test(word) && word !== "I";
   if (initial || fullMatch(CAPITALS, word)) return !likelyEnd(text, endOf(found), starters);
-  return ordinals && /^\p{Nd}+$/u.test(word) && size(word) <= rules.ORDINAL_DIGITS;
+  return ordinals && Boolean(fullMatch(rules.ORDINAL, word));
 }
 
 // Whether a word that often starts a sentence follows "Plan B.", "U.S." or "P.M."; an initial is none.

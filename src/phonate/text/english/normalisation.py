@@ -32,6 +32,11 @@ _BEFORE_NFKC = {
 }  # fmt: skip
 
 _IN_CONTEXT = (
+    # 10¹², 10⁻⁵, x²³; a ² or ³ alone is read below
+    (
+        re.compile(r"(?:(?<=[0-9)])|(?<=\b[a-zA-Z]))(?=[²³][⁰¹²³⁴-⁹]|[⁰¹⁴-⁹]|[⁺⁻][⁰¹²³⁴-⁹])"),
+        " to the power of ",
+    ),
     (re.compile(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
     (re.compile(r"(?<=[0-9)])³"), " cubed "),
     (re.compile(r"(?<![a-zA-Zα-ω])(?!km|cm|dm|mm|nm|ft|yd|mi)([a-zα-ω])(?=[a-z]²)"), r"\1 "),  # mc²
@@ -129,7 +134,24 @@ _EXTENSIONS = (
     "js|ts|py|md|txt|pdf|csv|json|ya?ml|xml|html?|css|exe|zip|gz|png|jpe?g|gif|svg|mp[34]|wav|flac|ogg|docx?|xlsx?|pptx?|"
     "sh|cpp|java|rs|php|sql|log|ini|toml"
 )
+_STATES = (
+    "A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]|T[NX]|UT|V[AT]|W[AIVY]"
+)
+_BOOKS = (
+    "Genesis|Exodus|Leviticus|Numbers|Deuteronomy|Joshua|Judges|Ruth|Samuel|Kings|Chronicles|Job|Psalms?|Proverbs|"
+    "Ecclesiastes|Isaiah|Jeremiah|Ezekiel|Daniel|Hosea|Matthew|Mark|Luke|John|Acts|Romans|Corinthians|Galatians|"
+    "Ephesians|Philippians|Colossians|Timothy|Hebrews|James|Peter|Revelation"
+)
 _FIRST = (
+    (re.compile(rf"\b({_STATES}|ZIP|ZIP code)( \d{{5}})-(\d)(\d)(\d)(\d)(?![\w-])"), r"\1\2, \3 \4 \5 \6"),
+    (re.compile(rf"\b({_STATES}|ZIP|ZIP code) (\d)(\d)(\d)(\d)(\d)(?![\w-]|[.,]\d)"), r"\1 \2 \3 \4 \5 \6"),
+    (re.compile(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) ([2-9])11(?![\w-]|[.,]\d)"), r"\1 \2 1 1"),
+    (re.compile(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) 999(?![\w-]|[.,]\d)"), r"\1 9 9 9"),
+    (re.compile(r"(?<![\w-])1-(\d)(\d)(\d)-(?=[A-Z])"), r"1 \1 \2 \3, "),  # 1-800-FLOWERS
+    (re.compile(rf"\b({_BOOKS}) (\d{{1,3}}):(?=\d{{1,3}}\b)"), r"\1 \2 "),
+    (re.compile(r"\b(GMT|UTC)\s?-(?=\d)"), r"\1 minus "),
+    (re.compile(r"\b([A-Z]{1,4}\d{1,3})s(?!\w)"), r"\1's"),  # MP3s
+    (re.compile(r"(?<![\w.,'])(\d)'(\d{1,2})(?![\w\"'.,]*\d|[\"'\w])"), "\\1'\\2\""),  # 5'4
     (re.compile(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),

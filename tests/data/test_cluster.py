@@ -27,6 +27,7 @@ from phonate.data.derived import open_pitch
 from phonate.data.parallel import Here, chosen, progress_listener
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
+from phonate.evaluation.held_out import clips_of
 from phonate.tasks.conversion.data import ConversionCorpus
 from phonate.tasks.conversion.features import FeatureExtractor
 from phonate.tasks.conversion.settings import ConversionData
@@ -90,9 +91,19 @@ def files_of(folder):
     return contents
 
 
-def test_without_the_package_the_extra_is_named_before_anything_is_read(corpus, tmp_path, monkeypatch):
+@pytest.fixture
+def without_ray(monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else found(name, *rest))
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_run_is_evaluated_where_there_is_no_cluster(corpus, tmp_path):
+    assert len(list(clips_of(settings(corpus, tmp_path, "ray"), str(corpus / "list.jsonl")))) == 37
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_without_the_package_the_extra_is_named_before_anything_is_read(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("phonate.data.corpora.manifest._listed", None)
     with pytest.raises(MissingPackageError, match=r"data\.executor ray.*phonate\[ray\]"):
         prepare(settings(corpus, tmp_path, "ray"))

@@ -47,7 +47,8 @@ class Overlap:
 
 def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]:
     """The recordings with these `ids` from a run's own corpus `data`, loaded one at a time."""
-    prepared, validation_ids = prepare(data), set(ids)
+    # a run may be evaluated where the cluster is not that prepared its corpus
+    prepared, validation_ids = prepare(data.model_copy(update={"executor": "local"})), set(ids)
     index = prepared.index
     for position in range(len(index)):
         if index.id[position] in validation_ids:
@@ -57,9 +58,8 @@ def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]
 
 def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
     """The usable recordings of another `corpus`, loaded one at a time at the sample rate of a run's `data`."""
-    checked, report = check_corpus(
-        data.model_copy(update={"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None})
-    )
+    others = {"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None, "executor": "local"}
+    checked, report = check_corpus(data.model_copy(update=others))
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check lists the reasons", corpus, len(report.refused))
     for one in checked:

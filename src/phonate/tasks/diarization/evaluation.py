@@ -137,6 +137,7 @@ def conversations_of(data: DiarizationData, path: str) -> Iterator[LabelledRecor
     Raises DataError if there are none.
     """
     others = {"path": path, "datasets": (), "simulation": None, "format": "auto", "drop": None, "limit": None}
+    others["executor"] = "local"  # the cluster that prepared the corpus of a run may not be here
     for one in check_corpus(data.model_copy(update=others))[0]:
         turns = [
             SpeakerTurn(segment.start, segment.end or one.seconds, str(segment.speaker))

@@ -90,7 +90,14 @@ def has_corpus(data: DiarizationData) -> bool:
 
 def noise_corpus(data: DiarizationData, path: str) -> KaldiData:
     """The settings of a folder of noise recordings."""
-    return KaldiData(path=path, audio=data.audio, cache_dir=data.cache_folder, num_jobs=data.num_jobs, validation=0.0)
+    return KaldiData(
+        path=path,
+        audio=data.audio,
+        cache_dir=data.cache_folder,
+        num_jobs=data.num_jobs,
+        executor=data.executor,
+        validation=0.0,
+    )
 
 
 def clip_corpora(data: DiarizationData) -> list[DiarizationData]:

@@ -312,7 +312,9 @@ def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: 
     assert capfd.readouterr().err == ""
     names = [given.name for given in session(tmp_path / "out" / "voice.onnx").get_inputs()]
     assert names == ["input", "input_lengths", "scales"]
-    assert "Not evaluated" in (tmp_path / "out" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    card = (tmp_path / "out" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert card.startswith("# out\n"), "the folder's name, not that of the file in it"
+    assert "Not evaluated" in card
     (chunk,) = piper_voice(tmp_path / "out" / "voice.onnx").synthesize(TEXTS[0])
     assert np.abs(chunk.audio_float_array).max() == pytest.approx(1.0)
 

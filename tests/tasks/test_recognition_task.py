@@ -18,8 +18,10 @@ from torch.nn import functional as F
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
+from phonate.evaluation.held_out import Clip
 from phonate.evaluation.words import word_error_rate
 from phonate.tasks.recognition.data import Symbols, Wording, standardised
+from phonate.tasks.recognition.evaluation import _speaker_rates
 from phonate.tasks.recognition.inference import Transcriber
 from phonate.tasks.recognition.model import CtcModel, build_model, reduced
 from phonate.tasks.recognition.task import RecognitionTask
@@ -436,3 +438,16 @@ def test_real_utterances_are_learnt_by_heart(recordings: Path, tmp_path: Path) -
         name, _, text = row.split("|")
         for beam in (1, 8):
             assert transcriber.transcribe(corpus / "wavs" / f"{name}.flac", beam) == text.lower()
+
+
+def test_speakers_of_one_recording_are_scored_apart() -> None:
+    second = np.zeros(100, dtype=np.float32)
+    clips = [
+        Clip("a", "ann", "good morning all", second, Path("talk.wav"), 0.0),
+        Clip("b", "ben", "how are you", second, Path("talk.wav"), 0.5),
+        Clip("c", "ann", "fine thanks", second, Path("talk.wav"), 2.0),
+    ]
+    heard = ["good morning", "how are you", "fine thank"]
+    assert _speaker_rates(clips, heard, 100) == {"cpwer": 2 / 8, "tcpwer": 2 / 8}
+    assert _speaker_rates(clips[::2], heard[::2], 100) == {}
+    assert Wording("en", refuses=False)("to 東京") == "to"

@@ -35,6 +35,8 @@ class Clip(Sentence):
     """Samples (N,) at the model's rate."""
     path: Path | None = None
     """Its file; None for a recording of the run's own corpus."""
+    start: float = 0.0
+    """Seconds in the file at which it begins."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
         logger.warning("%s: %d rows can't be used; phonate data check lists the reasons", corpus, len(report.refused))
     for one in checked:
         row = one.row
-        yield Clip(row.id, str(row.speaker), row.text or "", load_row(row, data.audio.sample_rate), row.path)
+        waveform = load_row(row, data.audio.sample_rate)
+        yield Clip(row.id, str(row.speaker), row.text or "", waveform, row.path, row.start)
 
 
 def trained_on(data: VoiceData, validation_ids: Collection[str], clips: Sequence[Clip]) -> Overlap | None:

@@ -20,6 +20,7 @@ from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
+from phonate.config.language_codes import is_english
 from phonate.data.batches import padded
 from phonate.data.cache import SPLITS
 from phonate.data.corpora.rows import Problem
@@ -40,9 +41,10 @@ _SPACE = " "
 class Wording:
     """Text as it is read out: lower case, words separated by single spaces."""
 
-    def __init__(self, language: str) -> None:
+    def __init__(self, language: str, *, refuses: bool = True) -> None:
+        """`refuses`: English texts with letters that English does not read; otherwise these are left out."""
         self.language = language
-        self._letters = CharacterPhonemizer(language, whole=True)
+        self._letters = CharacterPhonemizer(language, whole=refuses or not is_english(language))
 
     def __call__(self, text: str) -> str:
         """English numbers, dates and abbreviations are written out; for other languages letters, marks and digits of

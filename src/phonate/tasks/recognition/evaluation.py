@@ -16,10 +16,12 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, option
+from phonate.data.corpora.rows import Segment
+from phonate.data.labels import Texts
 from phonate.data.parallel import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import Evaluation, legend
-from phonate.evaluation.words import character_error_rate, word_error_rate
+from phonate.evaluation.words import character_error_rate, score_transcripts, word_error_rate
 from phonate.tasks.recognition.data import Wording
 from phonate.tasks.recognition.inference import Recogniser, Transcriber
 from phonate.tasks.recognition.model import build_model
@@ -31,6 +33,8 @@ SOUNDS = 6
 """Number of recordings in the report."""
 _MEANINGS = {
     "wer, cer": "words and letters substituted, deleted and inserted, relative to the reference",
+    "cpwer, tcpwer": "the same of words where several people talk in a recording, of each of them in one piece, and of "
+    "words that are said at the same time; segments and speakers are those of the corpus",
     "rtf": "seconds of computation per second of audio",
 }
 
@@ -60,7 +64,9 @@ def evaluate(
         logger.info("judging: %s (%d recordings)", name, len(clips))
         started = time.perf_counter()
         hypotheses[name] = [spoken(system(clip.waveform)) for clip in track(f"{name}: transcribing", clips)]
-        results[name] = {**_rates(clips, hypotheses[name]), "rtf": (time.perf_counter() - started) / seconds}
+        rtf = (time.perf_counter() - started) / seconds
+        rates = {**_rates(clips, hypotheses[name]), **_speaker_rates(clips, hypotheses[name], transcriber.sample_rate)}
+        results[name] = {**rates, "rtf": rtf}
     items = {
         clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": hypothesis, **_rates([clip], [hypothesis])}
         for clip, hypothesis in zip(clips, hypotheses[focus], strict=True)
@@ -123,9 +129,26 @@ def _rates(clips: Sequence[Clip], hypotheses: Sequence[str]) -> dict[str, float]
     return {"wer": word_error_rate(references, hypotheses), "cer": character_error_rate(references, hypotheses)}
 
 
+def _speaker_rates(clips: Sequence[Clip], hypotheses: Sequence[str], rate: int) -> dict[str, float]:
+    """cpWER and tcpWER of the recordings, at `rate` Hz, in which several people talk; nothing where there are none."""
+    reference: dict[str, list[Segment]] = {}
+    hypothesis: dict[str, list[Segment]] = {}
+    for clip, text in sorted(zip(clips, hypotheses, strict=True), key=lambda pair: pair[0].start):
+        if clip.path is not None:
+            end = clip.start + len(clip.waveform) / rate
+            for texts, said in ((reference, clip.text), (hypothesis, text)):
+                texts.setdefault(str(clip.path), []).append(Segment(clip.start, end, clip.speaker, said))
+    several = [name for name, segments in reference.items() if len({one.speaker for one in segments}) > 1]
+    if not several:
+        return {}
+    ref, hyp = ({name: Texts(texts[name], texts[name]) for name in several} for texts in (reference, hypothesis))
+    document = score_transcripts(ref, hyp)["total"].document()
+    return {name: float(document[name] or 0.0) for name in ("cpwer", "tcpwer")}
+
+
 def _as_spoken(language: str) -> Callable[[str], str]:
     """What writes a transcript as references are written: "5" as "five" in English."""
-    wording = Wording(language)
+    wording = Wording(language, refuses=False)
 
     def spoken(text: str) -> str:
         try:

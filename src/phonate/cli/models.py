@@ -438,6 +438,7 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
         "phonate)",
     )
     add_known(parser)
+    add_base_option(parser)
     parser.add_argument(
         "--beam",
         type=int,
@@ -467,7 +468,7 @@ def transcribe(args: argparse.Namespace) -> int:
             raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
         written_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
-    recogniser = load(args.run, "recognition", device=args.device)
+    recogniser = load(args.run, "recognition", device=args.device, base=args.base)
     turns = None
     if args.speakers is not None:
         diarizer = load(args.speakers, "diarization", device=args.device)

@@ -46,7 +46,9 @@ def load(
 
 
 @overload
-def load(run: str | Path, task: Literal["recognition"], *, device: Device | None = None) -> Recogniser: ...
+def load(
+    run: str | Path, task: Literal["recognition"], *, device: Device | None = None, base: str | Path | None = None
+) -> Recogniser: ...
 
 
 @overload
@@ -105,8 +107,8 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
         dtype: For cloning: fp32, bf16, fp16 or int8; None: as in training.
         codec: For cloning: a folder with the codec, or its name on the hub; None: that of the training.
-        base: For adapters (cloning, language): a folder with the model that they were trained on, or its name on the
-            hub; None: where it was in training.
+        base: For adapters (cloning, language, recognition): a folder with the model that they were trained on, or its
+            name on the hub; None: where it was in training.
         voices: For cloning: a folder with NAME.wav and NAME.txt for each voice.
 
     Returns:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -203,6 +204,8 @@ class WhisperTranscriber(Recogniser):
             vad_filter=pauses,
             vad_parameters={"threshold": _SPEECH} if pauses else None,
         )
+        if not self.timestamps:  # the part is one segment; faster-whisper would read on behind its last word
+            segments = islice(segments, 1)
         words = [
             (word.word.strip(), float(word.start), float(word.end), round(float(word.probability), 4))
             for segment in segments

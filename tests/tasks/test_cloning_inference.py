@@ -7,6 +7,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ def ending(folder: Path, anna: Path, frames: int) -> VoiceCloner:
 @pytest.fixture
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part is one sentence, of at most 20 frames, so that the model, which never ends, is done soon."""
-    monkeypatch.setattr(inference, "parts", lambda text, rate: text.split(". "))
-    monkeypatch.setattr(inference, "frame_limit", lambda text, rate: 20)
+    monkeypatch.setattr(inference, "parts", lambda text, rate, seconds: text.split(". "))
+    monkeypatch.setattr(inference, "frame_limit", lambda text, rate, seconds: 20)
 
 
 @pytest.mark.usefixtures("short_parts")
@@ -133,6 +134,21 @@ def test_the_limit_is_reported(cloner: VoiceCloner, anna: Path, caplog: pytest.L
         assert len(cloner.clone(anna, "hello", max_seconds=0.4)) == 10 * HOP
     assert "cut short" in caplog.text
     assert "(1 of 1 texts)" in caplog.text
+
+
+def test_a_slow_voice_has_more_time(cloner: VoiceCloner) -> None:
+    """Five words in ten seconds, two for each, so four words may take 9.6."""
+    sound = np.ones(10 * SAMPLE_RATE, dtype=np.float32)
+    slow, quick = Reference(sound, SAMPLE_RATE, "one two three four five"), Reference(sound, SAMPLE_RATE, 60 * "word ")
+    unknown, short = Reference(sound, SAMPLE_RATE), Reference(sound, SAMPLE_RATE, "one")
+    text = "this is the text"
+    assert cloner.longest(text, reference=slow) == pytest.approx(9.6, abs=0.1)
+    usual = cloner.longest(text)
+    assert usual == pytest.approx(4 * 60 / 130 * 1.2, abs=0.1)
+    for reference in (quick, unknown, short):
+        assert cloner.longest(text, reference=reference) == usual
+    (piece,) = cloner.pieces(replace(slow, waveform=slow.waveform * 0.1), text)
+    assert piece.limit / cloner.codec.frame_rate == pytest.approx(9.6, abs=0.1)
 
 
 def test_limits_of_texts() -> None:
@@ -287,7 +303,7 @@ def test_mistakes_are_one_line(
 def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"^{tmp_path}: no checkpoints"):
         phonate.load(tmp_path, "cloning")
-    with pytest.raises(InputError, match="vocoder: the task cloning"):
+    with pytest.raises(InputError, match="vocoder=: the task cloning"):
         phonate.load(folder / "merged", vocoder="griffin_lim")
     other = tmp_path / "other"
     shutil.copytree(folder / "merged", other)

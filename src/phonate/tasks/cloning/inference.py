@@ -184,8 +184,12 @@ def _text_of(recording: Path) -> str | None:
 MAX_CHARACTERS = 5000
 """Of a text."""
 _WORD_SECONDS = 60.0 / 130.0
+"""Of a word, unless the reference is slower."""
+_SLOWEST_WORD_SECONDS = 3.0
+_FEWEST_WORDS = 3
+"""Of a reference that tells how fast its voice speaks."""
 _MARGIN = 1.2
-"""Slow speakers take longer; a model that ends in time is not affected."""
+"""A model that ends in time is not affected."""
 _FEWEST, _MOST = 48, 384
 """Frames of a part: limits below and above. At 25 frames per second, 2 and 15 seconds."""
 _PART_CHARACTERS = 160
@@ -199,36 +203,46 @@ def check_text(text: str) -> None:
         raise InputError(f"the text has {len(text)} characters, and at most {MAX_CHARACTERS} are allowed; split it")
 
 
-def frame_limit(text: str, frame_rate: float) -> int:
-    """Frames that saying `text` takes at most, 130 words per minute and a fifth in reserve; from 48 to 384."""
-    return min(_MOST, max(_FEWEST, _frames(text, frame_rate)))
+def word_seconds(reference: Reference | None) -> float:
+    """Seconds of a word in the voice of a reference whose text is known and has three words or more; at least those of
+    130 words a minute, also for others."""
+    words = 0.0 if reference is None or reference.text is None else _words(reference.text)
+    if reference is None or words < _FEWEST_WORDS:
+        return _WORD_SECONDS
+    own = len(reference.waveform) / reference.sample_rate / words
+    return min(max(_WORD_SECONDS, own), _SLOWEST_WORD_SECONDS)
 
 
-def parts(text: str, frame_rate: float) -> list[str]:
+def frame_limit(text: str, frame_rate: float, seconds: float = _WORD_SECONDS) -> int:
+    """Frames that saying `text` takes at most, at `seconds` for each word and a fifth in reserve; from 48 to 384."""
+    return min(_MOST, max(_FEWEST, _frames(text, frame_rate, seconds)))
+
+
+def parts(text: str, frame_rate: float, seconds: float = _WORD_SECONDS) -> list[str]:
     """`text` in parts that fit into the limit of frames, cut between sentences, or clauses of long ones."""
     result: list[str] = []
-    for piece in _fitting(text, frame_rate, _PART_CHARACTERS):
+    for piece in _fitting(text, frame_rate, seconds, _PART_CHARACTERS):
         if not any(map(str.isalnum, piece)):
             continue
         longer = f"{result[-1]} {piece}" if result else piece
-        if result and _frames(longer, frame_rate) <= _MOST:
+        if result and _frames(longer, frame_rate, seconds) <= _MOST:
             result[-1] = longer
         else:
             result.append(piece)
     return result
 
 
-def _fitting(text: str, frame_rate: float, characters: int) -> Iterator[str]:
+def _fitting(text: str, frame_rate: float, seconds: float, characters: int) -> Iterator[str]:
     """Sentences, those of more than `characters` cut, or of fewer if their words are many and short."""
     for piece in sentences(text, characters):
-        if _frames(piece, frame_rate) > _MOST and characters > 1:
-            yield from _fitting(piece, frame_rate, characters // 2)
+        if _frames(piece, frame_rate, seconds) > _MOST and characters > 1:
+            yield from _fitting(piece, frame_rate, seconds, characters // 2)
         else:
             yield piece
 
 
-def _frames(text: str, frame_rate: float) -> int:
-    return math.ceil(_words(text) * _WORD_SECONDS * _MARGIN * frame_rate)
+def _frames(text: str, frame_rate: float, seconds: float) -> int:
+    return math.ceil(_words(text) * seconds * _MARGIN * frame_rate)
 
 
 def _words(text: str) -> float:
@@ -663,7 +677,7 @@ class VoiceCloner(Inference):
 
     def pieces(self, reference: Reference, text: str, max_seconds: float | None = None) -> list[Piece]:
         """What is to be generated for `text`: prompts with the most frames that each may take. Raises InputError."""
-        limits = self._limits(text, max_seconds)
+        limits = self._limits(text, max_seconds, reference)
         encoded = self._read(reference)
         spoken = None if reference.text is None else normalise_arabic(reference.text, self.arabic)
         return [
@@ -671,16 +685,18 @@ class VoiceCloner(Inference):
             for part, limit in limits
         ]
 
-    def longest(self, text: str, max_seconds: float | None = None) -> float:
-        """How many seconds `text` may last at most. Raises InputError for a text that can't be said."""
-        return sum(limit for _, limit in self._limits(text, max_seconds)) / self.codec.frame_rate
+    def longest(self, text: str, max_seconds: float | None = None, reference: Reference | None = None) -> float:
+        """How many seconds `text` may last at most, in the voice of `reference`. Raises InputError for a text that
+        can't be said."""
+        return sum(limit for _, limit in self._limits(text, max_seconds, reference)) / self.codec.frame_rate
 
-    def _limits(self, text: str, max_seconds: float | None) -> list[tuple[str, int]]:
+    def _limits(self, text: str, max_seconds: float | None, reference: Reference | None) -> list[tuple[str, int]]:
         """The parts of a text with the most frames that each may take."""
         check_text(text)
         text, rate = normalise_arabic(text, self.arabic), self.codec.frame_rate
         if max_seconds is None:
-            return [(part, frame_limit(part, rate)) for part in parts(text, rate)]
+            own = word_seconds(reference)
+            return [(part, frame_limit(part, rate, own)) for part in parts(text, rate, own)]
         if not 0.0 < max_seconds * rate <= _LONGEST:
             raise InputError(f"max seconds {max_seconds:g}: must be above 0 and at most {_LONGEST / rate:g}")
         return [(text, max(1, round(max_seconds * rate)))]

@@ -77,7 +77,7 @@ def test_parts_join_without_losing_or_repeating_words(
     whole = tiny.timed(path)
     monkeypatch.setattr(whisper, "_PART_SECONDS", 6.0)
     monkeypatch.setattr(whisper, "_CUT_SECONDS", 4.0)
-    parts = [start for _, start in whisper._parts(tiny._blocks(path, None))]
+    parts = [start for _, start in tiny._parts(path, None)]
     assert len(parts) > 1
     assert second - 2.5 < parts[1] < second + 0.5  # in the long pause, where it is quietest
     found = tiny.timed(path)

@@ -111,7 +111,7 @@ def export(voice: Synthesiser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         if form == "piper":
             symbols = (*voice.inventory.symbols[:10], "a", "h", "l", "ə")
             voice.inventory = replace(voice.inventory, phonemizer_name="espeak", symbols=symbols)
-        target = tmp_path / {"onnx": "model.onnx", "piper": "model.onnx", "browser": "model.html"}[form]
+        target = tmp_path / {"browser": "model.html"}.get(form, "model.onnx")
         words = ["checkpoints", "export", "base/voice", "--format", form, "--dtype", dtype, "-o", str(target)]
         assert main(words) == 0
         return tmp_path / "model.onnx"
@@ -198,3 +198,51 @@ def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(tmp_path: 
     assert np.abs(sounds[0] - sounds[1]).max() <= 1e-4
     voice.prosody_rules = False
     assert np.abs(sounds[0] - voice.speak("The kettle began to whistle.")).max() <= 1e-3
+
+
+def sent_by_sherpa(voice: Synthesiser, text: str) -> list[int]:
+    """The numbers that the front end of sherpa-onnx makes of a sentence: each word's, a space, and its mark's."""
+    from phonate.tasks.speech.export import sherpa_lexicon, sherpa_tokens
+
+    lines = sherpa_tokens(voice.inventory).splitlines()
+    numbers = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
+    lexicon = {word: phones for word, *phones in map(str.split, sherpa_lexicon().splitlines())}
+    sent = []
+    for word, mark in re.findall(r"([a-z']+)([,.!?]?)", text.lower()):
+        sent += [*(numbers[phone] for phone in lexicon[word]), numbers[" "], *([numbers[mark]] if mark else [])]
+    return sent
+
+
+def test_what_sherpa_sends_becomes_the_tokens_of_training(voice: Synthesiser) -> None:
+    import torch
+
+    from phonate.tasks.speech.export import sherpa_weights
+    from phonate.tasks.speech.graph import SpokenPiper, SpokenText
+
+    inventory = voice.inventory
+    spoken = SpokenText(voice.model, voice.render.network)
+    start = inventory.symbols.index("<start>")
+    graph = SpokenPiper(spoken, range(len(inventory)), sherpa_weights(inventory), start)
+    for text in ("Good morning, dear farmers!", "She can't sell yellow boats."):
+        sent = torch.tensor([sent_by_sherpa(voice, text)])
+        tokens = graph.tokens(sent, torch.tensor([sent.shape[1]]))[0].tolist()
+        (words,) = voice.sentences(text)
+        assert tokens == inventory.ids(words)
+
+
+@pytest.mark.slow
+def test_sherpa_speaks(export: Export, voice: Synthesiser, tmp_path: Path) -> None:
+    sherpa_onnx = pytest.importorskip("sherpa_onnx")
+    model = export("sherpa")
+    files = sherpa_onnx.OfflineTtsVitsModelConfig(
+        model=str(model),
+        lexicon=str(tmp_path / "lexicon.txt"),
+        tokens=str(tmp_path / "tokens.txt"),
+        noise_scale=1.0,  # its own is 0.667
+    )
+    speaker = sherpa_onnx.OfflineTts(sherpa_onnx.OfflineTtsConfig(model=sherpa_onnx.OfflineTtsModelConfig(vits=files)))
+    audio = speaker.generate("Good morning!", sid=0, speed=1.0)
+    voice.prosody_rules = False
+    ours = voice.speak("Good morning!")
+    assert (audio.sample_rate, len(audio.samples)) == (voice.sample_rate, len(ours))
+    assert np.abs(np.array(audio.samples) - ours).max() < 1e-3

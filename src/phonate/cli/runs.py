@@ -325,8 +325,8 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         default=WEIGHTS,
         help="weights (default), or one that the run's task has: speech has onnx (phones to waveform in one file), "
-        "piper (a voice for Piper) and browser (a page that speaks); language models and voice cloning have "
-        "transformers and peft",
+        "piper (a voice for Piper), sherpa (for sherpa-onnx) and browser (a page that speaks); language models and "
+        "voice cloning have transformers and peft",
     )
     parser.add_argument(
         "--vocoder", metavar="RUN", help="a run of the task vocoder to export with (default: the recipe's)"
@@ -334,7 +334,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         choices=("fp32", "fp16", "int8"),
-        help="what the weights of onnx, piper and browser are stored as (default: fp32; for browser int8)",
+        help="what the weights of onnx, piper, sherpa and browser are stored as (default: fp32; for browser int8)",
     )
     add_base_option(parser)
     parser.add_argument(

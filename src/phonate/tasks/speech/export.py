@@ -43,7 +43,7 @@ from phonate.tasks.speech.inference import FADE_SECONDS, LONGEST, NEAR, PAUSE_SE
 from phonate.text.browser import modules, sources
 from phonate.text.espeak import SYMBOLS
 from phonate.text.language import language
-from phonate.text.phonemes import PAD, START, WORD, Inventory, learnt_marks
+from phonate.text.phonemes import MARKS, PAD, START, WORD, Inventory, learnt_marks
 from phonate.training.checkpoints.loading import CARD, sources_of, sources_of_start
 
 if TYPE_CHECKING:
@@ -271,6 +271,45 @@ def piper_config(
     }
 
 
+# ----- Export to sherpa-onnx: tokens, a lexicon and metadata. It sends a space behind each word, then the word's mark
+
+_SHERPA_LANGUAGE = "English"
+"""Of which it reads words from a lexicon."""
+
+
+def require_lexicon(synthesiser: Synthesiser, source: Path) -> None:
+    """Raise InputError for a voice whose words no lexicon can hold."""
+    if (name := synthesiser.inventory.phonemizer_name) != "english":
+        raise InputError(
+            f"{source}: sherpa-onnx speaks words of a lexicon, which data.phonemes: english has, and this voice was "
+            f"trained with {name}; train another, or choose --format piper"
+        )
+
+
+def sherpa_weights(inventory: Inventory) -> list[int]:
+    """Weight of each of our tokens, for `SpokenPiper`; that of START is the highest."""
+    of_marks = {mark: weight for weight, mark in enumerate(("-", *_MARKS), FIRST_MARK)}
+    boundaries = {PAD: UNUSED, WORD: SPACE, START: FIRST_MARK + len(of_marks), **of_marks}
+    return [boundaries.get(symbol, PHONE) for symbol in inventory.symbols]
+
+
+def sherpa_tokens(inventory: Inventory) -> str:
+    """The contents of `tokens.txt`: each symbol and its number; the boundary after a word is a space."""
+    return "".join(f"{' ' if one == WORD else one} {number}\n" for number, one in enumerate(inventory.symbols))
+
+
+def sherpa_lexicon() -> str:
+    """The contents of `lexicon.txt`: each English word, in small letters, and its phones."""
+    from phonate.text.english import lexicon
+    from phonate.text.english.phonemizer import WEAK
+
+    phones: dict[str, tuple[str, ...]] = {}
+    for word in sorted((*lexicon.words(), *lexicon.names()), key=str.swapcase):  # small letters before capitals
+        phones.setdefault(word.lower(), lexicon.entry(word)["DEFAULT"])
+    phones |= WEAK
+    return "".join(f"{word} {' '.join(said)}\n" for word, said in sorted(phones.items()))
+
+
 # ----------- MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use
 
 _FIGURES = "evaluation.json"
@@ -369,7 +408,7 @@ def export(
     Args:
         source: A checkpoint's folder.
         target: What must not be there yet.
-        form: onnx, piper, or browser, a page that speaks.
+        form: onnx, piper, sherpa, or browser, a page that speaks.
         vocoder: A run of the task vocoder (default: the recipe's).
         dtype: What weights are stored as (default: fp32; in a page int8).
         runtime: The folder of the npm package onnxruntime-web, for a page (default: where npm installs it).
@@ -394,6 +433,8 @@ def export(
         )
     if engine:
         require_phonemizer(synthesiser, source)
+    if form == "sherpa":
+        require_lexicon(synthesiser, source)
     network = _vocoder(synthesiser, source)
     model = written[0]
     model.parent.mkdir(parents=True, exist_ok=True)
@@ -409,6 +450,8 @@ def export(
             _write_page(spoken, synthesiser, temporary[0], facts, stored, engine)
         elif form == "piper":
             _write_voice(spoken, synthesiser, temporary[0], temporary[1], facts, stored)
+        elif form == "sherpa":
+            _write_sherpa(spoken, synthesiser, temporary, facts, stored)
         else:
             length = torch.export.Dim("tokens", min=1, max=_MOST)
             inputs = {
@@ -428,8 +471,8 @@ def _paths(target: Path, form: str) -> list[Path]:
     """What is written: the file itself first, the model card last. Raises InputError for what is there already."""
     name = {"piper": "voice.onnx", "browser": "voice.html"}.get(form, "model.onnx")
     model = target if target.suffix == Path(name).suffix else target / name
-    config = [model.with_name(f"{model.name}.json")] if form == "piper" else []
-    written = [model, *config, model.with_name(CARD)]
+    beside = {"piper": (f"{model.name}.json",), "sherpa": ("tokens.txt", "lexicon.txt")}.get(form, ())
+    written = [model, *map(model.with_name, beside), model.with_name(CARD)]
     for path in written:
         if path.exists():
             raise InputError(f"{path}: exists already; choose another folder by -o, or remove it")
@@ -461,6 +504,33 @@ def _write_voice(
         numbers, target.stem, inventory.language, synthesiser.speakers, audio.sample_rate, audio.hop_length
     )
     config.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_sherpa(
+    spoken: SpokenText, synthesiser: Synthesiser, files: Sequence[Path], facts: Mapping[str, str], dtype: Dtype
+) -> None:
+    inventory = synthesiser.inventory
+    numbers = range(len(inventory))
+    length = torch.export.Dim("phonemes", min=1, max=_MOST)
+    inputs: Inputs = {
+        "input": (torch.full((1, _EXAMPLE), len(inventory) - 1), {1: length}),
+        "input_lengths": (torch.tensor([_EXAMPLE]), None),
+        "scales": (torch.ones(3), None),
+    }
+    graph = SpokenPiper(spoken, numbers, sherpa_weights(inventory), inventory.symbols.index(START)).eval()
+    read = {
+        "model_type": "vits",
+        "comment": "piper",  # for its inputs
+        "language": _SHERPA_LANGUAGE,
+        "voice": inventory.language,
+        "has_espeak": "0",
+        "add_blank": "0",
+        "n_speakers": str(len(synthesiser.speakers)),
+        "punctuation": " ".join(MARKS),
+    }
+    _write(graph, inputs, files[0], synthesiser, {**facts, **read}, dtype)
+    files[1].write_text(sherpa_tokens(inventory), encoding="utf-8")
+    files[2].write_text(sherpa_lexicon(), encoding="utf-8")
 
 
 def _write_page(

@@ -86,16 +86,22 @@ class SpokenPiper(nn.Module):
     tokens_S: Tensor
     weights_S: Tensor
 
-    def __init__(self, spoken: SpokenText, tokens: Sequence[int], weights: Sequence[int]) -> None:
+    def __init__(
+        self, spoken: SpokenText, tokens: Sequence[int], weights: Sequence[int], start: int | None = None
+    ) -> None:
         """For each of Piper's S numbers, our token, and its weight: 0 for what is not said, 1 for a phone, more for a
-        boundary. Of boundaries without a phone between them the weightiest is said, and of equals the first."""
+        boundary. Of boundaries without a phone between them the weightiest is said, and of equals the first. `start`: a
+        number that is put in front of them, where the program sends none."""
         super().__init__()
-        self.spoken = spoken
+        self.spoken, self.start = spoken, start
         self.register_buffer("tokens_S", torch.tensor(tokens), persistent=False)
         self.register_buffer("weights_S", torch.tensor(weights), persistent=False)
 
     def tokens(self, numbers_1I: Tensor, lengths_1: Tensor) -> Tensor:
         """The tokens (1, L) of the first `lengths_1` of Piper's numbers."""
+        if self.start is not None:
+            start_11 = torch.full((1, 1), self.start, dtype=numbers_1I.dtype, device=numbers_1I.device)
+            numbers_1I, lengths_1 = torch.cat((start_11, numbers_1I), dim=1), lengths_1 + 1
         tokens_I, weights_I = self.tokens_S[numbers_1I[0]], self.weights_S[numbers_1I[0]]
         weights_I = weights_I * (torch.arange(weights_I.shape[0], device=weights_I.device) < lengths_1)
         boundary_I = weights_I > 1

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     r"|(?<![\w'])[A-HJ-Z]\.(?=\s+[A-Z])"  # an initial
     r"|'?[A-Za-z]+(?:'[A-Za-z]+)*'?"
 )
-_WEAK = {"a": ("AH0",), "an": ("AH0", "N"), "and": ("AH0", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "AH0")}
+WEAK = {"a": ("AH0",), "an": ("AH0", "N"), "and": ("AH0", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "AH0")}
 _STRONG = {"a": ("EY1",), "an": ("AE1", "N"), "and": ("AE1", "N", "D"), "the": ("DH", "AH0"), "to": ("T", "UW1")}
 _ACRONYMS = {"US", "ID", "AI", "GI", "OS", "LA", "PA", "ER", "AD", "MO", "SI", "TA", "AG", "EST"}
 """In capitals these are spelt, although the lexicon has them as words."""
@@ -106,11 +106,11 @@ def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
         return _spelt(word)
     if token.hyphen and word in _PREFIXES:
         return _PREFIXES[word]
-    if word in _WEAK:
+    if word in WEAK:
         if following is None:
             return _STRONG[word]
         vowel = arpabet.is_vowel(following.phones[0])
-        return ("DH", "IY0") if word == "the" and vowel else _WEAK[word]
+        return ("DH", "IY0") if word == "the" and vowel else WEAK[word]
     entries = _entries(token.text)
     if len(entries) > 1:
         return lexicon.choose_homograph(word, entries, before, following.text.lower() if following else "")

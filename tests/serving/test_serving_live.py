@@ -129,6 +129,26 @@ def test_an_error_of_the_model_is_an_event(client: Callable[..., TestClient]) ->
         append(socket, "It will fail.")
         socket.send_json({"type": "input_text.flush"})
         assert spoken(socket)[1][-1] == "error"
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 1011
+
+
+def test_a_text_that_waits_keeps_the_settings_that_it_began_with(client: Callable[..., TestClient]) -> None:
+    house = client()
+    service = house.app.state.server.services["house"]  # type: ignore[attr-defined]
+    service.prepare()
+    service.model.loaded._seconds = 0.02
+    with house.websocket_connect(PLACE) as socket:
+        for text in ("One two.", "Three."):
+            append(socket, text)
+            socket.send_json({"type": "input_text.flush"})
+        socket.send_json({"type": "session.update", "session": {"response_format": "wav"}})
+        append(socket, "Four.")
+        socket.send_json({"type": "input_text.end"})
+        lengths = [len(spoken(socket)[0]) for _ in range(3)]
+    assert lengths[:2] == [len("One two.") * CHUNK, len("Three.") * CHUNK]
+    assert lengths[2] > len("Four.") * CHUNK  # its header
 
 
 def test_a_socket_needs_the_key_and_no_other_site_may_open_one(serving: Serve) -> None:

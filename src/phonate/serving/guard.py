@@ -66,6 +66,17 @@ def error_body(status: int, message: str, param: str | None = None, code: str | 
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def error_event(error: Exception) -> dict[str, Any]:
+    """The event that tells of an error where the answer has begun."""
+    if isinstance(error, ApiError):
+        body = error.body
+    elif isinstance(error, InputError):
+        body = error_body(400, str(error))
+    else:
+        body = error_body(500, client_message(error))
+    return {"type": "error", **body}
+
+
 async def refuse_unknown_fields(request: Request, allowed: Sequence[str]) -> None:
     """Raise ApiError for a field of a request's form or query that is not `allowed`: frameworks ignore such fields."""
     for name in (*await request.form(), *request.query_params):

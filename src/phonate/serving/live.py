@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 import anyio.to_thread
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from starlette.websockets import WebSocketDisconnect
 
 from phonate.config.errors import InputError
-from phonate.serving.guard import ApiError, client_message, error_body
+from phonate.serving.guard import ApiError, error_event
 from phonate.serving.models import LazyService
 from phonate.serving.routes import ServerState, speech_events
 from phonate.serving.speech import FORMATS, Pieces
@@ -31,15 +31,6 @@ _MOST_TEXTS = 8
 """Texts of one connection that are spoken or wait for it."""
 _POLICY, _INTERNAL = 1008, 1011
 """Codes that close a WebSocket: the client's mistake, the server's."""
-
-
-def message_of(error: Exception) -> tuple[dict[str, Any], int]:
-    """The message that tells of an error, and the code that closes the WebSocket."""
-    if isinstance(error, ApiError):
-        return {"type": "error", **error.body}, _POLICY
-    if isinstance(error, InputError):
-        return {"type": "error", **error_body(400, str(error))}, _POLICY
-    return {"type": "error", **error_body(500, client_message(error))}, _INTERNAL
 
 
 async def received(socket: WebSocket, seconds: float) -> dict[str, Any]:
@@ -87,9 +78,9 @@ async def answering(socket: WebSocket) -> AsyncIterator[None]:
     except WebSocketDisconnect:
         pass  # the client went away
     except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
-        message, code = message_of(error)
-        await socket.send_json(message)
-        await socket.close(code)
+        with suppress(WebSocketDisconnect):  # unless it went away meanwhile
+            await socket.send_json(error_event(error))
+            await socket.close(_POLICY if isinstance(error, ApiError | InputError) else _INTERNAL)
 
 
 class SpeechSession(BaseModel):
@@ -217,7 +208,7 @@ class _Talk:
                 raise InputError(f"input_text.append: {_MOST_TEXTS} texts are waiting to be spoken, which is the limit")
             pieces, self._characters, self._open = Pieces(self._service, self._request), 0, True
             self._pieces.append(pieces)
-            self._sending = asyncio.ensure_future(self._send(self._sending, pieces, self._service))
+            self._sending = asyncio.ensure_future(self._send(self._sending, pieces, self._service, self._session))
         self._characters += len(text)
         if self._characters > (most := self._state.settings.max_text):
             raise InputError(f"input_text.append: more than {most} characters, which is the limit; flush before")
@@ -230,11 +221,13 @@ class _Talk:
             self._open = False
             await anyio.to_thread.run_sync(self._pieces[-1].finish)
 
-    async def _send(self, before: asyncio.Task[None] | None, pieces: Pieces, service: LazyService) -> None:
-        """Send the speech of a text, after that of the text `before`."""
+    async def _send(
+        self, before: asyncio.Task[None] | None, pieces: Pieces, service: LazyService, session: SpeechSession
+    ) -> None:
+        """Send the speech of a text, after that of the text `before`, as the `session` was when it began."""
         if before is not None:
             await before
-        state, began, session = self._state, time.monotonic(), self._session
+        state, began = self._state, time.monotonic()
         state.gate.enter()
         try:
             speech = await state.speaker.begin(service.sample_rate, lambda: pieces, session.response_format)

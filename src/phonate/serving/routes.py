@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.serving.guard import ApiError, Gate, client_message, error_body, refuse_unknown_fields
+from phonate.serving.guard import ApiError, Gate, error_event, refuse_unknown_fields
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import LazyService
 from phonate.serving.settings import ServingSettings
@@ -372,26 +372,21 @@ def _bytes(encoded: str) -> bytes:
 
 
 async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator[bytes]:
-    """Server-sent events of speech."""
-    async for one in speech_events(speech, lambda: characters, times):
-        yield event(one)
+    """Server-sent events of speech, of which an error is one: the answer has begun."""
+    try:
+        async for one in speech_events(speech, lambda: characters, times):
+            yield event(one)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        yield event(error_event(error))
 
 
 async def speech_events(speech: Speech, characters: Callable[[], int], times: bool) -> AsyncIterator[dict[str, Any]]:
-    """A delta for each part, words before their sound, then done, or an error. `characters`: of the text, at last."""
-    try:
-        async for part in speech.parts():
-            if times and (
-                words := [{"word": word.text, "start": word.start, "end": word.end} for word in speech.words()]
-            ):
-                yield {"type": "speech.audio.words", "words": words}
-            yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}
-    except InputError as error:
-        yield {"type": "error", **error_body(400, str(error))}
-        return
-    except Exception as error:  # noqa: BLE001 - the answer has begun, so only an event can tell
-        yield {"type": "error", **error_body(500, client_message(error))}
-        return
+    """A delta for each part, words before their sound, then done. `characters`: of the text, at last. Raises what goes
+    wrong."""
+    async for part in speech.parts():
+        if times and (words := [{"word": word.text, "start": word.start, "end": word.end} for word in speech.words()]):
+            yield {"type": "speech.audio.words", "words": words}
+        yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}
     read, made = characters(), speech.samples
     usage = {"input_tokens": read, "output_tokens": made, "total_tokens": read + made}
     yield {"type": "speech.audio.done", "usage": usage}

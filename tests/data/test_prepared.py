@@ -19,6 +19,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.quality import loudness
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
+from phonate.data.corpora.manifest import check_corpus
 from phonate.data.prepared import prepare, split
 from phonate.data.settings import VoiceData
 
@@ -325,18 +326,23 @@ def test_what_full_scale_does_not_allow_is_said(tmp_path, caplog):
     assert f"{_lufs(prepared.cache.waveform(0)):.1f} LUFS" in warning["detail"]
 
 
-def test_a_recording_whose_header_has_no_length_is_decoded_once(tmp_path, monkeypatch):
+def _write_adts(path, samples):
+    """Samples (N,) as AAC in a stream without a header."""
     import av
 
-    (tmp_path / "corpus/ann").mkdir(parents=True)
-    with av.open(str(tmp_path / "corpus/ann/a.aac"), "w", format="adts") as file:
+    path.parent.mkdir(parents=True)
+    with av.open(str(path), "w", format="adts") as file:
         stream = file.add_stream("aac", rate=RATE, layout="mono")
-        samples = _speechlike(2.0, 0.5)[None, : 31 * 1024]
-        for start in range(0, samples.shape[1], 1024):
-            frame = av.AudioFrame.from_ndarray(samples[:, start : start + 1024].copy(), format="fltp", layout="mono")
+        for start in range(0, len(samples), 1024):
+            block = samples[None, start : start + 1024].copy()
+            frame = av.AudioFrame.from_ndarray(block, format="fltp", layout="mono")
             frame.sample_rate, frame.pts = RATE, start
             file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
+
+
+def test_a_recording_whose_header_has_no_length_is_decoded_once(tmp_path, monkeypatch):
+    _write_adts(tmp_path / "corpus/ann/a.aac", _speechlike(2.0, 0.5)[: 31 * 1024])
     decoded = []
     blocks = readers._AVReader.blocks
     monkeypatch.setattr(readers._AVReader, "blocks", lambda self, start=0: decoded.append(start) or blocks(self, start))
@@ -344,3 +350,16 @@ def test_a_recording_whose_header_has_no_length_is_decoded_once(tmp_path, monkey
     assert decoded == [0]
     assert len(prepared.cache.waveform(0)) == pytest.approx(31 * 1024, abs=2048)
     assert prepared.report["seconds"] == pytest.approx(len(prepared.cache.waveform(0)) / RATE, abs=0.01)
+
+
+def test_a_long_recording_whose_header_has_no_length_is_checked_whole(tmp_path, monkeypatch):
+    _write_adts(tmp_path / "corpus/ann/a.aac", _speechlike(4.5, 0.5))
+    data = corpus(tmp_path / "corpus")
+    (whole,), _ = check_corpus(data)
+    for module in ("corpora.validation", "prepared"):
+        monkeypatch.setattr(f"phonate.data.{module}.LONG_SECONDS", 3.0)
+    (checked,), report = check_corpus(data)
+    assert checked.seconds == whole.seconds == pytest.approx(4.5, abs=0.2)
+    assert checked.digest == whole.digest
+    assert report.seconds == pytest.approx(4.5, abs=0.2)
+    assert len(prepare(data).cache.waveform(0)) == pytest.approx(4.5 * RATE, abs=0.2 * RATE)

@@ -622,6 +622,8 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
                 file = stack.enter_context(row_file(row))
             recording = stack.enter_context(recording_of(file))
             whole = _read_to_count(row, recording)
+            if whole is None and not recording.counted:  # begun, and decoders of streams do not go back
+                recording = stack.enter_context(recording_of(file))
             with decoding():
                 info = recording.info(None if whole is None else len(whole))
             row = row.of_file(info.duration)

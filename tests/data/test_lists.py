@@ -360,6 +360,19 @@ def test_every_file_of_a_folder_is_used_or_told(tmp_path, caplog):
     assert "1 .jpg" in caplog.text
 
 
+def test_of_many_files_no_more_are_counted_than_were_looked_at(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("phonate.data.corpora.folders._MOST_LOOKED_AT", 2)
+    folder = tmp_path / "voice"
+    data = wav(folder / "ann/0.wav").read_bytes()
+    for number in range(4):
+        (folder / "ann" / f"{number}.take").write_bytes(data)
+    with caplog.at_level(logging.INFO):
+        check_corpus(corpus(folder))
+    assert "at least 2 files hold sound" in caplog.text
+    assert "2 .take" in caplog.text
+    assert "no recordings" not in caplog.text
+
+
 def test_a_list_that_says_more_seconds_than_there_are_is_told(tmp_path):
     wav(tmp_path / "voice/a.wav", 0.5)
     line = {"audio_filepath": "a.wav", "duration": 4.0, "text": "one two"}

@@ -90,18 +90,20 @@ def _report_others(root: Path, files: tuple[Path, ...]) -> None:
     if sounds:
         names = ", ".join(printable(file.name) for file in sounds[:3]) + (", ..." if len(sounds) > 3 else "")
         logger.warning(
-            "%s: %d files hold sound, but are not called as recordings are, and are left out (%s); to use them, give "
+            "%s: %s%d files hold sound, but are not called as recordings are, and are left out (%s); to use them, give "
             "them a suffix such as .wav",
             printable(str(root)),
+            "at least " if len(files) > _MOST_LOOKED_AT else "",
             len(sounds),
             names,
         )
+    told = set(sounds)
     kinds = Counter(
-        file.suffix.lower() or "no suffix" for file in files if file not in sounds and not _NOTES.fullmatch(file.name)
+        file.suffix.lower() or "no suffix" for file in files if file not in told and not _NOTES.fullmatch(file.name)
     )
     if kinds:
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
-        logger.info("%s: no recordings, and left alone: %s", printable(str(root)), counts)
+        logger.info("%s: not called as recordings are, and left alone: %s", printable(str(root)), counts)
 
 
 def _split_folders(listed: list[Path]) -> set[Path]:

@@ -67,6 +67,12 @@ def test_bad_input_is_one_line(files, option, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("option", [["--skip-overlap"], ["--uem", "ref.uem"], ["--convention", "md-eval"]])
+def test_what_words_have_no_use_for_is_refused(files, option, capsys):
+    assert main(["score", *files, "--words", *option]) == 2
+    assert option[0] in capsys.readouterr().err
+
+
 def test_no_torch(files):
     import subprocess
     import sys

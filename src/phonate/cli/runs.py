@@ -173,8 +173,8 @@ def _score_words(args: argparse.Namespace) -> int:
     from phonate.evaluation.tables import SHARED
     from phonate.evaluation.words import COLLAR, score_transcripts
 
-    for name in ("uem", "skip_overlap"):
-        if getattr(args, name):
+    for name, unset in (("uem", None), ("skip_overlap", False), ("convention", CONVENTIONS[0])):
+        if getattr(args, name) != unset:
             raise InputError(f"--{name.replace('_', '-')} can't be used with --words")
     collar = COLLAR if args.collar is None else args.collar
     scores = score_transcripts(*read_pair(read_texts, args.reference, args.hypothesis), collar)

@@ -193,6 +193,19 @@ def test_a_folder_is_written_as_aligners_write(folder: Path, capsys: pytest.Capt
     assert [one.recording for one in listed] == ["my_clip_2", "my_clip_5"]
 
 
+def test_each_recording_keeps_its_name_in_a_ctm(folder: Path) -> None:
+    names = ("anna/talk.1", "anna/talk.2", "ben/talk.1")
+    source = folder / "audio" / "anna" / "my clip 2"
+    for name in names:
+        for suffix in (".flac", ".txt"):
+            place = folder / "talks" / f"{name}{suffix}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(source.with_suffix(suffix).read_bytes())
+    assert main(["align", str(folder / "talks"), str(folder / "talks"), "-o", str(folder / "all.ctm")]) == 0
+    listed = LABEL_FORMATS["ctm"].read(folder / "all.ctm")
+    assert sorted(one.recording for one in listed) == ["anna/talk.1", "ben/talk.1", "talk.2"]
+
+
 def test_texts_in_a_list_and_a_recording_by_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "list.csv").write_text("my clip 2.flac|ann|in being very modern\nmy clip 5|ben|" + clip(5)[1] + "\n")
     target = folder / "one.json"
@@ -213,6 +226,7 @@ def test_texts_in_a_list_and_a_recording_by_itself(folder: Path, capsys: pytest.
         ("audio", "out.srt", [], "--format"),
         ("nothing", "out", [], "nothing"),
         ("list.csv", "out", [], "my clip 5"),
+        ("empty.csv", "out", [], "my clip 5"),
         ("audio", "out", ["--language", "de", "--by", "pocketsphinx"], "English"),
     ],
 )
@@ -220,6 +234,7 @@ def test_what_is_wrong_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], texts: str, output: str, more: list[str], message: str
 ) -> None:
     (folder / "list.csv").write_text("my clip 2|in being comparatively modern\n")
+    (folder / "empty.csv").write_text("my clip 2|in being comparatively modern\nmy clip 5|\n")
     assert main(["align", str(folder / "audio"), str(folder / texts), "-o", str(folder / output), *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line

@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -550,12 +551,15 @@ def align(args: argparse.Namespace) -> int:
         print(f"aligning {choice.sentence}", file=sys.stderr)
     documents: dict[str, Any] = {}
     lines: list[str] = []
+    names = Counter(recording_name(str(pair.recording)) for pair in pairs)
     for pair, alignment, reason in aligned(choice, pairs):
         if alignment is None:
             print(f"{pair.recording}: not aligned: {reason}", file=sys.stderr)
             continue
         documents[pair.name] = alignment.document(str(pair.recording))
-        name = recording_name(pair.name)
+        name = recording_name(str(pair.recording))
+        if names[name] > 1:  # in folders of their own
+            name = "_".join(pair.name.split())
         if Path(args.output).suffix == ".ctm":
             lines += written_transcription(alignment, name, ".ctm").splitlines()
         else:

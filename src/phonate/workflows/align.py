@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,7 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
     without: list[str] = []
     for file in files:
         name = file.relative_to(recordings).with_suffix("")
-        places = [texts / name.with_suffix(".txt"), texts / f"{name.name}.txt"]
+        places = [texts / f"{name}.txt", texts / f"{name.name}.txt"]
         place = next((one for one in places if one.is_file()), None)
         if place is None:
             without.append(str(name))
@@ -149,7 +150,7 @@ def _listed(folder: Path, files: Sequence[Path], table: Path) -> list[Pair]:
     for file in files:
         name = file.relative_to(folder).with_suffix("")
         text = by_name.get(same_name(str(name))) or by_name.get(same_name(name.name))
-        if text is None:
+        if not text:
             without.append(str(name))
         else:
             pairs.append(Pair(str(name), file, text))
@@ -160,9 +161,10 @@ def _listed(folder: Path, files: Sequence[Path], table: Path) -> list[Pair]:
 def _require_all(pairs: Sequence[Pair], without: Sequence[str], place: Path) -> None:
     if without:
         others = f" and {len(without) - 3} more" if len(without) > 3 else ""
-        raise InputError(f"{place}: no text for {', '.join(without[:3])}{others}; add {'them' if others else 'it'}")
-    names = [pair.name for pair in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+        them = "them" if len(without) > 1 else "it"
+        raise InputError(f"{place}: no text for {', '.join(without[:3])}{others}; add {them}")
+    names = Counter(pair.name for pair in pairs)
+    if twice := next((name for name, count in names.items() if count > 1), None):
         raise InputError(f"{twice}: two recordings have this name; give them different ones")
 
 

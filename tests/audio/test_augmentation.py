@@ -78,6 +78,7 @@ def test_the_window_follows_the_sample_rate():
     assert smeared_before_onset(8000, told=22050) > 1e-5
 
 
+@pytest.mark.slow
 def test_recordings_move_as_asked(recordings):
     for folder in ("tts_en_kathleen", "spk_en_librispeech", "asr_en_an4"):
         before, rate = read_audio(sorted((recordings / folder).rglob("*.flac"))[0])

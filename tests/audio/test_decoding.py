@@ -90,6 +90,7 @@ def test_seeking_in_mp3_would_be_wrong(tmp_path):
 
 
 @pytest.mark.parametrize("rate", [16000, 22050, 48000])
+@pytest.mark.slow
 def test_resampling_equals_librosa(tmp_path, rate):
     path = encode(tmp_path / "clip.wav", tone_steps())
     ours, new_rate = read_audio(path, sample_rate=rate)

@@ -107,6 +107,7 @@ def test_noise_and_silence_have_no_pitch():
     assert f0(np.zeros(10, np.float32), 16000, 160).shape == (1,)
 
 
+@pytest.mark.slow
 def test_voices_agree_with_pyin(recordings):
     """Per frame and in the median, against librosa's probabilistic YIN, for women and men."""
     paths = [sorted((recordings / "tts_en_kathleen").rglob("*.flac"))[index] for index in (0, 3)]

@@ -192,6 +192,7 @@ def test_a_second_ctrl_c_quits_and_says_what_is_kept(place):
     assert "stopping after this step; press Ctrl-C again to quit now" in said
 
 
+@pytest.mark.slow
 def test_quitting_is_logged_with_the_last_checkpoint(place):
     """The handler alone, so that nothing depends on how fast a save is."""
     code = (

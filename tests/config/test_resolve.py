@@ -378,6 +378,7 @@ CHANGES = st.fixed_dictionaries(
 
 @given(CHANGES)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_resolving_the_resolved_recipe_is_identity(changes: dict[str, Any]) -> None:
     first = resolved(overrides=changes)
     second = resolved(first.to_yaml())

@@ -43,10 +43,10 @@ def test_why_an_audio_cant_be_used(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.wav")  # reading it would not end
     assert reason(whole) == "usable"
     assert reason(Audio(str(tmp_path / "none.wav"))) == "missing file"
-    assert reason(Audio("/dev/zero")) == "missing file"
+    assert reason(Audio("/dev/zero")) == "not a file"
     assert reason(Audio("a\0b.wav")) in ("missing file", "unreadable")
     assert reason(Audio("x" * 5000)) in ("missing file", "unreadable")
-    for name, wanted in (("pipe", "missing file"), ("folder", "missing file"), ("empty", "empty file")):
+    for name, wanted in (("pipe", "not a file"), ("folder", "not a file"), ("empty", "empty file")):
         assert reason(Audio(str(tmp_path / f"{name}.wav"))) == wanted
     for name in ("text.wav", "cut.flac", "nan.wav"):
         assert reason(Audio(str(tmp_path / name))) == "unreadable"

@@ -289,6 +289,7 @@ def test_every_audio_format_in_any_case(tmp_path, suffix):
     assert prepared.cache.waveform(0).size == pytest.approx(RATE, rel=0.15)
 
 
+@pytest.mark.slow
 def test_real_corpora(recordings, tmp_path):
     expected = {
         "asr_en_an4": ("csv", 296, 74),

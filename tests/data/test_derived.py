@@ -54,6 +54,7 @@ def test_features_are_written_as_they_come(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["swift", "yin"])
+@pytest.mark.slow
 def test_pitch_is_the_same_from_several_processes(tmp_path, tone_corpus, method):
     for clip in range(8):  # more than are worked on in one process
         for file in sorted(tone_corpus.glob("*/0[0-4].wav")):

@@ -47,6 +47,7 @@ def test_a_folder_of_texts_and_what_a_document_is(tmp_path: Path) -> None:
     assert len(read_dialogues(tmp_path / "a.txt", "line").dialogues) == 4
 
 
+@pytest.mark.slow
 def test_a_long_file_is_read_once_and_its_lines_are_numbered(tmp_path: Path) -> None:
     """200,000 lines; counting from the start for each would take a quarter of an hour."""
     path = tmp_path / "long.txt"

@@ -164,6 +164,7 @@ def sounds(folder):
     return [(folder / f"ann/{i}.wav").read_bytes() for i in range(3)]
 
 
+@pytest.mark.slow
 def test_a_shard_that_expands_without_end_is_refused_and_the_others_are_used(folder, tmp_path):
     (tmp_path / "set").mkdir()
     good = {"audio": [{"bytes": one, "path": None} for one in sounds(folder)], "speaker_id": [b"ann"] * 3}
@@ -196,6 +197,7 @@ def test_columns_that_are_there_twice_or_hold_no_text(folder, tmp_path):
     assert "is not UTF-8" in details[1]
 
 
+@pytest.mark.slow
 def test_a_damaged_arrow_file_is_an_error_and_never_a_crash(folder, tmp_path):
     """In a process of its own: without the check of a batch's offsets some of these end it by a signal."""
 

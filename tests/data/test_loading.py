@@ -187,6 +187,7 @@ def test_a_mistake_in_the_code_keeps_its_type_and_names_the_sample(workers):
     failing.close()
 
 
+@pytest.mark.slow
 def test_a_mistake_in_collating_is_not_taken_for_a_dead_worker():
     class Uncollated(Noise):
         def collate(self, items):

@@ -317,6 +317,7 @@ def test_lhotse_shar_gives_training_what_the_recordings_give(tones, tmp_path):
     assert contents(prepare(corpus(tmp_path / "shar"))) == contents(prepare(corpus(tones)))
 
 
+@pytest.mark.slow
 def test_s3_lists_recordings_and_shards(tones, sharded, monkeypatch):
     pytest.importorskip("obstore", reason="obstore is not installed")
     local = contents(prepare(corpus(tones)))
@@ -340,6 +341,7 @@ def test_s3_lists_recordings_and_shards(tones, sharded, monkeypatch):
             list_corpus(corpus(tones).model_copy(update={"path": "s3://voices/none"}))
 
 
+@pytest.mark.slow
 def test_lists_and_shards_at_web_servers_with_and_without_ranges(tones, tmp_path):
     pytest.importorskip("aiohttp", reason="aiohttp is not installed")
     local = contents(prepare(corpus(tones)))

@@ -65,6 +65,7 @@ def losses_of_training(steps: int, frames: int) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_learns_at_full_size() -> None:
     losses = losses_of_training(steps=16, frames=12)
     assert losses[-1] < 0.4 * losses[0]

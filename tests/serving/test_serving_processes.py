@@ -87,12 +87,13 @@ def test_openais_client_raises_its_errors(client: openai.OpenAI, speaking: Serve
     with pytest.raises(openai.BadRequestError, match="nobody"):
         speech.create(model="tts-1", voice="nobody", input="Hello.")
     with pytest.raises(openai.NotFoundError):
-        speech.create(model="tts-2", voice="", input="Hello.")
+        speech.create(model="mine-2", voice="", input="Hello.")
     wrong = openai.OpenAI(base_url=f"{speaking.url}/v1", api_key="wrong", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         wrong.audio.speech.create(model="tts-1", voice="", input="Hello.")
 
 
+@pytest.mark.slow
 def test_a_voice_is_cloned_over_http_and_a_crowd_is_told_to_wait(stand_in_server: Start) -> None:
     server = stand_in_server(seconds=0.3, max_batch=1, max_queue=0)
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)

@@ -161,6 +161,7 @@ def test_digital_silence_stays_silent(converter):
     assert not converter.convert(np.zeros(22050, dtype=np.float32)).any()
 
 
+@pytest.mark.slow
 def test_later_sound_changes_nothing_that_was_said(converter, sound):
     changed = 40000
     other = sound.copy()
@@ -171,6 +172,7 @@ def test_later_sound_changes_nothing_that_was_said(converter, sound):
     assert changed - latency <= first < changed
 
 
+@pytest.mark.slow
 def test_the_stated_latency_is_that_of_an_impulse(converter):
     """Silence with one click: how long before it does the output change, over all its places in a block?"""
     latency, block = converter.live().latency, converter.live().block
@@ -213,6 +215,7 @@ def test_features_in_blocks_are_those_of_training(converter, sound):
     assert np.abs(trained).max() < 20
 
 
+@pytest.mark.slow
 def test_the_pitch_is_raised_as_asked(converter, sound):
     """What comes out is the same for a voice whose register is an octave higher."""
     raised = converter.live("anna", semitones=12.0)

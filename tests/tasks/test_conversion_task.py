@@ -217,6 +217,7 @@ def test_a_converter_knows_where_each_voice_speaks(run: Path) -> None:
     assert registers["ben"].median == pytest.approx(110, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_long_recording_is_converted_in_pieces(run: Path, corpus: Path) -> None:
     converter = Converter.load(run)
     waveform, _ = read_audio(corpus / "unseen.flac", RATE)
@@ -228,9 +229,9 @@ def test_a_long_recording_is_converted_in_pieces(run: Path, corpus: Path) -> Non
 
 
 def test_a_model_refuses_features_it_was_not_trained_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from phonate.audio import processor
+    from phonate.audio import mel_filters
 
-    monkeypatch.setattr(processor, "_VERSION", 999)
+    monkeypatch.setattr(mel_filters, "_VERSION", 999)
     with pytest.raises(CheckpointError, match="features"):
         Converter.load(run)
 

@@ -158,6 +158,7 @@ def test_models_that_look_ahead_do_not_stream(folder: Path, changes: dict[str, A
 
 
 @pytest.mark.parametrize("label_type", LABEL_TYPES)
+@pytest.mark.slow
 def test_a_few_chunks_are_learnt_by_heart(folder: Path, label_type: str) -> None:
     """Every label type."""
     task = task_of(folder, **{"training.eval_knobs.label_type": label_type, "model.global_config.dropout": 0.0})

@@ -181,6 +181,7 @@ def test_batches_are_limited_in_tokens(texts: tuple[Path, Path], tmp_path: Path)
         resolve("language", settings(texts[0], **both))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_not_compiled_again_for_each_number_of_labels(texts: tuple[Path, Path]) -> None:
     from torch._dynamo.utils import counters
 

@@ -547,6 +547,7 @@ def test_without_the_packages_there_is_one_line(folder: Path, monkeypatch: pytes
         require("bitsandbytes")
 
 
+@pytest.mark.slow
 def test_four_bits_train_where_bitsandbytes_runs(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")
     # rows of 64 numbers, which share a scale: bitsandbytes computes with no others on a processor

@@ -80,6 +80,7 @@ def test_a_translation_is_learnt_and_holds_for_unseen_sentences(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("attention", ["softmax", "causal_linear"])
+@pytest.mark.slow
 def test_a_handful_of_pairs_is_memorised(tmp_path: Path, attention: str) -> None:
     rows = [(word, word[::-1]) for word in WORDS]
     path = write_pairs(tmp_path / "pairs.tsv", rows)
@@ -90,6 +91,7 @@ def test_a_handful_of_pairs_is_memorised(tmp_path: Path, attention: str) -> None
     assert generator.generate([word for word, _ in rows]) == [target for _, target in rows]
 
 
+@pytest.mark.slow
 def test_a_decoder_continues_and_answers(tmp_path: Path) -> None:
     sequences = [" ".join(one for one in [*WORDS][start:] + [*WORDS][:start]) for start in range(8)]
     write_lines(tmp_path / "lines.jsonl", sequences)

@@ -115,6 +115,7 @@ def losses(folder: Path) -> list[dict[str, float]]:
     return [{name: row[name] for name in names if name in row} for row in rows if row["split"] == "train"]
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_train_as_the_whole(folder: Path, tmp_path: Path) -> None:
     changes = {
         "model.dropout": 0.0,
@@ -336,6 +337,7 @@ def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
     assert report.count("<audio") >= 3
 
 
+@pytest.mark.slow
 def test_predicted_mels_fit_the_recordings_and_train_a_vocoder(run: Path, folder: Path, tmp_path: Path) -> None:
     assert main(["predict", str(run), "-o", str(tmp_path / "mels")]) == 0
     assert main(["predict", str(run), "-o", str(tmp_path / "mels")]) == 2  # it is there now

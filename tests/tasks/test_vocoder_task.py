@@ -78,6 +78,7 @@ def test_it_learns_and_discriminators_join_when_the_recipe_says(run: Path) -> No
     assert not all(torch.equal(weights[0][name], weights[1][name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_overfitting_a_corpus_takes_the_loss_down(tone_corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "voices").symlink_to(tone_corpus)
     changes = settings(tmp_path / "voices", **{"training.adversarial_start": None, "training.max_steps": 60})

@@ -199,6 +199,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     [{}, {"model.strategy": "full"}, {"model.train_encoder": False, "model.gradient_checkpointing": True}],
     ids=["lora", "full", "decoder"],
 )
+@pytest.mark.slow
 def test_a_resumed_run_is_the_undisturbed_one(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     train("recognition-whisper", settings(folder, **changes), output=tmp_path / "whole")
     train("recognition-whisper", settings(folder, **changes), output=tmp_path / "half")
@@ -249,6 +250,7 @@ def test_exports_are_the_same_model(run: Path, folder: Path, tmp_path: Path) -> 
     assert (tmp_path / "hf" / "preprocessor_config.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_transcribes_is_evaluated_and_says_what_it_was_trained_on(run: Path, folder: Path) -> None:
     recogniser = phonate.load(run, "recognition")
     transcription = recogniser.timed(folder / "corpus" / "wavs" / "0.wav", 1)

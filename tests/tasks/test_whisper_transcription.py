@@ -47,6 +47,7 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
     return path, f"{one} {two}", len(first) / 16000 + 2.0
 
 
+@pytest.mark.slow
 def test_words_come_with_times_and_confidences(tiny: WhisperTranscriber, talk: tuple[Path, str, float]) -> None:
     path, text, second = talk
     found = tiny.timed(path)

@@ -36,6 +36,7 @@ print(resident() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc of Linux")
+@pytest.mark.slow
 def test_what_a_step_has_freed_is_returned_after_validation(tmp_path: Path) -> None:
     code = RUN.format(tests=str(Path(__file__).parent), run=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)

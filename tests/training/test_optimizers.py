@@ -161,6 +161,7 @@ def test_parameters_without_gradient_stay_as_they_are():
     assert torch.equal(model[0].weight, frozen)
 
 
+@pytest.mark.slow
 def test_a_training_leaves_torch_as_it_was() -> None:
     """In a process of its own: no function of torch.optim is replaced or marked, hooks are called, and no compiler is
     imported, as torch's own step does, which takes more than a second of every start."""

@@ -822,6 +822,7 @@ OBSERVED = {
 
 
 @pytest.mark.parametrize("option", OBSERVED)
+@pytest.mark.slow
 def test_the_option_changes_something(option, tmp_path, monkeypatch, capsys):
     observe = OBSERVED[option]
     arguments = (tmp_path, monkeypatch, capsys) if observe is verbosity else (tmp_path, monkeypatch)

@@ -66,6 +66,7 @@ def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return phonate_process.run(*arguments, cwd=cwd, env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")})
 
 
+@pytest.mark.slow
 def test_the_words_are_those_that_are_spoken_and_nothing_is_written_into_the_folder(voice: Path) -> None:
     before = sorted(voice.rglob("*"))
     data = settings(voice)
@@ -80,6 +81,7 @@ def test_the_words_are_those_that_are_spoken_and_nothing_is_written_into_the_fol
     assert texts_of(own) == heard
 
 
+@pytest.mark.slow
 def test_what_cannot_be_heard_is_left_out_with_reasons(voice: Path) -> None:
     soundfile.write(voice / "silence.wav", np.zeros(3 * RATE), RATE)
     hiss = 0.01 * np.random.default_rng(0).standard_normal(3 * RATE)
@@ -182,6 +184,7 @@ def test_whisper_computes_on_the_device_of_the_training(voice: Path, monkeypatch
         load_transcriber(None, "en", device="cuda:2")
 
 
+@pytest.mark.slow
 def test_an_interruption_loses_only_the_recording_at_work(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = settings(voice)
     original, calls = transcripts.transcribed, []

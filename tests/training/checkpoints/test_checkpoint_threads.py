@@ -45,6 +45,7 @@ os._exit(0)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of a process by Linux's /proc")
 @pytest.mark.parametrize(("thread", "left"), [("ended", False), ("kept", True)])
+@pytest.mark.slow
 def test_no_thread_outlives_its_save(thread: str, left: bool, tmp_path: Path) -> None:
     more = run_python("-c", SAVES, tmp_path / "checkpoints", thread)
     assert (more.returncode, more.stderr) == (0, "")

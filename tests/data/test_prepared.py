@@ -363,3 +363,12 @@ def test_a_long_recording_whose_header_has_no_length_is_checked_whole(tmp_path, 
     assert checked.digest == whole.digest
     assert report.seconds == pytest.approx(4.5, abs=0.2)
     assert len(prepare(data).cache.waveform(0)) == pytest.approx(4.5 * RATE, abs=0.2 * RATE)
+
+
+def test_a_part_of_a_recording_whose_header_has_no_length_is_read_from_its_beginning(tmp_path):
+    _write_adts(tmp_path / "corpus/ann/a.aac", _speechlike(4.5, 0.5))
+    line = {"audio_filepath": "ann/a.aac", "duration": 2.0, "text": "one two", "speaker": "ann"}
+    (tmp_path / "corpus/list.jsonl").write_text(json.dumps(line) + "\n")
+    (checked,), report = check_corpus(corpus(tmp_path / "corpus/list.jsonl"))
+    assert not report.refused
+    assert checked.seconds == pytest.approx(2.0, abs=0.01)

@@ -622,8 +622,6 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
                 file = stack.enter_context(row_file(row))
             recording = stack.enter_context(recording_of(file))
             whole = _read_to_count(row, recording)
-            if whole is None and not recording.counted:  # begun, and decoders of streams do not go back
-                recording = stack.enter_context(recording_of(file))
             with decoding():
                 info = recording.info(None if whole is None else len(whole))
             row = row.of_file(info.duration)
@@ -633,6 +631,8 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
             if row.end is not None and row.end > info.duration:
                 row = replace(row, end=None)
             if whole is None or row.end is not None:
+                if not recording.counted:  # it may be read already, and decoders of streams do not go back
+                    recording = stack.enter_context(recording_of(file))
                 inspection, waveform = inspect(row, recording, info)
             else:
                 inspection, waveform = inspected(whole, recording)

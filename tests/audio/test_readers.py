@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from phonate.audio.decoding import probe, read_audio, read_blocks, read_start
+from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start
 from phonate.config.errors import DataError
 
 RATE = 16000
@@ -39,6 +39,14 @@ def recording(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     else:
         soundfile.write(path, noise(40.0), RATE)
     return path
+
+
+def test_a_stream_is_not_continued_as_if_it_began(tmp_path: Path) -> None:
+    write_m4a(tmp_path / "a.m4a", noise(1.0))
+    with open_recording(tmp_path / "a.m4a") as opened:
+        next(opened.blocks())
+        with pytest.raises(RuntimeError, match="open it again"):
+            next(opened.blocks())
 
 
 @pytest.mark.parametrize("recording", [".wav", ".flac", ".mp3", ".ogg", ".m4a"], indirect=True)

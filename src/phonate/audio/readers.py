@@ -688,7 +688,8 @@ class Reader(Protocol):
     """What is unusual about the file, and was mended."""
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
-        """Blocks (samples, channels) from sample `start` to the end of the file."""
+        """Blocks (samples, channels) from sample `start` to the end of the file. To be called once: many decoders do
+        not go back."""
         ...
 
 
@@ -849,6 +850,7 @@ class _AVReader:
         self.format: str = "OGG" if kind.demuxer == "ogg" else context.name.upper()
         duration, unit, start = self._stream.duration, self._stream.time_base, max(0, self._stream.start_time or 0)
         self._packets = container.demux(self._stream)
+        self._begun = False
         self._origin = 0
         if kind is MP4 and (first := next(self._packets, None)) is not None:
             self._packets = chain([first], self._packets)
@@ -862,7 +864,9 @@ class _AVReader:
         self.remarks: list[str] = []
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
-        skip = start
+        if self._begun:
+            raise RuntimeError(f"{self._path}: is decoded from its beginning once; open it again")
+        self._begun, skip = True, start
         for block in self._blocks():
             if skip < len(block):
                 yield block[skip:]

@@ -283,6 +283,14 @@ def test_an_interrupted_call_goes_on_and_gives_the_same_files(tones, tmp_path, m
     assert len(files) > 3
 
 
+def test_shards_of_other_requirements_are_not_gone_on_with(tones, tmp_path):
+    data, output = corpus(tones), str(tmp_path / "out")
+    writing.write_shards(data, output, "3", ignore)
+    shorter = data.audio.model_copy(update={"max_seconds": 0.9 * data.audio.max_seconds})
+    with pytest.raises(DataError, match="other options"):
+        writing.write_shards(data.model_copy(update={"audio": shorter}), output, "3", ignore)
+
+
 def test_the_command_writes_shards_and_refuses_what_it_would_destroy(tones, tmp_path, memory, capsys):
     assert main(["data", "prepare", str(tones), "--shards", "3", "-o", str(tmp_path / "out")]) == 0
     assert sorted(one.name for one in (tmp_path / "out").glob("*.tar")) == [f"{i:06d}.tar" for i in range(3)]

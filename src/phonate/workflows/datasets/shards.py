@@ -61,7 +61,9 @@ def write_shards(settings: RecordingData, output: str, shards: str, progress: Pr
     first = Report(report.path, report.format)
     rows = sorted(unique_rows(listed, first), key=lambda row: (derived_seed("shards", row.id), row.id))
     facts = [(row.id, row.source, row.start, row.end, row.channel, row.segments, row.split) for row in rows]
-    made_from = hashlib.sha256(repr((shards, facts)).encode("utf-8", "surrogateescape")).hexdigest()
+    made_from = hashlib.sha256(
+        repr((shards, settings.requirements, facts)).encode("utf-8", "surrogateescape")
+    ).hexdigest()
     done = _begun(output, made_from) or _Done(made_from)
     if not done.rows:
         done.refused = first.reasons()

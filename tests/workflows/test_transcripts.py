@@ -104,6 +104,22 @@ def test_what_cannot_be_heard_is_left_out_with_reasons(voice: Path) -> None:
     assert prepare(data).report["usable"] == 5
 
 
+def test_recordings_at_which_processes_died_are_tried_again(voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+
+    class Dying:
+        def map(self, function: Any, items: Any, crashed: Any, file: Any) -> Any:
+            tried.append([one.row.id for one in items])
+            return map(crashed, items)
+
+    monkeypatch.setattr(transcripts, "chosen", lambda *_: Dying())
+    data = settings(voice)
+    assert "4 crashed" in transcribe(data)
+    assert {row.reason for row in list_corpus(data)[0] if isinstance(row, Problem)} == {"crashed"}
+    assert "4 crashed" in transcribe(data)
+    assert sorted(tried[1]) == sorted(CLIPS)
+
+
 @pytest.mark.slow
 def test_corrections_stay_and_only_what_changed_is_transcribed_again(
     voice: Path, monkeypatch: pytest.MonkeyPatch

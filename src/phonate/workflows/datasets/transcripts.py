@@ -128,7 +128,9 @@ class _Transcribing:
     def _keep(self, row: Row, texts: list[Entry], left_out: list[Entry]) -> None:
         _append(self._folder / TEXTS, texts)
         _append(self._folder / LEFT_OUT, left_out)
-        if row.path.is_file():
+        if any(one["why"] == _CRASHED for one in left_out):  # perhaps for want of memory: the next call tries again
+            _append(self._folder / HEARD, [])
+        elif row.path.is_file():
             facts = {"file": _status(row.path), "sha256": _digest(row.path), "recogniser": self._fingerprint}
             _append(self._folder / HEARD, [{"source": row.id, "part": _part(row), **facts}])
 
@@ -166,8 +168,12 @@ def _heard(model: str, language: str, device: str, due: _Due) -> tuple[list[Entr
     return texts, left_out
 
 
+_CRASHED = "crashed"
+
+
 def _crashed(due: _Due) -> tuple[list[Entry], list[Entry]]:
-    return [], [_entry(due.row, None, 1, {"why": "unreadable", "detail": "the decoder crashed on it; export it again"})]
+    detail = "the processes that transcribed it died; free some memory and try again, or export it again"
+    return [], [_entry(due.row, None, 1, {"why": _CRASHED, "detail": detail})]
 
 
 def _pieces(row: Row, seconds: float) -> Iterator[tuple[Piece | None, FloatArray, int]]:

@@ -49,6 +49,7 @@ def test_some_abbreviations_are_words_too(text: str) -> None:
         ("km", "នេះ។ | នោះ។"),
         ("de", "Am 3.–5. Mai geht es los. | Vom 1.-3. Juni ist zu. | Die 1.–3. Klasse hat frei."),
         ("de", "Die Muster GmbH & Co. KG baut. | Sie verkauft auch."),
+        ("de", "Die Muster GmbH & Co.  KG baut. | Sie verkauft auch."),
         ("de", "Er kam 2024. | Dann ging er."),
     ],
 )

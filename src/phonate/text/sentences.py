@@ -8,7 +8,7 @@ from phonate.config.errors import InputError
 from phonate.text.language import Language, language
 
 _END = re.compile(
-    r"([.!?…؟।॥۔։።။។]+[\"'”’»)\]]*)\s+(?!KG\b)"
+    r"([.!?…؟।॥۔։።။។]+[\"'”’»)\]]*)\s+(?!\s|KG\b)"
     r"|(?<=[。！？｡])(?![。！？｡」』）】”’])"
     r"|(?<=[。！？｡][」』）】”’])(?![」』）】”’、。，と])"
     r"|\n\s*\n\s*|\n(?=[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t])"

@@ -337,6 +337,16 @@ def test_lists_from_systems_that_ignore_capitals_are_read(tmp_path, lines):
     assert [one.row.text for one in checked] == SENTENCES
 
 
+def test_names_that_differ_in_capitals_alone_are_not_confused(tmp_path):
+    for name in ("A0.wav", "a0.wav", "a1.wav"):
+        wav(tmp_path / "voice" / name, 0.5)
+    lines = [f"{name}|{text}\n" for name, text in zip(("A0.WAV", "a0.wav", "A1.WAV"), SENTENCES, strict=False)]
+    (tmp_path / "voice/train.txt").write_text("".join(lines))
+    checked, report = check_corpus(corpus(tmp_path / "voice"))
+    assert [one.row.path.name for one in checked] == ["a0.wav", "a1.wav"]
+    assert report.reasons() == {"missing file": 1}
+
+
 def test_absolute_names_in_another_form_of_unicode_are_read(tmp_path):
     for number in range(3):
         wav(tmp_path / "voice/wavs" / unicodedata.normalize("NFD", f"größe{number}.wav"), 0.5)

@@ -475,10 +475,11 @@ def in_any_form(folder: Path, name: str) -> Path | None:
     return next(filter(is_file, (folder / entry for one in spellings if (entry := _entry(entries, one)))), None)
 
 
-def _entry(entries: Mapping[str, str], name: str) -> str:
+def _entry(entries: tuple[Mapping[str, str], Mapping[str, str]], name: str) -> str:
     """How what a list calls `name` is called in its folder; "" where it is not there."""
+    names, small = entries
     key = composed(name)
-    return entries.get(key) or entries.get(key.casefold(), "")
+    return names.get(key) or small.get(key.casefold(), "")
 
 
 _Names = TypeVar("_Names")
@@ -500,12 +501,12 @@ def _stems(folder: Path, changed: int) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def _entries(folder: Path, changed: int) -> dict[str, str]:
-    """Name in one form -> name, of what is in a folder that was last changed at `changed`; also in small letters, where
-    only one is meant."""
+def _entries(folder: Path, changed: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Name in one form -> name, of what is in a folder that was last changed at `changed`; and the same in small
+    letters, where only one is meant."""
     names = {composed(entry.name): entry.name for entry in os.scandir(folder)}
-    small = Counter(name.casefold() for name in names)
-    return {name.casefold(): entry for name, entry in names.items() if small[name.casefold()] == 1} | names
+    count = Counter(name.casefold() for name in names)
+    return names, {small: entry for name, entry in names.items() if count[small := name.casefold()] == 1}
 
 
 def composed(name: str) -> str:

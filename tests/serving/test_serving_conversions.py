@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +17,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError
+from phonate.serving import conversions
 from phonate.serving.conversions import Conversion
 from phonate.serving.server import Hosted, create_app, hosted
 from phonate.serving.settings import ServingSettings
@@ -32,6 +35,8 @@ class _Live:
         self._before = np.zeros(0, dtype=np.float32)
 
     def push(self, samples: FloatArray) -> FloatArray:
+        if samples[0] == -1.0:
+            raise RuntimeError("the model broke")
         before, self._before = self._before, -samples
         return before
 
@@ -204,3 +209,79 @@ def test_a_client_that_goes_away_leaves_nothing(turning: Make) -> None:
         socket.receive_json()
     assert client.app.state.server.gate.running == 0  # type: ignore[attr-defined]
     assert hosted(["base/voice"]).converters == []
+
+
+def test_a_failure_is_told_while_the_client_still_speaks(turning: Make) -> None:
+    client, _ = turning()
+    with client.websocket_connect(STREAM) as socket:
+        socket.send_json({"type": "session.update"})
+        socket.receive_json()
+        socket.send_bytes(np.full(100, -32768, "<i2").tobytes())
+        assert "its log says why" in socket.receive_json()["error"]["message"]
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+    assert closed.value.code == 1011
+
+
+@pytest.mark.parametrize("messages", [[], [{"type": "session.update"}]])
+def test_who_sends_nothing_leaves_the_place_to_others(turning: Make, messages: list[Any]) -> None:
+    client, _ = turning(request_seconds=0.2)
+    with client.websocket_connect(STREAM) as socket:
+        for message in messages:
+            socket.send_json(message)
+            socket.receive_json()
+        assert "nothing came for 0.2 s" in socket.receive_json()["error"]["message"]
+        with pytest.raises(WebSocketDisconnect):
+            socket.receive_json()
+    assert client.app.state.server.gate.running == 0  # type: ignore[attr-defined]
+
+
+def test_no_more_than_seconds_of_sound_wait_in_memory() -> None:
+    async def main() -> None:
+        live = conversions._Live(_Live(), RATE)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(live.push(np.zeros(100 * RATE, dtype=np.float32)), 0.1)
+        assert live._blocks.qsize() < 20
+        chunks = live.chunks()
+        await asyncio.to_thread(next, chunks)
+        await asyncio.wait_for(live.push(np.zeros(RATE, dtype=np.float32)), 5)
+
+    asyncio.run(main())
+
+
+def test_a_model_that_was_unloaded_is_loaded_beside_the_event_loop() -> None:
+    """All requests would wait for it otherwise."""
+    beside: list[bool] = []
+
+    def load() -> Turns:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            beside.append(True)
+        else:
+            beside.append(False)
+        return Turns()
+
+    conversion = Conversion("turn", load)
+    conversion.prepare()
+    conversion.model.close()
+    with (
+        TestClient(create_app(Hosted([], [], [conversion]), ServingSettings())) as client,
+        client.websocket_connect(STREAM) as socket,
+    ):
+        socket.send_json({"type": "session.update"})
+        assert socket.receive_json()["type"] == "session.updated"
+    assert beside == [True, True]
+
+
+def test_a_conversion_that_takes_too_long_says_so(turning: Make, wav: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, turns = turning(request_seconds=0.2)
+    stopped = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> Iterator[FloatArray]:
+        stopped.wait(20)
+        yield np.zeros(RATE, dtype=np.float32)
+
+    monkeypatch.setattr(turns, "stream", slow)
+    assert_error(posted(client, wav), 504, "0.2 s")
+    stopped.set()

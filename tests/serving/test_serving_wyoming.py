@@ -167,6 +167,10 @@ def test_speech_becomes_text(assist: Assist) -> None:
         ([SynthesizeStart(), SynthesizeChunk("long" * 10)], "limit"),
         ([SynthesizeStart(), SynthesizeChunk("fail."), SynthesizeStop()], "its log says why"),
         ([AudioStart(16_000, 2, 1), AudioStop()], "whisper"),
+        ([SynthesizeStart(text_format="ssml"), *[SynthesizeChunk("<speak>" * 20)] * 3], "300 characters with markup"),
+        ([AudioChunk(10**9, 2, 1, bytes(4))], "192000"),
+        ([AudioChunk(16_000, 2, 1, bytes(3))], "3 bytes"),
+        ([AudioChunk(16_000, 2, 1, bytes(4)), AudioChunk(8_000, 2, 1, bytes(4))], "one rate"),
     ],
 )
 def test_a_mistake_is_told_and_ends_the_connection(assist: Assist, events: list[Any], said: str) -> None:

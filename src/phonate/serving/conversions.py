@@ -12,16 +12,25 @@ from typing import Annotated, Any, Literal, Protocol
 import anyio.to_thread
 import numpy as np
 from fastapi import APIRouter, File, Form, Request, UploadFile, WebSocket
+from fastapi.concurrency import contextmanager_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.websockets import WebSocketDisconnect
 
 from phonate.audio.decoding import FloatArray, resampled
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError
-from phonate.serving.live import answering, json_of, validated
+from phonate.serving.live import answering, arrived, json_of, received, unless_failed, validated
 from phonate.serving.models import Lazy
-from phonate.serving.routes import ServerState, StreamedSpeech, marks, no_model, state_of, warned
+from phonate.serving.routes import (
+    HIGHEST_RATE,
+    LOWEST_RATE,
+    ServerState,
+    StreamedSpeech,
+    marks,
+    no_model,
+    state_of,
+    warned,
+)
 from phonate.serving.speech import FORMATS
 from phonate.training.inference import SpeechResult
 
@@ -29,6 +38,8 @@ router = APIRouter(prefix="/v1/audio/conversions")
 
 _KNOWN = ("file", "model", "voice", "response_format", "semitones", "reference_audio")
 _FULL_SCALE = 32768.0
+_MOST_BLOCKS = 8
+"""Of a second or less, that wait to be converted."""
 
 
 class ConvertsLive(Protocol):
@@ -145,8 +156,7 @@ async def conversions(
     rate = await anyio.to_thread.run_sync(conversion.prepare)
     own = state.settings.aliases.get(voice or "", voice) or None
     result = _Converted(conversion, recording, own, semitones, reference)
-    speech = await state.speaker.begin(rate, lambda: result, response_format)
-    await speech.begin(request)
+    speech = await state.speaker.speak(request, rate, lambda: result, response_format)
     form = FORMATS[response_format]
     return StreamedSpeech(speech, speech.parts(), form.media_type, marks(form.rate or rate) | warned(unknown))
 
@@ -167,21 +177,29 @@ class LiveSession(BaseModel):
     model: str | None = None
     """Null: the first that converts."""
     voice: str | None = None
-    sample_rate: int | None = Field(default=None, ge=8000, le=192_000)
+    sample_rate: int | None = Field(default=None, ge=LOWEST_RATE, le=HIGHEST_RATE)
     """Hz, of what the client sends; null: the model's."""
     semitones: float | None = None
 
 
 class _Live(SpeechResult):
-    """The conversion of sound that still comes. One thread pushes, another takes the chunks."""
+    """The conversion of sound that still comes. The event loop pushes, a thread takes the chunks."""
 
     def __init__(self, conversion: ConvertsLive, rate: int) -> None:
         self._conversion, self._rate = conversion, rate
         self._blocks: queue.SimpleQueue[FloatArray | None] = queue.SimpleQueue()
+        self._room, self._loop = asyncio.Semaphore(_MOST_BLOCKS), asyncio.get_running_loop()
+        self._cancelled = False
 
-    def push(self, samples: FloatArray | None) -> None:
-        """The next samples (n,); None: no more come."""
-        self._blocks.put(samples)
+    async def push(self, samples: FloatArray) -> None:
+        """The next samples (n,). Returns when all but some seconds are converted, so that no more waits in memory."""
+        for start in range(0, len(samples), self._rate):
+            await self._room.acquire()
+            self._blocks.put(samples[start : start + self._rate])
+
+    def end(self) -> None:
+        """No more come."""
+        self._blocks.put(None)
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
         for block in resampled(self._pushed(), self._rate, self._conversion.sample_rate, "LQ"):
@@ -190,11 +208,13 @@ class _Live(SpeechResult):
         yield self._conversion.finish()
 
     def _pushed(self) -> Iterator[FloatArray]:
-        while (block := self._blocks.get()) is not None:
+        while (block := self._blocks.get()) is not None and not self._cancelled:
+            self._loop.call_soon_threadsafe(self._room.release)
             yield block
 
     def cancel(self) -> None:
-        self._blocks.put(None)
+        self._cancelled = True
+        self.end()
 
 
 @router.websocket("/stream")
@@ -204,12 +224,15 @@ async def live_conversion(socket: WebSocket) -> None:
     await socket.accept()
     state: ServerState = socket.app.state.server
     async with answering(socket):
-        session = await _begun(socket, state)
+        first = await received(socket, state.settings.request_seconds)
+        if first["type"] != "session.update":
+            raise InputError("the first message must be session.update")
+        session = validated(LiveSession, first.get("session", {}))
         conversion, began = conversion_of(state, session.model), time.monotonic()
         rate = await anyio.to_thread.run_sync(conversion.prepare)
         state.gate.enter()
         try:
-            with conversion.model.use() as converter:
+            async with contextmanager_in_threadpool(conversion.model.use()) as converter:
                 own = state.settings.aliases.get(session.voice or "", session.voice) or None
                 running = await anyio.to_thread.run_sync(lambda: converter.live(own, session.semitones or 0.0))
                 shown: dict[str, Any] = {"model": conversion.model.name, "voice": own, "sample_rate": rate}
@@ -218,17 +241,6 @@ async def live_conversion(socket: WebSocket) -> None:
                 await _convert(socket, state, _Live(running, session.sample_rate or rate), rate)
         finally:
             state.gate.leave(time.monotonic() - began)
-
-
-async def _begun(socket: WebSocket, state: ServerState) -> LiveSession:
-    """What the first message asks for."""
-    message = await socket.receive()
-    if message["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(message["code"])
-    first = json_of(message.get("text") or "")
-    if first["type"] != "session.update":
-        raise InputError("the first message must be session.update")
-    return validated(LiveSession, first.get("session", {}))
 
 
 async def _convert(socket: WebSocket, state: ServerState, live: _Live, rate: int) -> None:
@@ -242,17 +254,18 @@ async def _convert(socket: WebSocket, state: ServerState, live: _Live, rate: int
 
     sending = asyncio.ensure_future(send())
     try:
-        while (message := await socket.receive())["type"] != "websocket.disconnect":
+        while True:
+            message = await unless_failed(arrived(socket, state.settings.request_seconds), sending)
             if (samples := message.get("bytes")) is None:
                 if json_of(message.get("text") or "")["type"] != "input_audio.end":
                     raise InputError("send samples in binary messages, or input_audio.end")
-                live.push(None)
+                live.end()
                 await sending
                 return
             if len(samples) % 2:
                 raise InputError("a binary message has half of a 16-bit sample at its end")
-            live.push(np.frombuffer(samples, "<i2").astype(np.float32) / np.float32(_FULL_SCALE))
-        raise WebSocketDisconnect(message["code"])
+            waveform = np.frombuffer(samples, "<i2").astype(np.float32) / np.float32(_FULL_SCALE)
+            await unless_failed(live.push(waveform), sending)
     finally:
         live.cancel()
         sending.cancel()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 import anyio.to_thread
 from fastapi import APIRouter, WebSocket
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from phonate.config.errors import InputError
@@ -25,6 +26,9 @@ from phonate.serving.routes import ServerState, speech_events
 from phonate.serving.speech import FORMATS, Pieces
 from phonate.training.inference import SpeechRequest
 
+T = TypeVar("T")
+Settings = TypeVar("Settings", bound=BaseModel)
+
 router = APIRouter()
 
 _MOST_TEXTS = 8
@@ -33,16 +37,34 @@ _POLICY, _INTERNAL = 1008, 1011
 """Codes that close a WebSocket: the client's mistake, the server's."""
 
 
-async def received(socket: WebSocket, seconds: float) -> dict[str, Any]:
-    """The next message of a client. Raises InputError for what is none, ApiError where none comes in time, and
-    WebSocketDisconnect."""
+async def arrived(socket: WebSocket, seconds: float) -> Message:
+    """The next message of a client. Raises ApiError where none comes in time, and WebSocketDisconnect."""
     try:
         message = await asyncio.wait_for(socket.receive(), seconds)
     except TimeoutError:
         raise ApiError(408, f"nothing came for {seconds:g} s") from None
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])
-    return json_of(message.get("text") or "")
+    return message
+
+
+async def received(socket: WebSocket, seconds: float) -> dict[str, Any]:
+    """The object that `arrived`. Raises its errors, and InputError for what is none."""
+    return json_of((await arrived(socket, seconds)).get("text") or "")
+
+
+async def unless_failed(call: Coroutine[Any, Any, T], beside: asyncio.Task[None] | None) -> T:
+    """What `call` returns. Raises what ends the task `beside` meanwhile."""
+    if beside is None:
+        return await call
+    result = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait({result, beside}, return_when=asyncio.FIRST_COMPLETED)
+        if beside.done():
+            beside.result()
+        return await result
+    finally:
+        result.cancel()
 
 
 def json_of(text: str) -> dict[str, Any]:
@@ -54,9 +76,6 @@ def json_of(text: str) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise InputError("a message is a JSON object with a type, such as input_text.append")
     return message
-
-
-Settings = TypeVar("Settings", bound=BaseModel)
 
 
 def validated(kind: type[Settings], session: Any) -> Settings:
@@ -139,27 +158,10 @@ class _Talk:
         """Answer the messages of the client up to its last. Raises what can't be met."""
         message: dict[str, Any] = {"type": "session.begin"}
         while message["type"] != "input_text.end":
-            message = await self._next()
+            message = await unless_failed(received(self._socket, self._state.settings.request_seconds), self._sending)
             await self._take(message)
         if self._sending is not None:
             await self._sending
-
-    async def _next(self) -> dict[str, Any]:
-        """The next message. Raises what ends the speech meanwhile."""
-        asked = asyncio.ensure_future(received(self._socket, self._state.settings.request_seconds))
-        try:
-            while not asked.done():
-                await asyncio.wait({asked, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-                if self._sending is not None and self._sending.done():
-                    self._sending.result()
-                    self._sending = None
-            return await asked
-        finally:
-            asked.cancel()
-
-    @property
-    def _tasks(self) -> set[asyncio.Task[None]]:
-        return set() if self._sending is None else {self._sending}
 
     async def _take(self, message: dict[str, Any]) -> None:
         kind = message["type"]

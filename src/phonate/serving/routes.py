@@ -47,6 +47,8 @@ RECOGNISERS = 8
 """Threads that wait for the recogniser, which takes one recording at a time."""
 MARKUP = 10
 """So many times as long as a text may be, SSML may be with its markup."""
+LOWEST_RATE, HIGHEST_RATE = 8000, 192_000
+"""Hz of samples that clients send."""
 
 
 OPENAI_MODELS = re.compile(r"tts-\d.*|gpt-.*tts.*")
@@ -319,7 +321,9 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
         if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request = await _speech_request(state, service, body, content)
-    speech = await state.speaker.speak(request, service, speech_request, body.response_format)
+    speech = await state.speaker.speak(
+        request, service.sample_rate, lambda: service.submit(speech_request), body.response_format
+    )
     headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown)
     if body.stream_format == "sse":
         return StreamedSpeech(
@@ -488,7 +492,9 @@ async def generate_speech(
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
     content = state.spoken_text(service, text, "target_text")
     speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
-    speech = await state.speaker.speak(request, service, speech_request, "wav", whole=True)
+    speech = await state.speaker.speak(
+        request, service.sample_rate, lambda: service.submit(speech_request), "wav", whole=True
+    )
     try:
         file = b"".join([part async for part in speech.parts()])
     finally:

@@ -308,19 +308,21 @@ class Speaker:
         self._threads = anyio.CapacityLimiter(places)
 
     async def speak(
-        self, request: Request, service: SpeechService, speech_request: SpeechRequest, name: str, whole: bool = False
+        self, request: Request, sample_rate: int, submit: Callable[[], SpeechResult], name: str, whole: bool = False
     ) -> Speech:
-        """The speech that `service` makes of `speech_request`, in the format `name`, as one part where `whole`.
+        """The speech at `sample_rate` Hz that `submit` begins to make, in the format `name`, as one part where `whole`.
 
         Returns when the first part is there, so that what goes wrong before can be an answer.
 
         Raises InputError for a request that can't be met, ApiError 504 where its time is over.
         """
-        speech = await self.begin(service.sample_rate, lambda: service.submit(speech_request), name, whole)
         try:
+            speech = await self.begin(sample_rate, submit, name, whole)
             await speech.begin(request)
         except TimeoutError as error:
-            raise ApiError(504, f"no speech within {self._seconds:g} s; send a shorter text", code="timeout") from error
+            raise ApiError(
+                504, f"no speech within {self._seconds:g} s; send a shorter text or recording", code="timeout"
+            ) from error
         return speech
 
     async def begin(
@@ -331,7 +333,7 @@ class Speaker:
         whole: bool = False,
         limited: bool = True,
     ) -> Speech:
-        """The speech at `sample_rate` Hz that `submit` begins to make, as `speak` without its first part.
+        """As `speak`, without waiting for the first part.
 
         `limited`: whether its time is; that of live conversion is not.
         """

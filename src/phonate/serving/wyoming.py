@@ -38,7 +38,7 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError, client_message
 from phonate.serving.models import LazyService
-from phonate.serving.routes import ServerState
+from phonate.serving.routes import HIGHEST_RATE, LOWEST_RATE, MARKUP, ServerState
 from phonate.serving.speech import Pieces
 from phonate.serving.transcriptions import RATE, recogniser_of
 from phonate.training.inference import SpeechRequest, SpeechResult
@@ -242,6 +242,8 @@ class _Client(AsyncEventHandler):
     async def _add(self, event: Event) -> None:
         text = SynthesizeChunk.from_event(event).text
         if self._document is not None:
+            if len(self._document) + len(text) > (most := MARKUP * self._state.settings.max_text):
+                raise InputError(f"text: more than {most} characters with markup, which is the limit")
             self._document += text
             return
         if self._pieces is None:
@@ -307,8 +309,15 @@ class _Client(AsyncEventHandler):
 
     async def _hear(self, event: Event) -> None:
         chunk = AudioChunk.from_event(event)
-        if chunk.width not in _SAMPLES or chunk.channels < 1 or chunk.rate < 1:
-            raise InputError(f"audio-chunk: samples of {chunk.width} bytes can't be read; send 2")
+        if chunk.width not in _SAMPLES or chunk.channels < 1 or len(chunk.audio) % (chunk.width * chunk.channels):
+            raise InputError(
+                f"audio-chunk: {len(chunk.audio)} bytes are no samples of {chunk.width} bytes in {chunk.channels} "
+                "channels; send 2 bytes in 1"
+            )
+        if not LOWEST_RATE <= chunk.rate <= HIGHEST_RATE:  # at a higher one, an hour would be too much for memory
+            raise InputError(f"audio-chunk: a rate of {chunk.rate} Hz; send one of {LOWEST_RATE} to {HIGHEST_RATE}")
+        if self._heard and chunk.rate != self._rate:
+            raise InputError(f"audio-chunk: a rate of {chunk.rate} Hz after one of {self._rate} Hz; send one rate")
         kind, zero, scale = _SAMPLES[chunk.width]
         samples = np.frombuffer(chunk.audio, kind)
         mono = samples.reshape(-1, chunk.channels).astype(np.float32).mean(axis=1)

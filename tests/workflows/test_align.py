@@ -25,6 +25,7 @@ from phonate.tasks.recognition.alignment import EnglishAligner, align_as_heard
 from phonate.tasks.speech.durations import read as read_grid
 from phonate.text.captions import TimedWord
 from phonate.text.phonemes import phonemizer
+from phonate.workflows.align import pairs_of
 
 RECORDINGS = Path(str(files("phonate") / "base" / "recordings"))
 with (RECORDINGS / "metadata.csv").open(encoding="utf-8", newline="") as table:
@@ -191,6 +192,23 @@ def test_a_folder_is_written_as_aligners_write(folder: Path, capsys: pytest.Capt
     assert main([*given, str(folder / "all.ctm")]) == 0
     listed = LABEL_FORMATS["ctm"].read(folder / "all.ctm")
     assert [one.recording for one in listed] == ["my_clip_2", "my_clip_5"]
+
+
+@pytest.mark.parametrize(
+    "line", ["{name}.flac|{text}|ann", "{name}|ann|en|{text}", "{name}.FLAC\t{text}", "{name}|{text}|{text}"]
+)
+@pytest.mark.parametrize("header", [False, True])
+def test_texts_are_found_in_whatever_column(folder: Path, line: str, header: bool) -> None:
+    texts = {"my clip 2": "in being comparatively modern", "my clip 5": "the lower case being in fact invented"}
+    lines = [line.format(name=name, text=text) for name, text in texts.items()]
+    if header:
+        lines.insert(
+            0, line.format(name="audio_path", text="text").replace("ann", "speaker").replace("|en|", "|language|")
+        )
+        lines[0] = lines[0].replace(".flac", "").replace(".FLAC", "").replace("text|text", "original|text")
+    (folder / "list.csv").write_text("\n".join(lines) + "\n")
+    pairs = pairs_of(folder / "audio", folder / "list.csv")
+    assert {pair.recording.stem: pair.text for pair in pairs} == texts
 
 
 def test_each_recording_keeps_its_name_in_a_ctm(folder: Path) -> None:

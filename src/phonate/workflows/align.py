@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
 from phonate.config.errors import DataError, InputError
 from phonate.config.language_codes import is_english
+from phonate.data.corpora.lists import cells_of
 from phonate.data.corpora.rows import audio_files
+from phonate.data.corpora.tables import Table, header_of
 from phonate.data.labels import same_name
 from phonate.data.transcripts import Alignment
 
@@ -105,8 +106,8 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
     Args:
         recordings: A file, or a folder.
         texts: For a file a text file. For a folder one with a .txt file of the same name for each recording (it may be
-            the same folder), or a list: in each line the name of a recording, a bar or tab, and the text (of several
-            columns the last).
+            the same folder), or a list: in each line the name of a recording, a bar or tab, and the text; of more
+            columns a header says what they are, or else their values.
 
     Raises InputError for what is not there, or has no text.
     """
@@ -139,23 +140,42 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
 
 
 def _listed(folder: Path, files: Sequence[Path], table: Path) -> list[Pair]:
+    lines = [line.strip() for line in _text(table).splitlines() if line.strip()]
+    separator = "\t" if all("\t" in line for line in lines) else "|"
+    listed = Table(table, lines, separator, header_of(lines[0], separator))
+    name_at, text_at = _columns(listed)
     by_name: dict[str, str] = {}
-    for line in _text(table).splitlines():
-        name, *columns = re.split(r"[|\t]", line.strip())
-        if columns:
-            suffix = Path(name).suffix.lower()
-            by_name[same_name(name.removesuffix(suffix) if suffix in AUDIO_SUFFIXES else name)] = columns[-1].strip()
+    for line in lines:
+        cells = cells_of(line, separator)
+        if len(cells) == listed.width > 1:  # a text with a bar in it would be cut
+            suffix = Path(cells[name_at]).suffix
+            name = cells[name_at].removesuffix(suffix if suffix.lower() in AUDIO_SUFFIXES else "")
+            by_name[same_name(name)] = cells[text_at]
     pairs: list[Pair] = []
     without: list[str] = []
     for file in files:
-        name = file.relative_to(folder).with_suffix("")
-        text = by_name.get(same_name(str(name))) or by_name.get(same_name(name.name))
+        path = file.relative_to(folder).with_suffix("")
+        text = by_name.get(same_name(str(path))) or by_name.get(same_name(path.name))
         if not text:
-            without.append(str(name))
+            without.append(str(path))
         else:
-            pairs.append(Pair(str(name), file, text))
+            pairs.append(Pair(str(path), file, text))
     _require_all(pairs, without, table)
     return pairs
+
+
+def _columns(table: Table) -> tuple[int, int]:
+    """Where the names of recordings and the texts are, counted from 0."""
+    if table.header is not None:
+        columns = table.header[1]
+        if "text" not in columns:
+            raise InputError(f"{table.path}: has no column of texts; call it text")
+        return columns.get("audio_path", columns.get("id", 0)), columns["text"]
+    if table.width < 3:
+        return 0, table.width - 1
+    if table.roles.text is None:
+        raise InputError(f"{table.path}: no column is like texts; begin it with the line audio_path|text|speaker_id")
+    return table.roles.path, table.roles.text
 
 
 def _require_all(pairs: Sequence[Pair], without: Sequence[str], place: Path) -> None:

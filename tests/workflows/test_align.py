@@ -242,6 +242,8 @@ def test_texts_in_a_list_and_a_recording_by_itself(folder: Path, capsys: pytest.
     [
         ("audio", "out.wav", [], "TextGrid"),
         ("audio", "out.srt", [], "--format"),
+        ("audio", "out.ctm", ["--format", "srt"], "--format"),
+        ("audio", "list", [], "folder"),
         ("nothing", "out", [], "nothing"),
         ("list.csv", "out", [], "my clip 5"),
         ("empty.csv", "out", [], "my clip 5"),
@@ -252,6 +254,7 @@ def test_what_is_wrong_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], texts: str, output: str, more: list[str], message: str
 ) -> None:
     (folder / "list.csv").write_text("my clip 2|in being comparatively modern\n")
+    (folder / "list").touch()
     (folder / "empty.csv").write_text("my clip 2|in being comparatively modern\nmy clip 5|\n")
     assert main(["align", str(folder / "audio"), str(folder / texts), "-o", str(folder / output), *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -525,7 +525,6 @@ def align_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=[suffix.removeprefix(".") for suffix in ALIGNMENTS],
-        default="TextGrid",
         help="of the files in a folder (default: TextGrid)",
     )
     add_device(parser)
@@ -582,6 +581,10 @@ def _check_targets(args: argparse.Namespace) -> None:
         raise InputError(f"{output}: alignments are written as {', '.join(ALIGNMENTS)}; choose one of these suffixes")
     if not single and output.suffix not in ("", ".ctm"):
         raise InputError(f"{output}: {args.recordings} is a folder; give a folder, too, and --format, or one .ctm file")
+    if output.suffix and args.format is not None:
+        raise InputError(f"--format: only for a folder; the name of {output} says its format")
+    if not output.suffix and output.is_file():
+        raise InputError(f"{output}: a file; give a folder, or one .ctm file")
     if output.suffix:
         _require_folders(args.output)
 
@@ -589,7 +592,7 @@ def _check_targets(args: argparse.Namespace) -> None:
 def _target(args: argparse.Namespace, name: str) -> Path:
     if args.recordings.is_file():
         return Path(args.output)
-    path = Path(args.output) / f"{name}.{args.format}"
+    path = Path(args.output) / f"{name}.{args.format or 'TextGrid'}"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -266,7 +266,7 @@ def test_a_run_transcribes_is_evaluated_and_says_what_it_was_trained_on(run: Pat
 def test_the_base_may_have_moved(run: Path, folder: Path, tmp_path: Path) -> None:
     (folder / "small").rename(tmp_path / "moved")
     try:
-        with pytest.raises(InputError, match="--base"):
+        with pytest.raises(InputError, match="base="):
             phonate.load(run, "recognition")
         assert phonate.load(run, "recognition", base=tmp_path / "moved")
     finally:

@@ -69,6 +69,11 @@ def test_words_that_are_not_said_and_what_is_beside_the_text(talk: tuple[np.ndar
         phonate.align(np.zeros(32000, np.float32), texts[0])
 
 
+def test_errors_in_python_name_arguments() -> None:
+    with pytest.raises(InputError, match="leave by= out"):
+        phonate.align(np.zeros(16000, np.float32), "Guten Tag", language="de", by="pocketsphinx")
+
+
 @pytest.mark.slow
 def test_long_recordings_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     clips = [clip(number) for number in (2, 5, 2, 9, 2)]

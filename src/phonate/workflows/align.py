@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import is_english
 from phonate.data.corpora.lists import cells_of
 from phonate.data.corpora.rows import audio_files
@@ -44,7 +44,9 @@ def aligner_for(
     chosen = by or (POCKETSPHINX if is_english(language) else "whisper")
     if chosen == POCKETSPHINX:
         if not is_english(language):
-            raise InputError(f"pocketsphinx aligns English, not {language}; leave --by out, or give whisper or a run")
+            raise InputError(
+                f"pocketsphinx aligns English, not {language}; leave {option('by')} out, or give whisper or a run"
+            )
         from phonate.tasks.recognition.alignment import EnglishAligner
 
         return Choice(EnglishAligner(texts), "by pocketsphinx (English: words and phones)")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from phonate.audio.decoding import Audio, FloatArray, as_waveform
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
 from phonate.data.transcripts import Alignment, Transcription
 from phonate.evaluation.words import plain
@@ -288,7 +288,9 @@ def align_as_heard(
     heard = _unit_times(transcription.words, language)
     pairs = _pairs(units, heard)
     if not pairs:
-        raise InputError("no words of the text are heard in the recording; are it and --language the right ones?")
+        raise InputError(
+            f"no words of the text are heard in the recording; are it and {option('language')} the right ones?"
+        )
     matched = {unit: heard[place].confidence or 0.0 for unit, place in pairs}
     stretches, squeezed, extra = _stretches(units, heard, pairs, seconds)
     words: list[TimedWord] = []

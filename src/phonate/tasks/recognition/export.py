@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import CheckpointError, InputError, option
 from phonate.nn import pretrained, whisper
 from phonate.nn.pretrained import Mergeable, MergeReport, MergeRequest
 from phonate.nn.whisper import WhisperTokens
@@ -39,7 +39,7 @@ class FineTuned:
             raise InputError(f"{source}: is no fine-tuned Whisper but a model of kind {settings.kind}")
         if base is not None:
             if not settings.adapted:
-                raise InputError(f"--base: {source} is a whole model, not adapters to a base; leave it out")
+                raise InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
             settings.__dict__["name"] = str(base)
         return cls(trained)
 
@@ -80,7 +80,7 @@ class FineTuned:
             except InputError as error:
                 raise InputError(
                     f"{self.path}: was trained on the model {settings.name}, which is not there; give the folder that "
-                    "it is in now with --base (base= in Python)"
+                    f"it is in now with {option('base')}"
                 ) from error
         else:
             network = whisper.network_of(self.metadata)

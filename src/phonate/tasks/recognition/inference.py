@@ -24,7 +24,7 @@ from torch import nn
 
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, windows
 from phonate.audio.processor import AudioProcessor
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, option
 from phonate.config.language_codes import primary
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
@@ -412,7 +412,7 @@ class Recogniser(Inference):
 def require_no_base(source: str | Path, base: str | Path | None) -> None:
     """Raise InputError for a base where there are no adapters."""
     if base is not None:
-        raise InputError(f"--base: {source} has no adapters to a Whisper; leave it out")
+        raise InputError(f"{option('base')}: {source} has no adapters to a Whisper; leave it out")
 
 
 # ----------------------------------------------------------------------------- Transcribing recordings

@@ -17,6 +17,7 @@ import logging
 import sys
 import tempfile
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -395,6 +396,7 @@ class Pocketsphinx:
         for word in vocabulary:
             self._names.setdefault(_unstressed(word.phones), f"w{len(self._names)}")
         self._grammars = 0
+        self._numbered: set[str] = set()
         # otherwise the second pass fails for one recording in six
         self._decoder = self._opened(bestpath=False)
 
@@ -432,20 +434,22 @@ class Pocketsphinx:
         self._grammars += 1
         grammar, last = f"g{self._grammars}", len(words)
         transitions: list[tuple[Any, ...]] = []
+        names = self._own_names(words)
+        numbers = {name: number for number, name in enumerate(names)}
         since = _STRIDE
-        for number, word in enumerate(words):
+        for number, name in enumerate(names):
             since += 1
             if since > _STRIDE or words[number - 1].mark:
                 since = 0
                 transitions += _others(number)
-            # names of their own tell which of several alike are missing
-            decoder.add_word(f"{grammar}n{number}", " ".join(_unstressed(word.phones)), update=number + 1 == last)
-            transitions += [(number, number + 1, _SKIPPED), (number, number + 1, 1.0, f"{grammar}n{number}")]
+            transitions += [(number, number + 1, _SKIPPED), (number, number + 1, 1.0, name)]
             if cut:
                 transitions.append((number, last, _JUMP))
         transitions += _others(last)
         decoder.add_fsg(grammar, decoder.create_fsg(grammar, 0, last, transitions))
         decoder.activate_search(grammar)
+        if self._grammars > 1:
+            decoder.remove_search(f"g{self._grammars - 1}")
         _decode(decoder, _as_bytes(waveform, sample_rate))
         if decoder.hyp() is None:
             raise DataError("the aligner can't find these words in the recording")
@@ -453,13 +457,26 @@ class Pocketsphinx:
         others: list[tuple[float, float]] = []
         for one in decoder.seg():
             times = _seconds(one.start_frame), _seconds(one.end_frame + 1)
-            if one.word.startswith(grammar):
-                said[int(one.word.removeprefix(f"{grammar}n"))] = times
+            if one.word in numbers:
+                said[numbers[one.word]] = times
             elif one.word.startswith(_OTHER):
                 if others and times[0] - others[-1][1] < _FRAME_SECONDS:
                     times = others.pop()[0], times[1]
                 others.append(times)
         return Said(said, others)
+
+    def _own_names(self, words: Sequence[Word]) -> list[str]:
+        """Names that tell which of several words alike is missing. They stay in the decoder; recordings share them."""
+        alike: Counter[str] = Counter()
+        names: list[str] = []
+        for word in words:
+            phones = _unstressed(word.phones)
+            alike[shared := self._names[phones]] += 1
+            names.append(name := f"{shared}n{alike[shared]}")
+            if name not in self._numbered:
+                self._numbered.add(name)
+                self._patient.add_word(name, " ".join(phones), update=False)
+        return names
 
     def _phones(self, raw: bytes, words: Sequence[Word]) -> list[list[float]]:
         """The second pass: times of phones."""

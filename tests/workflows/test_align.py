@@ -20,6 +20,7 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.data.labels import LABEL_FORMATS
 from phonate.data.transcripts import Transcription
+from phonate.pretrained import Pocketsphinx
 from phonate.tasks.recognition import alignment
 from phonate.tasks.recognition.alignment import EnglishAligner, align_as_heard
 from phonate.tasks.speech.durations import read as read_grid
@@ -72,6 +73,19 @@ def test_words_that_are_not_said_and_what_is_beside_the_text(talk: tuple[np.ndar
 def test_errors_in_python_name_arguments() -> None:
     with pytest.raises(InputError, match="leave by= out"):
         phonate.align(np.zeros(16000, np.float32), "Guten Tag", language="de", by="pocketsphinx")
+
+
+def test_a_recording_leaves_nothing_in_the_aligner() -> None:
+    """It aligns thousands, whose grammars and words it kept."""
+    samples, text = clip(2)
+    words = phonemizer("english")(text)
+    aligner = Pocketsphinx(words)
+    first, second = (aligner.said(samples, 16000, words) for _ in range(2))
+    assert first == second
+    decoder = aligner._patient
+    assert [decoder.get_fsg(name) is None for name in ("g1", "g2")] == [True, False]
+    assert decoder.lookup_word("w0n1") is not None
+    assert decoder.lookup_word("g2n0") is None
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ TIMED = """
 import json, sys, time
 try:
     from phonate.data.prepared import prepare
-except ImportError:  # as it was called in November
+except ImportError:  # in older revisions
     from phonate.data.store.prepared import prepare
 from phonate.data.settings import VoiceData
 from phonate.data.features import FEATURES
@@ -119,6 +119,9 @@ def main() -> None:
             print(rows[-1], flush=True)
     rows.append(row("all", sums))
     print(rows[-1])
+    revision = subprocess.run(
+        ["git", "-C", str(args.other), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     command = f"python {shlex.join(['benchmarks/preparing.py', 'RECORDINGS', '--other', 'OLDER/src'])}"
     text = f"""# Preparing a corpus
 
@@ -126,7 +129,7 @@ def main() -> None:
 
 {len(clips)} clips, {seconds / 60:.0f} minutes, of each kind. Seconds of processor time (of the clock), medians of
 {args.rounds} rounds in turns. Two cores of a server, shared with other work, load {os.getloadavg()[0]:.1f};
-Python {platform.python_version()}. The older revision is 72384b2.
+Python {platform.python_version()}. The older revision is {revision}.
 
 | | now | older | now / older |
 |---|---|---|---|

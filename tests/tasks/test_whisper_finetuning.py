@@ -6,6 +6,7 @@ import csv
 import shutil
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from phonate.nn.whisper import WhisperTokens
 from phonate.tasks.recognition.export import FineTuned
 from phonate.tasks.recognition.finetuning import Transcript, WhisperTask, sequence_of, transcript_of
 from phonate.tasks.recognition.task import RecognitionTask
+from phonate.tasks.recognition.whisper import FineTunedWhisper, WhisperTranscriber
 from phonate.workflows.evaluate import evaluate
 from phonate.workflows.train import train
 
@@ -261,6 +263,18 @@ def test_a_run_transcribes_is_evaluated_and_says_what_it_was_trained_on(run: Pat
     scores = evaluate(run, str(folder / "corpus"))
     assert scores.notes["recordings"] == len(TEXTS)
     assert {"greedy", "beam 5"} <= scores.systems.keys()
+
+
+def test_a_run_knows_the_language_that_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A multilingual Whisper knows others, of which the server would tell Home Assistant."""
+    monkeypatch.setattr(WhisperTranscriber, "__init__", lambda self, *_: setattr(self, "languages", ("de", "en")))
+    run: Any = SimpleNamespace(
+        write=lambda *_: None,
+        path="run",
+        recipe=SimpleNamespace(model=SimpleNamespace(beam=5)),
+        metadata={"language": "de", "timestamps": False, "suppress": []},
+    )
+    assert FineTunedWhisper(run).languages == ("de",)
 
 
 def test_the_base_may_have_moved(run: Path, folder: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class WhisperTranscriber(Recogniser):
         self._device = torch.device(device)
         self._model = load_whisper(model, "transcription", torch.get_num_threads(), str(device))
         self._seed = optional_package("ctranslate2", "transcription").set_random_seed
-        self.languages = tuple(self._model.supported_languages)
+        self.languages: tuple[str, ...] = tuple(self._model.supported_languages)
 
     @classmethod
     def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
@@ -229,7 +229,7 @@ class FineTunedWhisper(WhisperTranscriber):
             super().__init__(str(Path(folder) / "ct2"), device)
         self.name, self.recipe, self.inference_metadata = str(run.path), run.recipe, run.metadata
         self.beam, self.timestamps = run.recipe.model.beam, run.metadata["timestamps"]
-        self.suppress = tuple(run.metadata["suppress"])
+        self.suppress, self.languages = tuple(run.metadata["suppress"]), (run.metadata["language"],)
 
     @classmethod
     def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
@@ -263,10 +263,10 @@ class FineTunedWhisper(WhisperTranscriber):
         return samples > WHISPER_SECONDS * SAMPLE_RATE
 
     def _language(self, language: str | None) -> str | None:
-        trained = self.inference_metadata["language"]
+        (trained,) = self.languages
         if language is not None and primary(language) != trained:
             raise InputError(f"this model was trained on {trained}, not {language}; leave the language out")
-        return str(trained)
+        return trained
 
 
 def _louder(samples: FloatArray) -> FloatArray:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
+import anyio
 import anyio.to_thread
 import numpy as np
 from fastapi import APIRouter, File, Form, Request, UploadFile, WebSocket
@@ -269,5 +270,6 @@ async def _convert(socket: WebSocket, state: ServerState, live: _Live, rate: int
     finally:
         live.cancel()
         sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-        await speech.close()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(sending, return_exceptions=True)
+            await speech.close()

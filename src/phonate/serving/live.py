@@ -13,16 +13,17 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
+import anyio
 import anyio.to_thread
 from fastapi import APIRouter, WebSocket
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError, error_event
 from phonate.serving.models import LazyService
-from phonate.serving.routes import ServerState, speech_events
+from phonate.serving.routes import Delivery, ServerState, speech_events
 from phonate.serving.speech import FORMATS, Pieces
 from phonate.training.inference import SpeechRequest
 
@@ -102,27 +103,15 @@ async def answering(socket: WebSocket) -> AsyncIterator[None]:
             await socket.close(_POLICY if isinstance(error, ApiError | InputError) else _INTERNAL)
 
 
-class SpeechSession(BaseModel):
-    """How the text of a session is spoken; fields are those of `/v1/audio/speech`, and null is the same as leaving one
-    out."""
+class SpeechSession(Delivery):
+    """How the text of a session is spoken; fields are those of `/v1/audio/speech`."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore")
 
     model: str | None = None
     """Null: the first that speaks."""
     voice: str | None = None
     response_format: Literal["mp3", "opus", "aac", "wav", "pcm"] = "pcm"
-    speed: float = Field(default=1.0, ge=0.25, le=4.0)
-    timestamp_granularities: list[Literal["word"]] = []
-    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
-    top_k: int | None = Field(default=None, ge=1)
-    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
 @router.websocket("/v1/audio/speech/stream")
@@ -195,8 +184,7 @@ class _Talk:
         if session.timestamp_granularities and not service.tells_times:
             raise InputError("session.timestamp_granularities: this model can't tell when each word is said")
         voice, reference = await state.voice(service, session.voice)
-        how = {name: getattr(session, name) for name in ("speed", "temperature", "top_k", "top_p", "seed")}
-        self._request = SpeechRequest("", voice, reference, **how)
+        self._request = session.request("", voice, reference)
         self._session, self._service = session, service
 
     async def _append(self, text: Any) -> None:
@@ -252,6 +240,7 @@ class _Talk:
             pieces.cancel()
         if self._sending is not None:
             self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(self._sending, return_exceptions=True)
         self._sending = None
         self._pieces.clear()

@@ -253,25 +253,14 @@ class VoiceId(BaseModel):
     id: str
 
 
-class SpeechBody(BaseModel):
-    """What `/v1/audio/speech` takes: OpenAI's fields, then ours. Null is the same as leaving a field out."""
+class Delivery(BaseModel):
+    """How a text is spoken, whole or while it is written. Null is the same as leaving a field out."""
 
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
-    model: str
-    input: str
-    voice: str | VoiceId | None = None
-    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
-    stream_format: Literal["audio", "sse"] = "audio"
-    input_type: Literal["text", "ssml"] | None = None
-    """What `input` is. Null: SSML where it begins with <speak."""
     timestamp_granularities: list[Literal["word"]] = []
     """Whether events tell when words are said."""
-    reference_audio: str | None = None
-    """Base64 of a recording of the voice, for models that clone."""
-    reference_text: str | None = None
-    """What is said in it."""
     temperature: float | None = Field(default=None, ge=0.0, le=2.0)
     top_k: int | None = Field(default=None, ge=1)
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
@@ -281,6 +270,40 @@ class SpeechBody(BaseModel):
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
         return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+    def request(
+        self, text: str, voice: str | None, reference: Reference | None, script: Sequence[Part] | None = None
+    ) -> SpeechRequest:
+        """The request for a text in a voice, spoken so."""
+        return SpeechRequest(
+            text,
+            voice,
+            reference,
+            self.speed,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=self.seed,
+            script=script,
+        )
+
+
+class SpeechBody(Delivery):
+    """What `/v1/audio/speech` takes: OpenAI's fields, then ours."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    input: str
+    voice: str | VoiceId | None = None
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
+    stream_format: Literal["audio", "sse"] = "audio"
+    input_type: Literal["text", "ssml"] | None = None
+    """What `input` is. Null: SSML where it begins with <speak."""
+    reference_audio: str | None = None
+    """Base64 of a recording of the voice, for models that clone."""
+    reference_text: str | None = None
+    """What is said in it."""
 
     @field_validator("reference_audio")
     @classmethod
@@ -339,17 +362,7 @@ async def _speech_request(
     state: ServerState, service: SpeechService, body: SpeechBody, content: SpokenText
 ) -> SpeechRequest:
     voice, reference = await _voice(state, service, body)
-    return SpeechRequest(
-        content.text,
-        voice,
-        reference,
-        body.speed,
-        temperature=body.temperature,
-        top_k=body.top_k,
-        top_p=body.top_p,
-        seed=body.seed,
-        script=content.script,
-    )
+    return body.request(content.text, voice, reference, content.script)
 
 
 def _named(body: SpeechBody) -> str | None:

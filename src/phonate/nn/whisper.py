@@ -31,7 +31,7 @@ SUBSAMPLING = 2
 _MULTILINGUAL = 51865
 """Vocabularies of this size and more tell languages apart ..."""
 _MULTILINGUAL_END = 50257
-"""... and have this token for the end."""
+"""... and have this token for the end, which is one less in others."""
 _PARTS = ("encoder", "decoder")
 
 # ------------------------------------------------------------ Weights as CTranslate2 writes them
@@ -136,7 +136,7 @@ def _from_ct2(folder: Path) -> nn.Module:
     variables = _ct2_variables(folder / _BIN)
     layers = {kind: sum(f"{kind}/layer_{n}/ffn/linear_0/bias" in variables for n in range(64)) for kind in _PARTS}
     vocabulary, width = variables["decoder/embeddings/weight"].shape
-    end = 50257 if vocabulary >= _MULTILINGUAL else 50256
+    end = _MULTILINGUAL_END - (vocabulary < _MULTILINGUAL)
     config = WhisperConfig(
         vocab_size=vocabulary,
         d_model=width,

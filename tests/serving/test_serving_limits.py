@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from phonate.serving import uploads
 from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.uploads import Decoders
+from phonate.training.inference import SpeechRequest, SpeechResult
 
 SAID = {"model": "stand-in", "input": "hello", "voice": "own"}
 
@@ -87,6 +89,25 @@ def test_a_request_has_a_time(serving: Serve) -> None:
     assert time.monotonic() - began < 4
     assert client.service.results[0].cancelled
     assert 'outcome="timeout"} 1.0' in client.get("/metrics").text
+
+
+def test_what_is_taken_on_too_late_is_not_made(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a model that was loaded for longer than the request waited."""
+    client = serving(request_seconds=0.2, voices=None)
+    service: Any = client.service  # type: ignore[attr-defined]
+    loaded, submit = threading.Event(), service.submit
+
+    def late(request: SpeechRequest) -> SpeechResult:
+        assert loaded.wait(20)
+        return submit(request)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(service, "submit", late)
+    assert_error(client.post("/v1/audio/speech", json=SAID), 504, "no speech within 0.2 s")
+    loaded.set()
+    began = time.monotonic()
+    while not (service.results and service.results[0].cancelled):
+        assert time.monotonic() - began < 10
+        time.sleep(0.01)
 
 
 def crowd(settings: dict[str, Any], count: int, seconds: float = 0.2) -> list[httpx.Response]:

@@ -339,9 +339,21 @@ class Speaker:
         """
         request_metrics = RequestMetrics(self._metrics)
         deadline = time.monotonic() + self._seconds if limited else math.inf
+        abandoned = False
+        results: list[SpeechResult] = []
+
+        def submitted() -> SpeechResult:
+            results.append(submit())
+            if abandoned:
+                results[0].cancel()
+            return results[0]
+
         try:
-            result = await self._in_thread(submit, deadline)
+            result = await self._in_thread(submitted, deadline)
         except BaseException as error:
+            abandoned = True
+            for result in results:
+                result.cancel()
             request_metrics.end(_outcome(error))
             raise
         counter = ChunkCounter(result.chunks(self._seconds), sample_rate, request_metrics)

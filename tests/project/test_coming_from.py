@@ -289,7 +289,7 @@ def estimates(run: str) -> Callable[[Path, str], None]:
     """A check: costs were printed, nothing was kept."""
 
     def look(folder: Path, out: str) -> None:
-        assert re.search(r"memory_gib +\d", out)
+        assert re.search(r"memory +[\d.]+ [MG]iB", out)
         assert not (folder / run).exists()
 
     return look

@@ -310,5 +310,6 @@ def test_other_programs_write_the_text_that_phonate_writes(folder: Path, tmp_pat
     model = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "transformers")
     processor = transformers.WhisperProcessor.from_pretrained(tmp_path / "transformers")
     features = processor(waveform, sampling_rate=16000, return_tensors="pt").input_features
+    features[..., len(waveform) // 160 + 1 :] = 0.0  # as faster-whisper pads, where silence is about -0.5
     assert processor.batch_decode(model.generate(features), skip_special_tokens=True)[0].strip() == text
     assert len(text.split()) > 3

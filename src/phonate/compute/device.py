@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from phonate.compute.mapping import drop_mapped_pages
+from phonate.compute.mapping import return_freed_pages
 from phonate.compute.resources import (
     GIB,
     DeviceType,
@@ -196,20 +196,6 @@ def limit_heap() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if sys.platform == "linux" and mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
-
-
-def return_freed_pages() -> None:
-    """Return to the system memory that the C library has freed but kept, and the pages of mapped files.
-
-    glibc serves tensors of up to 32 MB from its heap and keeps what is freed: with batches of varying lengths a process
-    grows to several times its live memory. `malloc_trim` returns the pages; other C libraries don't have it.
-    """
-    import ctypes
-
-    drop_mapped_pages()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 _NO_MEMORY = (

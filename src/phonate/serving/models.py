@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from phonate.compute.mapping import return_freed_pages
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService, inference_device
 
 _log = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ def _give_back(device: str | None) -> None:
     """Return memory that is not used any more to `device`."""
     if "torch" not in sys.modules:  # which no model needed
         gc.collect()
+        return_freed_pages()
         return
     from phonate.compute.device import release
 

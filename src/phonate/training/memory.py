@@ -24,7 +24,8 @@ from enum import IntEnum
 
 import torch
 
-from phonate.compute.device import Usage, limit_heap, out_of_memory, release, return_freed_pages, usage_of
+from phonate.compute.device import Usage, limit_heap, out_of_memory, release, usage_of
+from phonate.compute.mapping import return_freed_pages
 from phonate.compute.resources import DeviceType
 from phonate.config.errors import TrainingError
 from phonate.data.loading import MicroBatch
@@ -100,7 +101,7 @@ class AdaptiveMemoryManager:
         device: The monitored device.
         probe: Reads the memory usage. None: the default of the device.
         clean: Frees memory; called with True if pressure is critical. None: `phonate.compute.device.release`.
-        return_pages: Returns freed pages to the system. None: `phonate.compute.device.return_freed_pages` on a CPU.
+        return_pages: Returns freed pages to the system. None: `phonate.compute.mapping.return_freed_pages` on a CPU.
         clock: Clock in seconds.
         thresholds: Shares as in `THRESHOLDS`. None: those of the device type.
         host: Manager of the host's memory, for a GPU.

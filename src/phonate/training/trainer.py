@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from phonate.compute.device import return_freed_pages
 from phonate.compute.distributed import Ranks
+from phonate.compute.mapping import return_freed_pages
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
 from phonate.config.metrics import Better, plain

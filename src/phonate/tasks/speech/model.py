@@ -452,6 +452,7 @@ class AutoregressiveOutput(NamedTuple):
 class AutoregressiveModel(Acoustic):
     """Tokens -> durations -> frames, one after the other. With one speaker there is no embedding of it."""
 
+    keeps_durations = False
     weights: ClassVar = {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0}
     """Features go from 0 to 1 where the logarithms that such models are otherwise trained on go over about ten, so
     their distances count ten times: 1.0 after the post-net and 0.5 before it, as those have it."""

@@ -6,7 +6,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install -q meeteval==0.4.3 numpy scipy
+"$folder/venv/bin/pip" install -q meeteval==0.4.3 numpy==2.4.6 scipy==1.17.1
 "$folder/venv/bin/python" - <<'PY'
 from decimal import Decimal
 

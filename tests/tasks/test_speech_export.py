@@ -245,12 +245,46 @@ def test_piper_and_our_phonemizer_mean_the_same_tokens(voice: Path, synthesiser:
     theirs, inventory = piper_voice(voice), synthesiser.inventory
     numbers = piper_numbers(inventory)
     spoken = SpokenText(synthesiser.model, synthesiser.render.network)
-    graph = SpokenPiper(spoken, numbers.tokens, numbers.weights)
+    graph = SpokenPiper(spoken, numbers.tokens, numbers.weights, rules=numbers.rules)
     for text in SENTENCES:
         (phonemes,) = theirs.phonemize(text)
         sent = torch.tensor([theirs.phonemes_to_ids(phonemes)])
         heard = graph.tokens(sent, torch.tensor([sent.shape[1]]))[0].tolist()
         assert [inventory.symbols[token] for token in heard] == inventory.tokens(phonemizer("espeak")(text)), text
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("de", "Das Radio der Familie steht in der Kreisstadt, am Brunnen."),
+        ("it", "Il treno per Milano parte fra poco; mia nonna legge il giornale."),
+        ("ar", "كتب الطالب رسالة طويلة إلى صديقه."),
+        ("cmn", "是."),
+        ("da", "Tredive."),
+        ("en-gb", "The old farm is near."),
+    ],
+)
+def test_piper_says_what_a_voice_of_another_language_learnt(code: str, text: str) -> None:
+    """Piper's espeak is later, writes some phones as marks, lacks some codes and gets Arabic with other diacritics."""
+    pytest.importorskip("piper", reason="needs Piper itself: pip install piper-tts")
+    import torch
+    from piper import PiperConfig, PiperVoice
+    from torch import nn
+
+    from phonate.tasks.speech.export import piper_config, piper_numbers
+    from phonate.tasks.speech.graph import SpokenPiper
+    from phonate.text.phonemes import Inventory
+
+    ours = phonemizer("espeak", code)
+    inventory = Inventory.of(ours)
+    numbers = piper_numbers(inventory)
+    config = PiperConfig.from_dict(piper_config(numbers, "voice", code, ["one"], 22050, 256))
+    theirs = PiperVoice(None, config)  # type: ignore[arg-type]  # speaks nothing here
+    graph = SpokenPiper(nn.Identity(), numbers.tokens, numbers.weights, rules=numbers.rules)  # type: ignore[arg-type]
+    (phonemes,) = theirs.phonemize(text)
+    sent = torch.tensor([theirs.phonemes_to_ids(phonemes)])
+    heard = graph.tokens(sent, torch.tensor([sent.shape[1]]))[0].tolist()
+    assert [inventory.symbols[token] for token in heard] == inventory.tokens(ours(text))
 
 
 def test_of_boundaries_side_by_side_the_weightiest_is_said(synthesiser: Synthesiser) -> None:
@@ -261,7 +295,7 @@ def test_of_boundaries_side_by_side_the_weightiest_is_said(synthesiser: Synthesi
 
     numbers, symbols = piper_numbers(synthesiser.inventory), synthesiser.inventory.symbols
     spoken = SpokenText(synthesiser.model, synthesiser.render.network)
-    graph = SpokenPiper(spoken, numbers.tokens, numbers.weights)
+    graph = SpokenPiper(spoken, numbers.tokens, numbers.weights, rules=numbers.rules)
 
     def heard(phonemes: str, more: int = 0) -> str:
         sent = [number for phoneme in phonemes for number in (*numbers.of_phonemes[phoneme], 0)]

@@ -35,15 +35,15 @@ _OTHERS = (
 
 SYMBOLS = tuple(_PIPER + _OTHERS)
 
-# phones without IPA come as espeak's own mnemonics
-_SUBSTITUTES = {
+SUBSTITUTES = {
     "s.": "ʂ", "z.": "ʐ", "r.": "ɽ", "i.": "ɨ", "g": "ɡ", ":": "ː", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ",
     "Φ": "ɸ", "ʦ": "ts", "?": "ʔ", "[": "\u032a", **dict.fromkeys("-_|.+‿`^\u200d", ""),
 }  # fmt: skip
+"""espeak's mnemonics, by which phones without IPA come, and signs of no phone -> phones of this phonemizer."""
 _COMPOSED = {"\u09a1\u09bc": "\u09dc", "\u09a2\u09bc": "\u09dd", "\u09af\u09bc": "\u09df"}
 """Letters of Bengali and Assamese that NFC takes apart, and espeak knows in one piece alone."""
 _UNCOMPOSED = re.compile("|".join(_COMPOSED))
-_SUBSTITUTED = re.compile("|".join(map(re.escape, _SUBSTITUTES)))
+_SUBSTITUTED = re.compile("|".join(map(re.escape, SUBSTITUTES)))
 _LANGUAGE_SWITCH = re.compile(r"\([^)]*\)")
 _CLAUSE = re.compile(
     r"(.*?)((?:(?:[,!?;:…]|(?<!\b[A-Za-z])\.)+[\"'”’»)\]]*(?=\s|$)|\s+[-–—]+(?=\s)"
@@ -198,9 +198,17 @@ class EspeakPhonemizer:
 _KNOWN = frozenset(SYMBOLS)
 
 
+def voice_of(language: str) -> str:
+    """A name of the voice that speaks a language of espeak's: its code, or "gmw/en" where that is not the voice's own
+    (en-gb), for not every program finds a voice by the other codes that it lists."""
+    with _lock:
+        voice = _library().voices[language]
+    return language if voice.rpartition("/")[2].lower() == language else voice
+
+
 def plain(ipa: str) -> str:
     """espeak's notation of a word or a phone as phones of this phonemizer."""
-    return _SUBSTITUTED.sub(lambda match: _SUBSTITUTES[match[0]], unicodedata.normalize("NFD", ipa))
+    return _SUBSTITUTED.sub(lambda match: SUBSTITUTES[match[0]], unicodedata.normalize("NFD", ipa))
 
 
 def _clauses(text: str) -> list[tuple[str, str, str]]:

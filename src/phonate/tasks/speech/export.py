@@ -23,11 +23,11 @@ import json
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from markupsafe import Markup
@@ -35,13 +35,12 @@ from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
 from phonate.config.errors import InputError, MissingPackageError
-from phonate.config.language_codes import is_english
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
-from phonate.tasks.speech.graph import SpokenPage, SpokenPiper, SpokenText
+from phonate.tasks.speech.graph import Rule, SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import FADE_SECONDS, LONGEST, NEAR, PAUSE_SECONDS, SILENT_DB, Synthesiser, parallel
 from phonate.text.browser import modules, sources
-from phonate.text.espeak import SYMBOLS
+from phonate.text.espeak import SUBSTITUTES, SYMBOLS, voice_of
 from phonate.text.language import language
 from phonate.text.phonemes import MARKS, PAD, START, WORD, Inventory, learnt_marks
 from phonate.training.checkpoints.loading import CARD, sources_of, sources_of_start
@@ -205,10 +204,31 @@ _FIRST = "_^$ !'(),-.:;?"
 """Piper's first phonemes. Some runtimes hard-code the ids of `_`, `^` and `$`, so we use the same ones."""
 _MARKS = ",:;.!?"
 """The marks that Piper sends, in ascending order of weight."""
-_SAME = {"g": "ɡ", "Z": "ʒ", "S": "ʃ", "N": "ŋ", "X": "χ", "A": "ɑ", "Φ": "ɸ", "ʦ": "ts"}
-"""espeak mnemonics that our phonemizer replaces by IPA."""
-_SILENT = "|‿`\u200d"
-"""Ties, which our phonemizer omits."""
+_LAST = "$"
+_INNER_DOT = "inner ."
+"""A full stop that ends no sentence: part of a mnemonic ("s." is ʂ), or a boundary of syllables."""
+_VOWELS = frozenset("aeiouyæøœɐɑɒɔəɘɚɛɜɞɤɨɪɯɵɶʉʊʌʏᵻːˑ\u0303")
+
+
+class _Context(NamedTuple):
+    """What Piper's `sent` means (_: nothing) behind one of `behind` and before one of `before`; None: any."""
+
+    sent: str
+    meant: str
+    behind: Collection[str] | None = None
+    before: Collection[str] | None = None
+
+
+_OTHERS = frozenset(_FIRST).union(SYMBOLS) - _VOWELS - {"_"}
+_TRILLED = _Context("ɾ", "r", _OTHERS - {"r", "ɾ"})
+_LATER_ESPEAK = {
+    "de": (_Context("r", "ɾ", "bdkptɡ"),),
+    "it": (_TRILLED, _Context("ɾ", "r", _VOWELS | {"ɾ"}, _OTHERS - {"ˈ", "ˌ"})),
+    **dict.fromkeys(("la", "mk", "ro", "sk"), (_TRILLED,)),
+}
+"""By language, what Piper's espeak-ng, which is later than the release 1.52, says otherwise than that of training."""
+_WITH_GLIDES = {"lt", "ta"}
+"""Languages in which that of training, too, has ʲ behind a vowel."""
 
 
 @dataclass(frozen=True)
@@ -221,11 +241,13 @@ class PiperNumbers:
     """Our token for each id."""
     weights: Sequence[int]
     """Weight of each id: not said, a phone, or a boundary (of a mark, the stronger the higher)."""
+    rules: Sequence[Sequence[Rule]]
+    """What ids mean beside others, for `SpokenPiper`."""
 
 
 def piper_numbers(inventory: Inventory) -> PiperNumbers:
     """The ids for a voice with espeak's phones."""
-    phonemes = [*_FIRST, *(symbol for symbol in SYMBOLS if symbol not in _FIRST)]
+    phonemes = [*_FIRST, *(symbol for symbol in SYMBOLS if symbol not in _FIRST), _INNER_DOT]
     numbers = {phoneme: number for number, phoneme in enumerate(phonemes)}
     ours = {symbol: number for number, symbol in enumerate(inventory.symbols)}
     tokens, weights = [ours[PAD]] * len(phonemes), [UNUSED] * len(phonemes)
@@ -234,18 +256,38 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
         tokens[numbers[phoneme]], weights[numbers[phoneme]] = ours[symbol], weight
 
     for symbol in SYMBOLS:
-        # Piper's espeak inserts glides between vowels (ðɪʲ ˈoʊld), ours does not; English has no other use of it
-        if symbol in ours and not (symbol == "ʲ" and is_english(inventory.language)):
+        if symbol in ours:
             mean(symbol, symbol, PHONE)
     for weight, mark in enumerate(_MARKS, FIRST_MARK):
         mean(mark, mark, weight)
     mean(" ", WORD, SPACE)
-    mean("$", WORD, SPACE)  # end of a text without a final mark
+    mean(_LAST, WORD, SPACE)  # end of a text without a final mark
     mean("^", START, FIRST_MARK + len(_MARKS))
-    of_phonemes = {phoneme: [number] for phoneme, number in numbers.items()}
-    of_phonemes |= {written: [numbers[phone] for phone in phones] for written, phones in _SAME.items()}
-    of_phonemes |= dict.fromkeys(_SILENT, of_phonemes["_"])
-    return PiperNumbers(of_phonemes, tokens, weights)
+    of_phonemes = {phoneme: [number] for phoneme, number in numbers.items() if phoneme != _INNER_DOT}
+    for written, phones in SUBSTITUTES.items():
+        if len(written) == 1 and written not in _FIRST:
+            of_phonemes[written] = [numbers[phone] for phone in phones or "_"]
+
+    def rule(context: _Context) -> Rule:
+        behind, before = (
+            range(len(phonemes)) if beside is None else {numbers[one] for one in beside}
+            for beside in (context.behind, context.before)
+        )
+        return Rule(numbers[context.sent], numbers[context.meant], behind, before)
+
+    # a sentence's mark is the last, so these are phones, and a colon is a mark before a space alone
+    inner = set(phonemes) - {_LAST, "_"}
+    marks = (
+        _Context("^", "_", inner),
+        _Context(".", _INNER_DOT, None, inner),
+        _Context("?", "ʔ", inner - set(_MARKS), inner),
+        _Context(":", "ː", None, inner - {" "}),
+    )
+    mnemonics = [_Context(one[0], phone, None, (_INNER_DOT,)) for one, phone in SUBSTITUTES.items() if len(one) == 2]
+    # the later espeak inserts glides between vowels (ðɪʲ ˈoʊld)
+    glides = () if inventory.language in _WITH_GLIDES else (_Context("ʲ", "_", _VOWELS),)
+    stages = (marks, (*mnemonics, *glides, *_LATER_ESPEAK.get(inventory.language, ())))
+    return PiperNumbers(of_phonemes, tokens, weights, [[*map(rule, stage)] for stage in stages])
 
 
 def piper_config(
@@ -258,7 +300,8 @@ def piper_config(
         "audio": {"sample_rate": sample_rate},
         "hop_length": hop_length,
         "dataset": name,
-        "espeak": {"voice": language},
+        # Piper adds diacritics to the text of a voice "ar"
+        "espeak": {"voice": "sem/ar" if language == "ar" else voice_of(language)},
         "language": {"code": f"{family}_{region.upper()}" if region else family, "family": family, "region": region},
         "inference": {"noise_scale": 1.0, "length_scale": 1.0, "noise_w": 0.0},
         "phoneme_type": "espeak",
@@ -499,7 +542,14 @@ def _write_voice(
         "input_lengths": (torch.tensor([_EXAMPLE]), None),
         "scales": (torch.ones(3), None),
     }
-    _write(SpokenPiper(spoken, numbers.tokens, numbers.weights).eval(), inputs, target, synthesiser, facts, dtype)
+    _write(
+        SpokenPiper(spoken, numbers.tokens, numbers.weights, rules=numbers.rules).eval(),
+        inputs,
+        target,
+        synthesiser,
+        facts,
+        dtype,
+    )
     document = piper_config(
         numbers, target.stem, inventory.language, synthesiser.speakers, audio.sample_rate, audio.hop_length
     )

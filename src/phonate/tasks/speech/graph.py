@@ -1,6 +1,6 @@
 """The graph that is exported, from the numbers of symbols to a waveform, and its weights in fewer bits.
 
-Shapes: I numbers of Piper, L tokens, T frames, N = (T - 1) * hop samples.
+Shapes: I numbers of Piper, R rules, L tokens, T frames, N = (T - 1) * hop samples.
 
 Shapes: I inputs, O outputs of a linear layer.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -80,6 +80,39 @@ class SpokenPage(nn.Module):
         return said
 
 
+class Rule(NamedTuple):
+    """The number `sent` means `meant` (0: nothing) behind one of `behind` and before one of `before`."""
+
+    sent: int
+    meant: int
+    behind: Collection[int]
+    before: Collection[int]
+
+
+class _Rules(nn.Module):
+    """Numbers (I,) without pads -> what they mean (I,). Each place is changed by one rule at most."""
+
+    sent_R1: Tensor
+    meant_R1: Tensor
+    behind_RS: Tensor
+    before_RS: Tensor
+
+    def __init__(self, rules: Sequence[Rule], numbers: int) -> None:
+        super().__init__()
+        self.register_buffer("sent_R1", torch.tensor([[rule.sent] for rule in rules]), persistent=False)
+        self.register_buffer("meant_R1", torch.tensor([[rule.meant] for rule in rules]), persistent=False)
+        for name in ("behind", "before"):
+            beside = [[number in getattr(rule, name) for number in range(numbers)] for rule in rules]
+            self.register_buffer(f"{name}_RS", torch.tensor(beside, dtype=torch.long), persistent=False)
+
+    def forward(self, numbers_I: Tensor) -> Tensor:
+        pad_1 = torch.zeros_like(numbers_I[:1])  # beside the ends
+        behind_RI = self.behind_RS[:, torch.cat((pad_1, numbers_I[:-1]))]
+        before_RI = self.before_RS[:, torch.cat((numbers_I[1:], pad_1))]
+        holds_RI = (numbers_I == self.sent_R1).long() * behind_RI * before_RI
+        return numbers_I + (holds_RI * (self.meant_R1 - numbers_I)).sum(dim=0)
+
+
 class SpokenPiper(nn.Module):
     """As `SpokenText`, of the numbers that Piper sends: each symbol followed by a pad, each mark by a space."""
 
@@ -87,23 +120,34 @@ class SpokenPiper(nn.Module):
     weights_S: Tensor
 
     def __init__(
-        self, spoken: SpokenText, tokens: Sequence[int], weights: Sequence[int], start: int | None = None
+        self,
+        spoken: SpokenText,
+        tokens: Sequence[int],
+        weights: Sequence[int],
+        start: int | None = None,
+        rules: Sequence[Sequence[Rule]] = (),
     ) -> None:
         """For each of Piper's S numbers, our token, and its weight: 0 for what is not said, 1 for a phone, more for a
         boundary. Of boundaries without a phone between them the weightiest is said, and of equals the first. `start`: a
-        number that is put in front of them, where the program sends none."""
+        number that is put in front of them, where the program sends none. `rules`: what numbers mean beside others, one
+        list applied after the other."""
         super().__init__()
         self.spoken, self.start = spoken, start
         self.register_buffer("tokens_S", torch.tensor(tokens), persistent=False)
         self.register_buffer("weights_S", torch.tensor(weights), persistent=False)
+        self.rules = nn.ModuleList(_Rules(stage, len(tokens)) for stage in rules)
 
     def tokens(self, numbers_1I: Tensor, lengths_1: Tensor) -> Tensor:
         """The tokens (1, L) of the first `lengths_1` of Piper's numbers."""
         if self.start is not None:
             start_11 = torch.full((1, 1), self.start, dtype=numbers_1I.dtype, device=numbers_1I.device)
             numbers_1I, lengths_1 = torch.cat((start_11, numbers_1I), dim=1), lengths_1 + 1
-        tokens_I, weights_I = self.tokens_S[numbers_1I[0]], self.weights_S[numbers_1I[0]]
-        weights_I = weights_I * (torch.arange(weights_I.shape[0], device=weights_I.device) < lengths_1)
+        numbers_I = numbers_1I[0] * (torch.arange(numbers_1I.shape[1], device=numbers_1I.device) < lengths_1)
+        if self.rules:
+            numbers_I = numbers_I[torch.nonzero(numbers_I)[:, 0]]
+        for rules in self.rules:
+            numbers_I = rules(numbers_I)
+        tokens_I, weights_I = self.tokens_S[numbers_I], self.weights_S[numbers_I]
         boundary_I = weights_I > 1
         phones_before_I = torch.cumsum((weights_I == 1).long(), dim=0)
         beside_II = boundary_I[:, None] & boundary_I & (phones_before_I[:, None] == phones_before_I)

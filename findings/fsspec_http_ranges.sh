@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One would guess that cat_file(address, start, end) returns the bytes from start to end, or raises. From a web server
 # that ignores ranges, as Python's own does, fsspec returns the whole file, without a word. A user of phonate meets this
-# with shards at https://: each recording would be read from the first byte of its shard on, and the shard would be
+# with shards on a web server: each recording would be read from the first byte of its shard on, and the shard would be
 # downloaded once for each.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -94,6 +94,15 @@ def _freed_memory_stays() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _plugins_end_with_their_test() -> Iterator[None]:
+    """A cluster's workers would load the file of an earlier test, which is gone."""
+    registry = importlib.import_module("phonate.config.registry")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_loaded", list(registry._loaded))
+        yield
+
+
 @pytest.fixture(scope="session")
 def recordings() -> Iterator[Path]:
     """The folder of real recordings that the environment variable PHONATE_TEST_DATA names. Nothing is written there."""

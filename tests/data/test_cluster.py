@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 from functools import partial
 from pathlib import Path
 
@@ -156,15 +155,21 @@ def test_shards_at_an_address_are_written_and_read_as_on_one_machine(corpus, tmp
 @needs_ray
 @slow
 def test_a_killed_worker_loses_nothing(tmp_path, cluster):
+    done = threading.Event()
+
     def kill_one():
         while len(files := list(tmp_path.iterdir())) < 2:
-            time.sleep(0.05)
+            if done.wait(0.05):
+                return
         os.kill(int(files[0].name), signal.SIGKILL)
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    results = list(chosen("ray", Here()).map(partial(linger, folder=tmp_path), range(200)))
-    killer.join()
+    try:
+        results = list(chosen("ray", Here()).map(partial(linger, folder=tmp_path), range(200)))
+    finally:
+        done.set()
+        killer.join()
     assert results == list(range(200))
     assert len(list(tmp_path.iterdir())) > 2  # another one took its place
 

@@ -19,6 +19,7 @@ import pytest
 import soundfile
 
 import phonate_process
+from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Row
@@ -260,7 +261,6 @@ def test_a_second_demo_takes_the_next_free_folder(tmp_path: Path) -> None:
 def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
     if importlib.util.find_spec("resemblyzer") is None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")
-    from phonate.audio.processor import AudioProcessor
     from phonate.workflows.demo.embedded import SPEAKERS, make_corpus
 
     corpus = make_corpus(tmp_path, speakers=(SPEAKERS[0], SPEAKERS[1]), sentences=4)
@@ -271,6 +271,20 @@ def test_figures_know_the_target_from_the_source(tmp_path: Path) -> None:
     assert found["this model"]["closer"] == 1.0
     assert found["no conversion"]["closer"] == 0.0
     assert found["this model"]["f0"] > 1.5 * found["no conversion"]["f0"]
+
+
+def test_a_conversion_without_a_voiced_frame_has_no_pitch_in_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a few steps of training; the report is written all the same."""
+    monkeypatch.setattr("phonate.workflows.demo.demo.missing", lambda need: ["resemblyzer"])
+    embedded.make_voice(tmp_path / "mine", count=2)
+    spoken = sorted((tmp_path / "mine").rglob("*.wav"))
+    soundfile.write(tmp_path / "hiss.wav", 0.1 * np.random.default_rng(0).standard_normal(22050), 22050)
+    found = figures(AudioProcessor(), spoken[:1], [tmp_path / "hiss.wav"], spoken[1:2])
+    assert "f0" not in found.systems["this model"]
+    assert found.systems["no conversion"]["f0"] > 0
+    json.dumps(found.document(), allow_nan=False)
 
 
 def slow_machine(output: Path, per_step: float) -> str:

@@ -5,6 +5,7 @@ Shapes: T frames, B bands, P pitches, C channels, N samples.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +32,12 @@ def median_f0(waveform: FloatArray, sample_rate: int) -> float:
     track = f0(waveform, sample_rate, sample_rate // 100)
     voiced = track[track > 0.0]
     return float(np.median(voiced)) if voiced.size else float("nan")
+
+
+def voice_f0(waveforms: Iterable[FloatArray], sample_rate: int) -> float:
+    """Median over recordings (samples,) of their `median_f0` in Hz; NaN where none is voiced."""
+    voiced = [one for one in (median_f0(waveform, sample_rate) for waveform in waveforms) if one > 0.0]
+    return float(np.median(voiced)) if voiced else float("nan")
 
 
 class F0Stream(Protocol):

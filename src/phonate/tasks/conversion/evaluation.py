@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.pitch import median_f0
+from phonate.audio.pitch import median_f0, voice_f0
 from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
 from phonate.audio.whisper import weights_fingerprint, whisper_model
 from phonate.config.errors import DataError, InputError, option, optional_package
@@ -209,7 +209,7 @@ class Baseline:
     def __init__(self, processor: AudioProcessor, target: Sequence[FloatArray]) -> None:
         self._processor = processor
         self._rate = processor.config.sample_rate
-        self._pitch = float(np.nanmedian([median_f0(waveform, self._rate) for waveform in target]))
+        self._pitch = voice_f0(target, self._rate)
         self._spectrum_M = np.mean([long_term(processor.mel(waveform))[0] for waveform in target], axis=0)
 
     def __call__(self, waveform: FloatArray) -> FloatArray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.pitch import median_f0
+from phonate.audio.pitch import voice_f0
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.config.errors import DataError, InputError, MissingPackageError
@@ -70,12 +71,15 @@ def figures(
     legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
     if not judged:
         legend += f" For speaker similarity: {install_command(SPEAKERS)}."
-    results = {
-        name: {**voices.get(name, {}), "f0": float(np.nanmedian([median_f0(one, rate) for one in sounds]))}
-        for name, sounds in systems.items()
-    }
+    results = {name: voices.get(name, {}) | _pitch(sounds, rate) for name, sounds in systems.items()}
     shown = by_name(Metric("f0", "", "Hz", "median F0"))
     return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)}, columns=shown)
+
+
+def _pitch(sounds: Sequence[FloatArray], rate: int) -> dict[str, float]:
+    """Nothing where no recording is voiced, as after a few steps of training."""
+    f0 = voice_f0(sounds, rate)
+    return {} if math.isnan(f0) else {"f0": f0}
 
 
 def _likeness(

@@ -23,10 +23,11 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from phonate.audio.readers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
-from phonate.audio.readers import USUAL_SUFFIXES as USUAL_SUFFIXES
-from phonate.audio.readers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
-from phonate.audio.readers import Reader, cut_short, opened, recognised
+from phonate.audio.containers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
+from phonate.audio.containers import USUAL_SUFFIXES as USUAL_SUFFIXES
+from phonate.audio.containers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
+from phonate.audio.containers import recognised
+from phonate.audio.readers import Reader, cut_short, opened
 from phonate.config.errors import DataError, InputError, plain_file
 
 logger = logging.getLogger("phonate")

@@ -1,11 +1,7 @@
-"""Recordings opened for reading: the kind of file by its first bytes, and a reader for each kind.
+"""Recordings opened for reading, block by block, with a reader for each library that decodes.
 
 libsndfile decodes MP3 with libmpg123, which writes notes on damaged frames straight to the file descriptor of standard
 error, and libsndfile has no option against it. It ends where the first frame says, whatever follows.
-
-Decoders stop at the end of the first of joined files, and read what is cut short, without an error.
-
-libsndfile reads WAV, AIFF, FLAC, MP3, Ogg Vorbis and Opus, FFmpeg (through PyAV) all else.
 """
 
 from __future__ import annotations
@@ -14,13 +10,10 @@ import contextlib
 import io
 import os
 import re
-import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -30,633 +23,11 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
+from phonate.audio.containers import FLAC, MP3, MP4, OTHER, Kind, Part, parts
 from phonate.config.errors import DataError
 
 if TYPE_CHECKING:
     import av.container
-
-
-# ------------- MP3: where the frames of a file are, and keeping the notes of libmpg123 off the console
-
-_STANDARD_ERROR = 2
-_NOTE = re.compile(
-    rb"(Note: (Illegal Audio-MPEG|Trying to resync|Skipped \d+ bytes|Hit end of)"
-    rb"|Warning: (Xing|Encountered|Real sample|Cannot|Big change|Frankenstein)|\[[\w./]*libmpg123/).*"
-)
-
-_MOST_DAMAGED = 100
-_HEAD, _SEARCHED = 4_096, 65_536
-_COUNTS = (b"Xing", b"Info", b"VBRI")
-_KBPS = {
-    (True, 1): range(32, 449, 32),
-    (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
-    (True, 3): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
-    (False, 1): (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
-    (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
-    (False, 3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
-}
-"""Bit rates by whether it is MPEG-1, and layer."""
-
-
-class _Filter:
-    """Standard error led through a temporary file while any thread decodes; what mpg123 did not write is passed on."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._console = -1
-        self._buffer = -1
-
-    @contextlib.contextmanager
-    def on(self) -> Iterator[None]:
-        self._enter()
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def _enter(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            if self._buffer < 0:
-                with tempfile.TemporaryFile(buffering=0) as file:
-                    self._buffer = os.dup(file.fileno())
-            with contextlib.suppress(OSError):  # standard error may be closed
-                self._console = os.dup(_STANDARD_ERROR)
-                os.dup2(self._buffer, _STANDARD_ERROR, inheritable=True)
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users or self._console < 0:
-                return
-            os.dup2(self._console, _STANDARD_ERROR, inheritable=True)
-            size = os.lseek(self._buffer, 0, os.SEEK_CUR)
-            if size:
-                os.lseek(self._buffer, 0, os.SEEK_SET)
-                self._pass_on(os.read(self._buffer, size))
-                os.lseek(self._buffer, 0, os.SEEK_SET)
-                os.ftruncate(self._buffer, 0)
-            os.close(self._console)
-            self._console = -1
-
-    def _pass_on(self, output: bytes) -> None:
-        others = b"".join(
-            line for line in output.splitlines(keepends=True) if line.strip() and not _NOTE.match(line.strip())
-        )
-        if others:
-            with contextlib.suppress(OSError):  # the console has gone
-                os.write(self._console, others)
-
-
-_filter = _Filter()
-quiet = _filter.on
-"""Within, nothing that libmpg123 notes reaches standard error. For short calls: other output waits until the end."""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """The MPEG frames of a file."""
-
-    counted: bool
-    """Whether the first frame counts them (Xing, Info, VBRI); files that were written into a pipe, and many of constant
-    bit rate, have no count."""
-    follows: int | None
-    """The byte at which another file begins that was joined to it."""
-
-
-def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | None:
-    """What begins at byte `start`, behind tags, of a file of `size` bytes; None where no frames do. `surely`: take only
-    several in a row for frames. Without a count all frames are looked at."""
-    first = _next_frames(file, start, 4 if surely else 2)
-    if first is None:
-        return None if surely else Stream(False, None)
-    file.seek(first)
-    frames, length = _count(file.read(_HEAD))
-    if frames and length:
-        return Stream(True, _next_frames(file, first + length, 4) if first + length < size else None)
-    return Stream(frames > 0, _behind(file, first, frames, size) if frames else _new_stream(file, first, size))
-
-
-def _count(head: bytes) -> tuple[int, int]:
-    """Frames and bytes that a first frame says there are; 0 for what it does not say."""
-    for name in (b"Xing", b"Info"):
-        at = head.find(name)
-        if at >= 0 and len(head) >= at + 16:
-            flags, *values = struct.unpack(">III", head[at + 4 : at + 16])
-            frames = values.pop(0) if flags & 1 else 0
-            return frames, values[0] if flags & 2 else 0
-    at = head.find(b"VBRI")
-    if at >= 0 and len(head) >= at + 18:
-        length, frames = struct.unpack(">II", head[at + 10 : at + 18])
-        return frames, length
-    return 0, 0
-
-
-def _frame(header: bytes) -> tuple[int, tuple[int, int, int]] | None:
-    """Length in bytes of the frame with these 4 bytes, and what does not change in a stream: version and layer, rate,
-    whether it is mono. (ISO/IEC 11172-3, 2.4.2.3)"""
-    if len(header) < 4 or header[0] != 0xFF or header[1] < 0xE0:
-        return None
-    version, layer = header[1] >> 3 & 3, 4 - (header[1] >> 1 & 3)  # version 3: MPEG-1, 2: MPEG-2, 0: MPEG-2.5
-    bits, rate, padding = header[2] >> 4, header[2] >> 2 & 3, header[2] >> 1 & 1
-    if version == 1 or layer == 4 or not 0 < bits < 15 or rate == 3:
-        return None
-    hz = (44_100, 48_000, 32_000)[rate] // {3: 1, 2: 2, 0: 4}[version]
-    kbps = _KBPS[(version == 3, layer)][bits - 1]
-    if layer == 1:
-        length = 4 * (12_000 * kbps // hz + padding)
-    else:
-        length = (72_000 if layer == 3 and version != 3 else 144_000) * kbps // hz + padding
-    return length, (header[1] & 0xFE, hz, int(header[3] >> 6 == 3))
-
-
-def _next_frames(file: BinaryIO, start: int, count: int) -> int | None:
-    """Where, within a few frames from `start`, at least `count` MPEG frames of one stream follow each other; tags
-    before them belong to them. None where that is nowhere."""
-    file.seek(start)
-    head = file.read(_SEARCHED)
-    tags = after_tags(file, start)
-    if tags > start:
-        return start if _next_frames(file, tags, count) is not None else None
-    at = head.find(b"\xff")
-    while at >= 0:
-        if _is_stream(file, start + at, count):
-            return start + at
-        at = head.find(b"\xff", at + 1)
-    return None
-
-
-def _is_stream(file: BinaryIO, at: int, count: int) -> bool:
-    stream = None
-    for _ in range(count):
-        file.seek(at)
-        frame = _frame(file.read(4))
-        if frame is None or stream not in (None, frame[1]):
-            return False
-        at, stream = at + frame[0], frame[1]
-    return True
-
-
-def _behind(file: BinaryIO, first: int, frames: int, size: int) -> int | None:
-    """Where other frames begin behind `frames` frames and the one that counts them; None where none do."""
-    at = first
-    for _ in range(frames + 1):
-        file.seek(at)
-        frame = _frame(file.read(4))
-        if frame is None:
-            return None
-        at += frame[0]
-    return _next_frames(file, at, 4) if at < size else None
-
-
-def _new_stream(file: BinaryIO, first: int, size: int) -> int | None:
-    """Where in frames without a count those of another rate begin, or a tag or count that only a file begins with."""
-    at, stream, damaged = first, None, 0
-    while at < size and damaged < _MOST_DAMAGED:
-        file.seek(at)
-        head = file.read(64)
-        frame = _frame(head)
-        if frame is None:
-            if head[:3] == b"ID3":
-                return at
-            following = _next_frames(file, at + 1, 2)
-            if following is None:
-                return None
-            at, damaged = following, damaged + 1
-            continue
-        if stream is not None and (frame[1] != stream or any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32))):
-            return at
-        at, stream = at + frame[0], frame[1]
-    return None
-
-
-def after_tags(file: BinaryIO, at: int) -> int:
-    """The byte behind ID3 tags and the zeros that some programs leave behind them."""
-    while True:
-        file.seek(at)
-        tag = file.read(10)
-        if tag[:3] != b"ID3" or len(tag) < 10:
-            return at
-        # 7 bits of each byte (ID3v2.4.0, section 3.1); the flag says that a footer follows
-        length = sum((byte & 0x7F) << shift for byte, shift in zip(tag[6:], (21, 14, 7, 0), strict=True))
-        at += 10 + length + (10 if tag[5] & 0x10 else 0)
-        file.seek(at)
-        rest = file.read(_SEARCHED)
-        at += len(rest) - len(rest.lstrip(b"\0"))
-
-
-# ------------------------------------------ What a file holds, told by its bytes and never by its name
-
-USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
-"""Those of most recordings, which messages name."""
-VIDEO_SUFFIXES = frozenset(
-    {".mp4", ".mov", ".mkv", ".webm", ".3gp", ".3g2", ".asf", ".avi", ".flv", ".ts", ".mts", ".m2ts"}
-)
-"""Those of files that may hold a video, whose sound is read."""
-AUDIO_SUFFIXES = frozenset(
-    {*USUAL_SUFFIXES, *VIDEO_SUFFIXES, ".wave", ".bwf", ".w64", ".rf64", ".aiff", ".aif", ".aifc", ".caf"}
-    | {".au", ".snd", ".sph", ".nist", ".mp2", ".mpga", ".oga", ".opus", ".spx", ".weba", ".mka"}
-    | {".m4b", ".m4r", ".aac", ".adts", ".wma", ".amr", ".awb", ".ac3", ".wv", ".ape", ".tta", ".tak", ".mpc", ".dsf"}
-)
-"""Suffixes, in lower case, of the files in folders that are taken for recordings, by training, checks, sessions and
-voices alike. How a file is read, its bytes decide."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of container."""
-
-    name: str
-    demuxer: str | None = None
-    """FFmpeg's name of it; None where libsndfile reads it. FFmpeg never guesses: a text that looks like a playlist
-    would make it open other files and addresses."""
-    timed: bool = False
-    """Whether packets have times that count from the beginning of the recording."""
-    promises: bool = False
-    """Whether the length that FFmpeg reports stands in the header, and is not an estimate."""
-
-
-WAV, AIFF, FLAC, OGG, MP3 = (Kind(name) for name in ("WAV", "AIFF", "FLAC", "OGG", "MP3"))
-AU, SPHERE, CAF = (Kind(name) for name in ("AU", "NIST", "CAF"))
-MP4 = Kind("MP4", "mov", timed=True, promises=True)
-MATROSKA = Kind("Matroska", "matroska", timed=True)
-ASF = Kind("ASF", "asf", timed=True)
-AAC = Kind("AAC", "aac")
-DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
-OTHER = Kind("other")
-"""What libsndfile may know, such as MP3 behind junk."""
-
-_SIGNATURES = (
-    (re.compile(rb"(RIFF|RIFX|RF64|BW64)....WAVE", re.DOTALL), WAV),
-    (re.compile(rb"fLaC"), FLAC),
-    (re.compile(rb"FORM....AIF[FC]", re.DOTALL), AIFF),
-    (re.compile(rb"OggS"), OGG),
-    (re.compile(rb"\x1aE\xdf\xa3"), MATROSKA),
-    (re.compile(rb"....(ftyp|moov|mdat|wide|pnot)", re.DOTALL), MP4),
-    (re.compile(rb"\xff[\xf0\xf1\xf8\xf9]"), AAC),
-    (re.compile(rb"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]"), MP3),
-    (re.compile(rb"\.snd"), AU),
-    (re.compile(rb"NIST_1A"), SPHERE),
-    (re.compile(rb"caff"), CAF),
-    (re.compile(rb"0&\xb2u\x8ef\xcf\x11"), ASF),
-    (re.compile(rb"#!AMR"), Kind("AMR", "amr")),
-    (re.compile(rb"\x0bw"), Kind("AC3", "ac3")),
-    (re.compile(rb"wvpk"), Kind("WavPack", "wv")),
-    (re.compile(rb"MAC "), Kind("APE", "ape")),
-    (re.compile(rb"TTA1"), Kind("TTA", "tta")),
-    (re.compile(rb"tBaK"), Kind("TAK", "tak", promises=True)),
-    (re.compile(rb"MP\+"), Kind("Musepack", "mpc", promises=True)),
-    (re.compile(rb"MPCK"), Kind("Musepack", "mpc8", promises=True)),
-    (re.compile(rb"DSD "), DSF),
-    (re.compile(rb"FRM8........DSD ", re.DOTALL), DSDIFF),
-    (re.compile(rb"G@[\0\x11][\x10-\x1f]"), Kind("MPEG-TS", "mpegts")),  # with its tables first, as files have them
-    (re.compile(rb"FLV\x01"), Kind("FLV", "flv")),
-    (re.compile(rb"RIFF....AVI ", re.DOTALL), Kind("AVI", "avi")),
-)
-_SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
-_SNDFILE_CAF = {b"lpcm", b"ulaw", b"alaw"}
-"""Codecs in these containers that libsndfile decodes; FFmpeg decodes the others, and ALAC, of which libsndfile refuses
-what FFmpeg itself writes."""
-_CHUNK = 2**20
-_OGG_HEADER = 27  # bytes of a page before its table of segment lengths (RFC 3533, section 6)
-_OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
-_OGG_FIRST, _OGG_LAST = 2, 4
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the files that a file consists of, end to end; nearly always there is one."""
-
-    kind: Kind
-    start: int
-    """Its first byte."""
-    end: int
-    """The byte behind its last."""
-    missing: float | None = None
-    """Share of the audio that its header promises and that is not there, 1 where only that something is missing is
-    known; None where nothing is."""
-    counted: bool = True
-    """Whether the header of an MP3 says how many samples there are; libsndfile guesses what it does not say."""
-    unknown_length: bool = False
-    """Whether a WAV file was written into a pipe, so that its header has no length."""
-    length_at: int | None = None
-    """Where such a header says 0, which libsndfile takes for the length."""
-
-
-def parts(path: Path) -> tuple[Part, ...]:
-    """The files that were joined to make this one, in order. Raises OSError."""
-    status = path.stat()
-    return _parts(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _parts(path: Path, device: int, inode: int, size: int, changed: int) -> tuple[Part, ...]:
-    """By what tells one state of a file from another: parts of a long recording are read one by one."""
-    with path.open("rb") as file:
-        return tuple(_all_parts(file, size))
-
-
-def _all_parts(file: BinaryIO, size: int) -> Iterator[Part]:
-    start = 0
-    while True:
-        kind, at = _kind_at(file, start)
-        examine = _EXAMINED.get(kind)
-        part, follows = (Part(kind, at, size), None) if examine is None else examine(file, Part(kind, at, size))
-        if follows is None or not part.start < follows < size:
-            yield replace(part, start=start)
-            return
-        yield replace(part, start=start, end=follows, missing=None)
-        start = follows
-
-
-def recognised(head: bytes) -> bool:
-    """Whether a file with these first bytes is of a kind that can be read."""
-    return head[:3] == b"ID3" or any(signature.match(head) for signature, _ in _SIGNATURES)
-
-
-def _kind_at(file: BinaryIO, start: int) -> tuple[Kind, int]:
-    """The kind of the file that begins at `start`, and the byte behind its tags."""
-    at = after_tags(file, start)
-    file.seek(at)
-    head = file.read(64)
-    kind = next((kind for signature, kind in _SIGNATURES if signature.match(head)), OTHER)
-    return kind, at
-
-
-def _search(file: BinaryIO, literal: bytes, rest: re.Pattern[bytes], start: int) -> int | None:
-    """Where from `start` on the bytes `literal` are first followed by `rest`."""
-    overlap = 128
-    while True:
-        file.seek(start)
-        chunk = file.read(_CHUNK + overlap)
-        at = chunk.find(literal)
-        while at >= 0:
-            if rest.match(chunk, at + len(literal)):
-                return start + at
-            at = chunk.find(literal, at + 1)
-        if len(chunk) < _CHUNK + overlap:
-            return None
-        start += _CHUNK
-
-
-def _missing(start: int, promised: int, size: int) -> float | None:
-    return None if promised <= size else 1.0 - (size - start) / (promised - start)
-
-
-def _follows(file: BinaryIO, at: int, kind: Kind) -> int | None:
-    """`at`, where another file of the kind begins there."""
-    file.seek(at)
-    head = file.read(64)
-    return at if any(one is kind and signature.match(head) for signature, one in _SIGNATURES) else None
-
-
-Examined = tuple[Part, int | None]
-"""A part of which `start` is behind its tags, and where the next one begins."""
-
-
-def _ends(file: BinaryIO, part: Part) -> Examined:
-    """Containers whose header says where they end."""
-    end = _END[part.kind](file, part.start)
-    if end is None:
-        return part, None
-    return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
-
-
-def _wav(file: BinaryIO, part: Part) -> Examined:
-    start = part.start
-    file.seek(start)
-    head = file.read(12)
-    order = ">" if head[:4] == b"RIFX" else "<"
-    whole = start + 8 + struct.unpack(f"{order}I", head[4:8])[0]
-    large: int | None = None
-    while len(header := file.read(8)) == 8:
-        name, length = header[:4], struct.unpack(f"{order}I", header[4:])[0]
-        at = file.tell()
-        if name == b"ds64" and len(fields := file.read(16)) == 16:
-            riff, large = struct.unpack("<QQ", fields)
-            whole = start + 8 + riff
-        elif name == b"fmt " and len(tag := file.read(2)) == 2:
-            if struct.unpack(f"{order}H", tag)[0] not in _SNDFILE_WAV:
-                part = replace(part, kind=Kind("WAV", "wav"))
-        elif name == b"data":
-            return _wav_data(file, part, at, large if large is not None and length == 0xFFFFFFFF else length, whole)
-        file.seek(at + length + length % 2)
-    return part, None
-
-
-def _wav_data(file: BinaryIO, part: Part, at: int, length: int, whole: int) -> Examined:
-    """`at`: where the samples begin; `length`: their bytes, as written; `whole`: the end of the file, as written."""
-    held = part.end - at
-    # What programs write that don't know the length: 0, or the largest number, rounded or not, signed or not.
-    special = 0x7FFFF000 <= length <= 0x80000000 or 0xFFFF0000 <= length <= 0xFFFFFFFF
-    if length == 0 and held and not _only_chunks(file, at, part.end):
-        return replace(part, unknown_length=True, length_at=at - 4), None
-    if special and held < length:
-        return replace(part, unknown_length=True), None
-    whole = max(whole, at + length)
-    return replace(part, missing=_missing(at, at + length, part.end)), _follows(file, whole + whole % 2, part.kind)
-
-
-def _only_chunks(file: BinaryIO, at: int, size: int) -> bool:
-    """Whether nothing but whole chunks, such as LIST, stands from `at` to the end."""
-    while at < size:
-        file.seek(at)
-        header = file.read(8)
-        if len(header) < 8 or not re.fullmatch(rb"[ -~]{4}", header[:4]):
-            return False
-        length = struct.unpack("<I", header[4:])[0]
-        at += 8 + length + length % 2
-    return at in (size, size + 1)
-
-
-def _flac(file: BinaryIO, part: Part) -> Examined:
-    return part, _search(file, b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22"), part.start + 4)
-
-
-def _ogg(file: BinaryIO, part: Part) -> Examined:
-    """Chained streams (RFC 3533, section 4): where first pages follow pages that are none, another file begins."""
-    at, codecs = part.start, []
-    page = _ogg_page(file, at)
-    while page is not None and page[0] & _OGG_FIRST:
-        codecs.append(page[2])
-        at += page[1]
-        page = _ogg_page(file, at)
-    if len(codecs) > 1 or not codecs or not codecs[0].startswith((b"\x01vorbis", b"OpusHead")):
-        part = replace(part, kind=Kind("OGG", "ogg"))
-    follows = _search(file, b"OggS\x00", re.compile(rb"[\x02\x06]"), at)
-    file.seek(max(part.start, part.end - _OGG_TAIL))
-    tail = file.read()
-    last = tail[max(0, tail.rfind(b"OggS")) :]
-    whole = len(last) >= _OGG_HEADER and last[5] & _OGG_LAST
-    if not whole or len(last) < _OGG_HEADER + last[26] + sum(last[_OGG_HEADER : _OGG_HEADER + last[26]]):
-        part = replace(part, missing=1.0)  # the last page is marked as the last, but nothing says how much is missing
-    return part, follows
-
-
-def _ogg_page(file: BinaryIO, at: int) -> tuple[int, int, bytes] | None:
-    """Flags, length and first bytes of the content of the page at `at`."""
-    file.seek(at)
-    head = file.read(_OGG_HEADER)
-    if len(head) < _OGG_HEADER or head[:4] != b"OggS":
-        return None
-    table = file.read(head[26])
-    return head[5], _OGG_HEADER + len(table) + sum(table), file.read(8)
-
-
-def _matroska(file: BinaryIO, part: Part) -> Examined:
-    end = _segment_end(file, part.start)
-    if end is not None:
-        return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
-    return part, _search(file, b"\x1aE\xdf\xa3", re.compile(rb".{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
-
-
-def _segment_end(file: BinaryIO, start: int) -> int | None:
-    """Where the segment of a Matroska file ends; None where recorders left it open (RFC 8794, sections 4 and 6.2)."""
-    file.seek(start + 4)
-    header = _ebml_size(file)
-    if header is None:
-        return None
-    file.seek(header, os.SEEK_CUR)
-    if file.read(4) != b"\x18\x53\x80\x67":
-        return None
-    size = _ebml_size(file)
-    return None if size is None else file.tell() + size
-
-
-def _ebml_size(file: BinaryIO) -> int | None:
-    """The size that is written here; None where it is unknown."""
-    first = file.read(1)
-    if not first or not first[0]:
-        return None
-    length = 9 - first[0].bit_length()
-    rest = file.read(length - 1)
-    if len(rest) < length - 1:
-        return None
-    value = int.from_bytes(bytes([first[0] & (0xFF >> length)]) + rest, "big")
-    return None if value == (1 << 7 * length) - 1 else value
-
-
-def _mp3(file: BinaryIO, part: Part) -> Examined:
-    stream = stream_at(file, part.start, part.end, surely=part.kind is OTHER)
-    return (part, None) if stream is None else (replace(part, kind=MP3, counted=stream.counted), stream.follows)
-
-
-def _aiff_end(file: BinaryIO, start: int) -> int | None:
-    file.seek(start + 4)
-    size = struct.unpack(">I", file.read(4))[0]
-    return None if size == 0 or size >= 0x7FFFF000 else start + 8 + size + size % 2
-
-
-def _au_end(file: BinaryIO, start: int) -> int | None:
-    file.seek(start + 4)
-    header = file.read(8)
-    if len(header) < 8:
-        return None
-    begins, length = struct.unpack(">II", header)
-    return None if length == 0xFFFFFFFF else start + begins + length
-
-
-def _sphere_end(file: BinaryIO, start: int) -> int | None:
-    file.seek(start)
-    header = file.read(1024)
-    fields = dict(re.findall(rb"^(\w+) -[is]\d* (\S+)", header, re.MULTILINE))
-    try:
-        samples = int(fields[b"sample_count"]) * int(fields[b"channel_count"]) * int(fields[b"sample_n_bytes"])
-        return start + int(header[8:16]) + samples
-    except (KeyError, ValueError):
-        return None
-
-
-def _dsf_end(file: BinaryIO, start: int) -> int:
-    """The size of the file that its header gives (DSF File Format Specification 1.01)."""
-    file.seek(start + 12)
-    return start + int(struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0])
-
-
-def _dsdiff_end(file: BinaryIO, start: int) -> int:
-    """The end of the chunk that all others are in (DSDIFF 1.5, 3.1)."""
-    file.seek(start + 4)
-    return start + 12 + int(struct.unpack(">Q", file.read(8).ljust(8, b"\0"))[0])
-
-
-def _asf_end(file: BinaryIO, start: int) -> int | None:
-    """The size that the file properties give (ASF Specification, 3.2); 0 in broadcasts."""
-    file.seek(start)
-    head = file.read(65_536)
-    at = head.find(b"\xa1\xdc\xab\x8cG\xa9\xcf\x11")
-    if at < 0 or len(head) < at + 48:
-        return None
-    size = int(struct.unpack("<Q", head[at + 40 : at + 48])[0])
-    return start + size if size else None
-
-
-def _caf(file: BinaryIO, part: Part) -> Examined:
-    file.seek(part.start + 28)
-    if file.read(4) not in _SNDFILE_CAF:
-        part = replace(part, kind=Kind("CAF", "caf"))
-    at = part.start + 8
-    while True:
-        file.seek(at)
-        header = file.read(12)
-        if len(header) < 12:
-            return part, None
-        length = struct.unpack(">q", header[4:])[0]
-        if length < 0:  # the samples go on to the end of the file
-            return part, None
-        at += 12 + length
-        if at > part.end:
-            return replace(part, missing=_missing(part.start, at, part.end)), None
-        if _follows(file, at, CAF):
-            return part, at
-
-
-def _mp4(file: BinaryIO, part: Part) -> Examined:
-    """Another file type box begins another file; pieces of a fragmented file have none. What is missing is told by the
-    samples."""
-    at = part.start
-    while True:
-        file.seek(at)
-        header = file.read(16)
-        if len(header) < 8 or (at > part.start and header[4:8] == b"ftyp"):
-            return part, at
-        length = struct.unpack(">I", header[:4])[0]
-        if length == 1 and len(header) == 16:
-            length = struct.unpack(">Q", header[8:])[0]
-        if length < 8:
-            return part, None
-        at += length
-
-
-_END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
-    AIFF: _aiff_end,
-    AU: _au_end,
-    SPHERE: _sphere_end,
-    ASF: _asf_end,
-    DSF: _dsf_end,
-    DSDIFF: _dsdiff_end,
-}
-_EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
-    WAV: _wav,
-    FLAC: _flac,
-    OGG: _ogg,
-    MATROSKA: _matroska,
-    MP3: _mp3,
-    OTHER: _mp3,
-    CAF: _caf,
-    MP4: _mp4,
-    AIFF: _ends,
-    AU: _ends,
-    SPHERE: _ends,
-    ASF: _ends,
-    DSF: _ends,
-    DSDIFF: _ends,
-}
-
-
-# ------------------------------------------------------- Recordings opened for reading, block by block
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -1008,3 +379,70 @@ class _JoinedReader:
         if left is not None and left > reader.slack:
             promised = reader.frames or 0
             raise cut_short(self._path, promised / reader.rate, (promised - left) / reader.rate)
+
+
+# -------------------------------------------------- Keeping the notes of libmpg123 off the console
+
+_STANDARD_ERROR = 2
+_NOTE = re.compile(
+    rb"(Note: (Illegal Audio-MPEG|Trying to resync|Skipped \d+ bytes|Hit end of)"
+    rb"|Warning: (Xing|Encountered|Real sample|Cannot|Big change|Frankenstein)|\[[\w./]*libmpg123/).*"
+)
+
+
+class _Filter:
+    """Standard error led through a temporary file while any thread decodes; what mpg123 did not write is passed on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._console = -1
+        self._buffer = -1
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users > 1:
+                return
+            if self._buffer < 0:
+                with tempfile.TemporaryFile(buffering=0) as file:
+                    self._buffer = os.dup(file.fileno())
+            with contextlib.suppress(OSError):  # standard error may be closed
+                self._console = os.dup(_STANDARD_ERROR)
+                os.dup2(self._buffer, _STANDARD_ERROR, inheritable=True)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users or self._console < 0:
+                return
+            os.dup2(self._console, _STANDARD_ERROR, inheritable=True)
+            size = os.lseek(self._buffer, 0, os.SEEK_CUR)
+            if size:
+                os.lseek(self._buffer, 0, os.SEEK_SET)
+                self._pass_on(os.read(self._buffer, size))
+                os.lseek(self._buffer, 0, os.SEEK_SET)
+                os.ftruncate(self._buffer, 0)
+            os.close(self._console)
+            self._console = -1
+
+    def _pass_on(self, output: bytes) -> None:
+        others = b"".join(
+            line for line in output.splitlines(keepends=True) if line.strip() and not _NOTE.match(line.strip())
+        )
+        if others:
+            with contextlib.suppress(OSError):  # the console has gone
+                os.write(self._console, others)
+
+
+_filter = _Filter()
+quiet = _filter.on
+"""Within, nothing that libmpg123 notes reaches standard error. For short calls: other output waits until the end."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from phonate.audio.containers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.decoding import probe, read_start
 from phonate.audio.quality import VoiceFeatures, VoiceLevels, voice_features, voice_levels, voice_score
-from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.rows import Problem, audio_files, printable
 from phonate.data.corpora.validation import FAILURES, Report, Unusable, decoding, reason_of, require_length, unusual

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from phonate.audio.containers import recognised
 from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
-from phonate.audio.readers import recognised
 from phonate.compute.system import limit_memory, limit_processor_time
 from phonate.config.errors import DataError, InputError, PhonateError
 

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from phonate.audio.containers import VIDEO_SUFFIXES
 from phonate.audio.decoding import probe
-from phonate.audio.readers import VIDEO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.annotations import (
     FIELDS,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.readers import AUDIO_SUFFIXES
+from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.data.corpora.lists import PART, clip_of, report_one_speaker, spelled
 from phonate.data.corpora.rows import (

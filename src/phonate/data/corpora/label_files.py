@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from phonate.audio.readers import AUDIO_SUFFIXES
+from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.corpora.annotation_files import (
     Recordings,

@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
-from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.corpora.rows import (
     SLACK_SECONDS,

@@ -16,6 +16,7 @@ from functools import _lru_cache_wrapper, lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
+from phonate.audio.containers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.decoding import (
     BLOCK_SECONDS,
     FloatArray,
@@ -26,7 +27,6 @@ from phonate.audio.decoding import (
     resample,
     resampled,
 )
-from phonate.audio.readers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.compute.remote import is_remote, read_range
 from phonate.compute.system import write_whole
 from phonate.config.errors import DataError

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
-from phonate.audio.readers import AUDIO_SUFFIXES
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import CheckpointError, InputError, PhonateError, option
 from phonate.config.registry import nearest

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from phonate.audio.containers import USUAL_SUFFIXES
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, windows
 from phonate.audio.live import streamed
 from phonate.audio.pitch import f0_stream
 from phonate.audio.processor import PEAK, normalised_peak
-from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.audio.settings import HIGHEST_F0
 from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.config.registry import nearest

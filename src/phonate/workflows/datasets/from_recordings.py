@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from phonate.audio.containers import USUAL_SUFFIXES
 from phonate.audio.decoding import (
     FloatArray,
     is_recording,
@@ -25,7 +26,6 @@ from phonate.audio.decoding import (
     sample_rate_of,
     write_audio,
 )
-from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.audio.whisper import model_for
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary

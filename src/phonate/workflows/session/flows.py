@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from phonate.audio.containers import USUAL_SUFFIXES
 from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.audio.processor import AudioProcessor
-from phonate.audio.readers import USUAL_SUFFIXES
 from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.data.corpora.manifest import list_corpus

@@ -16,6 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import faulthandler
 import gc
 import importlib
 import importlib.util
@@ -44,6 +45,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
+    # A thread that a failed test left behind would keep this process, and with it the whole run, for ever.
+    faulthandler.dump_traceback_later(120, exit=True)
     shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 

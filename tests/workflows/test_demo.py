@@ -287,6 +287,29 @@ def test_a_conversion_without_a_voiced_frame_has_no_pitch_in_its_figures(
     json.dumps(found.document(), allow_nan=False)
 
 
+def test_a_conversion_without_speech_has_no_likeness_and_the_legend_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a few steps of training: the judge refuses it, and the report is written all the same."""
+
+    class Judge:
+        def embed(self, waveform: np.ndarray, rate: int) -> np.ndarray:
+            if len(waveform) == 22050:  # the hiss
+                raise DataError("a recording: the speaker judge finds no speech in it")
+            return np.ones(4, dtype=np.float32) / 2
+
+    monkeypatch.setattr("phonate.workflows.demo.demo.missing", lambda need: [])
+    monkeypatch.setattr("phonate.workflows.demo.demo.SpeakerEncoder", Judge)
+    embedded.make_voice(tmp_path / "mine", count=3)
+    spoken = sorted((tmp_path / "mine").rglob("*.wav"))
+    soundfile.write(tmp_path / "hiss.wav", 0.02 * np.random.default_rng(0).standard_normal(22050), 22050)
+    found = figures(AudioProcessor(), spoken[:1], [tmp_path / "hiss.wav"], spoken[1:3])
+    assert "pair" not in found.systems["this model"]
+    assert found.systems["no conversion"]["pair"] == pytest.approx(1.0)
+    assert found.systems["target's own recordings"]["pair"] == pytest.approx(1.0)
+    assert "No speaker similarity of this model: the judge finds no speech there." in found.legend
+
+
 def slow_machine(output: Path, per_step: float) -> str:
     """A program in the place of `phonate` that takes its time for each step, stops at SIGTERM and resumes."""
     return f"""

@@ -31,7 +31,7 @@ from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row
 from phonate.evaluation.speakers import similarity
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained import SPEAKERS, SpeakerEncoder, install_command, missing
+from phonate.pretrained import SPEAKERS, Embedding, SpeakerEncoder, install_command, missing
 from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import JUDGES
@@ -46,7 +46,7 @@ from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening, 
 # ----------------------------------------- Scores of the demo's voice conversion, beside no conversion
 
 TARGET_CLIPS = 8
-_MODEL, _TARGET = "this model", "target's own recordings"
+_MODEL, _TARGET, _UNCHANGED = "this model", "target's own recordings", "no conversion"
 _F0 = "Median F0 in Hz."
 _VOICES = (
     "pair: mean cosine of speaker embeddings (resemblyzer) to single recordings of the target; own: to the source; "
@@ -60,17 +60,19 @@ def figures(
     """Pitch and, where phonate[eval] is installed, likeness of voices, of each system over the same recordings."""
     own = [processor.load(path) for path in sources]
     natural = [processor.load(path) for path in target[:TARGET_CLIPS]]
-    systems = {"no conversion": own}
+    systems = {_UNCHANGED: own}
     if importlib.util.find_spec("librosa") is not None:
         baseline = Baseline(processor, natural)
         systems["pitch shift and equaliser, no learning"] = [baseline(waveform) for waveform in own]
     systems |= {_MODEL: [processor.load(path) for path in converted], _TARGET: natural}
     rate = processor.config.sample_rate
     judged = not missing(SPEAKERS)
-    voices = _likeness(systems, own, natural, rate) if judged else {}
+    voices, silent = _likeness(systems, rate) if judged else ({}, [])
     legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
     if not judged:
         legend += f" For speaker similarity: {install_command(SPEAKERS)}."
+    if silent:
+        legend += f" No speaker similarity of {' and '.join(silent)}: the judge finds no speech there."
     results = {name: voices.get(name, {}) | _pitch(sounds, rate) for name, sounds in systems.items()}
     shown = by_name(Metric("f0", "", "Hz", "median F0"))
     return Evaluation("conversion", results, focus=_MODEL, legend=legend, notes={"clips": len(own)}, columns=shown)
@@ -83,28 +85,39 @@ def _pitch(sounds: Sequence[FloatArray], rate: int) -> dict[str, float]:
 
 
 def _likeness(
-    systems: Mapping[str, Sequence[FloatArray]], sources: Sequence[FloatArray], target: Sequence[FloatArray], rate: int
-) -> dict[str, dict[str, float]]:
-    """For each system the likeness to the target and to its own source, and how many end closer to the target."""
+    systems: Mapping[str, Sequence[FloatArray]], rate: int
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """For each system the likeness to the target and to its own source, and how many end closer to the target; and the
+    systems with a sound that has no speech, as after a few steps of training, for which there is none."""
     judge = SpeakerEncoder()
-    natural = [judge.embed(sound, rate) for sound in target]
-    own = [judge.embed(sound, rate) for sound in sources]
-    likeness = {}
-    for name, sounds in systems.items():
+    embedded = {name: _voices(judge, sounds, rate) for name, sounds in systems.items()}
+    silent = [name for name, voices in embedded.items() if voices is None]
+    natural, own = embedded[_TARGET], embedded[_UNCHANGED]
+    likeness: dict[str, dict[str, float]] = {}
+    if natural is None or own is None:
+        return likeness, silent
+    for name, voices in embedded.items():
         if name == _TARGET:  # each of them against the others
             if len(natural) > 1:
                 pairs = [similarity(one, natural[:i] + natural[i + 1 :]) for i, one in enumerate(natural)]
                 likeness[name] = {"pair": float(np.mean(pairs))}
-            continue
-        voices = [judge.embed(sound, rate) for sound in sounds]
-        pair = np.array([similarity(voice, natural) for voice in voices])
-        to_source = np.array([similarity(voice, [source]) for voice, source in zip(voices, own, strict=True)])
-        likeness[name] = {
-            "pair": float(pair.mean()),
-            "own": float(to_source.mean()),
-            "closer": float((pair > to_source).mean()),
-        }
-    return likeness
+        elif voices is not None:
+            pair = np.array([similarity(voice, natural) for voice in voices])
+            to_source = np.array([similarity(voice, [source]) for voice, source in zip(voices, own, strict=True)])
+            likeness[name] = {
+                "pair": float(pair.mean()),
+                "own": float(to_source.mean()),
+                "closer": float((pair > to_source).mean()),
+            }
+    return likeness, silent
+
+
+def _voices(judge: SpeakerEncoder, sounds: Sequence[FloatArray], rate: int) -> list[Embedding] | None:
+    """The voices of all sounds; None if there is no speech in one of them."""
+    try:
+        return [judge.embed(sound, rate) for sound in sounds]
+    except DataError:
+        return None
 
 
 # ------------- The demo of voice conversion: held-out recordings, converted to another speaker's voice

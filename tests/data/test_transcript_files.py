@@ -56,7 +56,7 @@ def test_turns_are_read_back_as_rttm(tmp_path: Path) -> None:
         SpeakerTurn(1.3, 1.6, "ben"),
         SpeakerTurn(4.0, 4.5, "ben"),
     ]
-    with pytest.raises(InputError, match="--speakers"):
+    with pytest.raises(InputError, match="speakers="):
         write_transcription(tmp_path / "talk.rttm", Transcription([TimedWord("a", 0.0, 1.0)], 1.0), "talk")
 
 

@@ -60,9 +60,9 @@ def test_the_best_checkpoint_has_the_highest(tmp_path):
     assert (trainer.progress.best.step, best.name, best.mode) == (8, "step-00000008", "max")
     assert listing.rank_by(infos, "val_hits")[0][0].step == 8
     assert listing.rank_by(infos, "val_mse")[0][1] == min(one.metadata.metrics["val_mse"] for one in infos)
-    with pytest.raises(InputError, match="--higher-is-better: val_mse "):
+    with pytest.raises(InputError, match="higher_is_better=True: val_mse "):
         listing.rank_by(infos, "val_mse", higher_is_better=True)
-    with pytest.raises(InputError, match="--no-higher-is-better: hits "):
+    with pytest.raises(InputError, match="higher_is_better=False: hits "):
         listing.rank_by(infos, "hits", higher_is_better=False)
 
 
@@ -152,5 +152,5 @@ def test_directions_of_old_checkpoints():
     assert [one.step for one, _ in listing.rank_by(infos, "loss")] == [2, 1]
     assert [one.step for one, _ in listing.rank_by(infos, "quality")] == [2, 1]
     assert [one.step for one, _ in listing.rank_by(infos, "hits", declared=[Metric("hits", "higher")])] == [1, 2]
-    with pytest.raises(InputError, match="--higher-is-better or --no-higher-is-better"):
+    with pytest.raises(InputError, match="higher_is_better=True or higher_is_better=False"):
         listing.rank_by(infos, "hits")

@@ -229,7 +229,7 @@ def test_codes_of_languages_are_understood_before_anything_is_cut(monkeypatch: p
     for code, name, spoken in (("en_US", "tiny.en", "en"), ("EN", "tiny.en", "en"), ("de-AT", "base", "de")):
         found = load_transcriber(None, code)
         assert (found.name, found.language) == (name, spoken)
-    with pytest.raises(InputError, match=r"--language 'english', .*such as en"):
+    with pytest.raises(InputError, match=r'language="english", .*such as en'):
         load_transcriber(None, "english")
 
 
@@ -264,5 +264,5 @@ def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(DataError, match="file: not a recording"):
         make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
     monkeypatch.setattr(pretrained, "load_whisper", lambda *_: SimpleNamespace(supported_languages=("en",)))
-    with pytest.raises(InputError, match=r"tiny\.en .*'de', only English; .*--model"):
+    with pytest.raises(InputError, match=r'tiny\.en .*language="de", only English; .*model='):
         load_transcriber("tiny.en", "de")

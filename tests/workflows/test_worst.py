@@ -85,5 +85,5 @@ def test_what_the_recogniser_mishears_comes_first(recordings: Path, tmp_path: Pa
 
 
 def test_a_page_is_html(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--page .*\.txt: "):
+    with pytest.raises(InputError, match=r'page=".*\.txt": '):
         write_worst_page(VoiceData(path=str(corpus)), tmp_path / "worst.txt")

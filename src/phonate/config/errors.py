@@ -96,12 +96,17 @@ def command_line() -> Iterator[None]:
         _on_command_line = before
 
 
-def option(name: str, value: str | None = None) -> str:
+_OPTIONS = {"form": "format", "target": "output"}
+"""Arguments of functions that are called otherwise on the command line."""
+
+
+def option(name: str, value: str | bool | None = None) -> str:
     """How the user sets what a command and a function have in common: `--resume auto`, or in Python `resume="auto"`;
-    without a value `--output`, or `output=`."""
+    without a value `--output`, or `output=`; a switch `--no-tune`, or `tune=False`."""
     if _on_command_line:
-        return f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
-    return f"{name}=" + ("" if value is None else f'"{value}"')
+        flag = _OPTIONS.get(name, name).replace("_", "-")
+        return f"--no-{flag}" if value is False else f"--{flag}" + (f" {value}" if isinstance(value, str) else "")
+    return f"{name}=" + ("" if value is None else str(value) if isinstance(value, bool) else f'"{value}"')
 
 
 def plain_file(path: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from phonate.audio.decoding import Audio
-from phonate.config.errors import InputError, plain_file
+from phonate.config.errors import InputError, option, plain_file
 from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.label_documents import Tier, textgrid_lines
 from phonate.text.captions import TimedWord, captions
@@ -207,7 +207,7 @@ def _text(transcription: Transcription, _: str) -> str:
 
 def _rttm(transcription: Transcription, recording: str) -> str:
     if transcription.words and not transcription.speakers:
-        raise InputError("RTTM says who speaks, which is not known here; transcribe with --speakers")
+        raise InputError(f"RTTM says who speaks, which is not known here; transcribe with {option('speakers')}")
     return "".join(f"{line}\n" for line in rttm_lines(recording, transcription.turns()))
 
 

@@ -735,7 +735,9 @@ def export(
     """
     if form == "peft":
         if not adapted:
-            raise InputError(f"--format peft: {request.source} has no adapters; use --format transformers")
+            raise InputError(
+                f"{option('form', form)}: {request.source} has no adapters; use {option('form', 'transformers')}"
+            )
         with new_folder(request.target) as folder:
             peft_model: Any = model()
             peft_model.save_pretrained(folder)
@@ -751,6 +753,6 @@ def export(
 def check_mergeable(source: Path, adapted: bool, quantised: bool) -> None:
     """Raise InputError for a checkpoint without adapters, or with ones to quantised weights."""
     if not adapted:
-        raise InputError(f"{source}: has no adapters to merge; export it with --format transformers")
+        raise InputError(f"{source}: has no adapters to merge; export it with {option('form', 'transformers')}")
     if quantised:
         raise InputError("adapters can't be merged into quantised weights; merge them into the base in full precision")

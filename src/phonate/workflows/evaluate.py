@@ -71,7 +71,7 @@ def evaluate(
     options = require_options(task, {"vocoder": vocoder, **options}, info.options)
     if tune:
         if info.tuning is None:
-            raise InputError(f"{option('tune')}: inference of the task {task} has nothing to tune; leave it out")
+            raise InputError(f"{option('tune', True)}: inference of the task {task} has nothing to tune; leave it out")
         referred(info.tuning)(source, device=device)
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others with {option('data')}")
@@ -113,9 +113,11 @@ def export(source: Path, target: Path, form: str, options: Mapping[str, Any] | N
     task = recipe_of(source).task
     info = task_info(task)
     if info.export is None:
-        raise InputError(f"--format {form}: the task {task} of {source} is exported as weights only")
+        raise InputError(f"{option('form', form)}: the task {task} of {source} is exported as weights only")
     if form not in info.formats:
-        raise InputError(f"--format {form}: the task {task} does not have it; {nearest(form, list(info.formats))}")
+        raise InputError(
+            f"{option('form', form)}: the task {task} does not have it; {nearest(form, list(info.formats))}"
+        )
     chosen = require_options(task, options or {}, info.export_options)
     written: list[Path] = referred(info.export)(source, target, form, **chosen)
     return written

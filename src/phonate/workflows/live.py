@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from phonate.audio.decoding import FloatArray, read_blocks, resampled
 from phonate.audio.live import PIPE, Sink, microphone, opened_sink, raw_blocks
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, option
 from phonate.tasks.conversion.inference import Converter, LiveConversion
 
 logger = logging.getLogger("phonate")
@@ -55,9 +55,9 @@ def convert_live(
     DataError where no sound comes in.
     """
     if rate is not None and source != PIPE:
-        raise InputError("--rate is that of raw samples from standard input (-); files and microphones have their own")
+        raise InputError(f"{option('rate')}: only for raw samples from standard input (-); leave it out")
     if rate is not None and not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
-        raise InputError(f"--rate {rate}: must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
+        raise InputError(f"{option('rate')}: {rate}; must be from {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
     live = converter.live(speaker, semitones)
     with _source(source, live, rate) as blocks, opened_sink(sink, live.sample_rate, live.block) as output:
         logger.info(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from phonate.config.errors import InputError, PhonateError
+from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import takes_text
 from phonate.data.corpora.manifest import check_corpus, list_corpus
@@ -64,7 +64,7 @@ def speaker_option(overrides: Sequence[str]) -> str | None:
     options = _data_options(overrides)
     speaker = options.pop("speaker", None)
     if options:
-        raise InputError(f"data.{next(iter(options))}: has no effect with --output; leave it out")
+        raise InputError(f"data.{next(iter(options))}: has no effect with {option('output')}; leave it out")
     return None if speaker is None else str(speaker)
 
 

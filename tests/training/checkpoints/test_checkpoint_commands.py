@@ -125,7 +125,7 @@ def test_ranked_by_a_metric(run: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(values) > 2
     assert values == sorted(values)
     assert call_json(capsys, "compare", run, "1", "2", "3")["checkpoints"][0] in ranked
-    with pytest.raises(InputError, match="--higher-is-better: val_loss "):
+    with pytest.raises(InputError, match="higher_is_better=True: val_loss "):
         call("compare", run, "--metric", "val_loss", "--higher-is-better")
     assert call("compare", run, "1", "2", "3") == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:3]] == ["step-00000002", "step-00000001"]

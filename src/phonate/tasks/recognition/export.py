@@ -134,7 +134,7 @@ def merge(request: MergeRequest) -> MergeReport:
     run = FineTuned.load(request.source, request.base)
     pretrained.check_mergeable(request.source, run.recipe.model.adapted, quantised=False)
     if request.quantization is not None:
-        raise InputError("quantised Whispers are for CTranslate2; export with --format ctranslate2")
+        raise InputError(f"quantised Whispers are for CTranslate2; export with {option('form', 'ctranslate2')}")
     mergeable = Mergeable(
         model=run.model(),
         base=run.recipe.model.name,

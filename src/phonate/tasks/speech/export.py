@@ -34,7 +34,7 @@ from markupsafe import Markup
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
-from phonate.config.errors import InputError, MissingPackageError
+from phonate.config.errors import InputError, MissingPackageError, option
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
 from phonate.tasks.speech.graph import Rule, SpokenPage, SpokenPiper, SpokenText
@@ -82,7 +82,7 @@ def find_runtime(folder: Path | None) -> Runtime:
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"{folder}: no onnxruntime-web there, with which the page computes; run npm install {PACKAGE} here, or "
-            "name the package's folder by --runtime FOLDER"
+            f"name the package's folder with {option('runtime')}"
         ) from error
     runtime = Runtime(version, folder / "dist" / _SCRIPT, folder / "dist" / _WEB_ASSEMBLY)
     for file in (runtime.script, runtime.web_assembly):
@@ -100,13 +100,13 @@ def require_phonemizer(synthesiser: Synthesiser, source: Path) -> None:
     if name not in PHONEMIZERS:
         raise InputError(
             f"{source}: a page speaks with data.phonemes: {' or '.join(PHONEMIZERS)}, and this voice was trained with "
-            f"{name}, which runs in no browser; train another, or choose --format onnx"
+            f"{name}, which runs in no browser; train another, or choose {option('form', 'onnx')}"
         )
     code = synthesiser.inventory.language
     if name == "characters" and language(code).readings:
         raise InputError(
             f"{source}: a page does not read numbers and abbreviations of the language {code} as this voice does; "
-            "choose --format onnx"
+            f"choose {option('form', 'onnx')}"
         )
 
 
@@ -325,7 +325,7 @@ def require_lexicon(synthesiser: Synthesiser, source: Path) -> None:
     if (name := synthesiser.inventory.phonemizer_name) != "english":
         raise InputError(
             f"{source}: sherpa-onnx speaks words of a lexicon, which data.phonemes: english has, and this voice was "
-            f"trained with {name}; train another, or choose --format piper"
+            f"trained with {name}; train another, or choose {option('form', 'piper')}"
         )
 
 
@@ -465,14 +465,15 @@ def export(
             f"an ONNX export needs {' and '.join(missing)}, not installed; pip install 'phonate[onnx]'"
         )
     if runtime is not None and form != "browser":
-        raise InputError("--runtime: only for --format browser; leave it out")
+        raise InputError(f"{option('runtime')}: only for {option('form', 'browser')}; leave it out")
     written = _paths(target, form)
     engine = find_runtime(runtime) if form == "browser" else None
     synthesiser = Synthesiser.load_torch(source, vocoder)
     if form == "piper" and synthesiser.inventory.phonemizer_name != "espeak":
         raise InputError(
             f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
-            f"{synthesiser.inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose --format onnx"
+            f"{synthesiser.inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose "
+            f"{option('form', 'onnx')}"
         )
     if engine:
         require_phonemizer(synthesiser, source)
@@ -518,7 +519,7 @@ def _paths(target: Path, form: str) -> list[Path]:
     written = [model, *map(model.with_name, beside), model.with_name(CARD)]
     for path in written:
         if path.exists():
-            raise InputError(f"{path}: exists already; choose another folder by -o, or remove it")
+            raise InputError(f"{path}: exists already; choose another {option('target')}, or remove it")
     return written
 
 
@@ -526,7 +527,7 @@ def _vocoder(synthesiser: Synthesiser, source: Path) -> Vocoder:
     if not isinstance(synthesiser.render, TrainedVocoder) or not isinstance(synthesiser.render.network, Vocoder):
         raise InputError(
             f"{source}: has no vocoder, and {synthesiser.render.name} can't be exported; give a run of the task "
-            "vocoder by --vocoder RUN"
+            f"vocoder with {option('vocoder')}"
         )
     return synthesiser.render.network
 

@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from phonate.compute.system import sync
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, RecipeError, optional_package
+from phonate.config.errors import CheckpointError, InputError, RecipeError, option, optional_package
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import nearest
 from phonate.training.checkpoints import files
@@ -222,12 +222,13 @@ def rank_by(
     stated: Better | None = None if higher_is_better is None else "higher" if higher_is_better else "lower"
     if not (known or stated):
         raise InputError(
-            f"nothing says whether {metric} is better when lower or higher; add --higher-is-better or "
-            "--no-higher-is-better"
+            f"nothing says whether {metric} is better when lower or higher; add {option('higher_is_better', True)} or "
+            f"{option('higher_is_better', False)}"
         )
     if known and stated not in (None, known):
-        flag = "--higher-is-better" if higher_is_better else "--no-higher-is-better"
-        raise InputError(f"{flag}: {metric} is better when {known}; leave it out")
+        raise InputError(
+            f"{option('higher_is_better', higher_is_better)}: {metric} is better when {known}; leave it out"
+        )
     sign = -1.0 if (known or stated) == "higher" else 1.0
     return sorted(measured, key=lambda pair: _last_if_missing(pair[1], sign))
 
@@ -555,7 +556,9 @@ def run_of(folder: Path) -> Path:
     for parent in (folder, *folder.parents, *whole.parents):  # the path as it was given, if that is long enough
         if (parent / save_dir(parent)).resolve() == whole:
             return parent
-    raise InputError(f"{folder}: no folder around it is the run of these checkpoints; name the run with --output")
+    raise InputError(
+        f"{folder}: no folder around it is the run of these checkpoints; name the run with {option('output')}"
+    )
 
 
 def run_with(recipe: Path | None) -> Path | None:

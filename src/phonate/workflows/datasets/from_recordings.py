@@ -204,11 +204,11 @@ WHISPER_SECONDS = 30.0
 def load_transcriber(
     model: str | None,
     language: str,
-    options: tuple[str, str] = ("--model", "--language"),
+    options: tuple[str, str] | None = None,
     device: str | torch.device = "cpu",
 ) -> Transcriber:
     """Whisper for a language: `model`, or by default tiny.en for English and base for other languages. `options`: what
-    chooses them, for messages. `device`: to compute on.
+    chooses them in a recipe, for messages. `device`: to compute on.
 
     Raises InputError for a language that the model does not know.
     """
@@ -216,10 +216,12 @@ def load_transcriber(
     transcriber = Transcriber(name, code, device=device)
     languages = transcriber.languages
     if code not in languages:
+        by_model = options[0] if options else option("model")
+        by_language = f"{options[1]} {language!r}" if options else option("language", language)
         raise InputError(
-            f"Whisper {name} does not know {options[1]} {language!r}, only "
+            f"Whisper {name} does not know {by_language}, only "
             + (
-                f"English; choose another model by {options[0]}, such as base or small"
+                f"English; choose another model by {by_model}, such as base or small"
                 if languages == ("en",)
                 else f"{len(languages)} others; give a code such as en or de"
             )

@@ -25,7 +25,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import voice_f0
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included, model_for
-from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.config.errors import DataError, InputError, MissingPackageError, option
 from phonate.config.metrics import Metric, by_name
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row
@@ -84,9 +84,7 @@ def _pitch(sounds: Sequence[FloatArray], rate: int) -> dict[str, float]:
     return {} if math.isnan(f0) else {"f0": f0}
 
 
-def _likeness(
-    systems: Mapping[str, Sequence[FloatArray]], rate: int
-) -> tuple[dict[str, dict[str, float]], list[str]]:
+def _likeness(systems: Mapping[str, Sequence[FloatArray]], rate: int) -> tuple[dict[str, dict[str, float]], list[str]]:
     """For each system the likeness to the target and to its own source, and how many end closer to the target; and the
     systems with a sound that has no speech, as after a few steps of training, for which there is none."""
     judge = SpeakerEncoder()
@@ -523,13 +521,17 @@ def demo(
         PhonateError: training failed.
     """
     if synthetic and data is not None:
-        raise InputError("--synthetic: makes a corpus, and --data gives one; leave one of them out")
+        raise InputError(
+            f"{option('synthetic', True)}: makes a corpus, and {option('data')} gives one; leave one of them out"
+        )
     if language is not None and (data is None or kind != "speech"):
-        raise InputError(f"--language {language}: only for your own recordings; give them with --data")
+        raise InputError(
+            f"{option('language', language)}: only for your own recordings; give them with {option('data')}"
+        )
     if data is not None and not data.exists():
-        raise InputError(f"--data: {data} does not exist; name a folder of recordings")
+        raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
     if output.is_dir() and any(output.iterdir()):
-        raise InputError(f"{output} is not empty; choose another folder by --output")
+        raise InputError(f"{output} is not empty; choose another folder with {option('output')}")
     started = time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
     limit = Limit(60 * MINUTES, started + _TRAINED_BY) if minutes is None else Limit(60 * minutes)

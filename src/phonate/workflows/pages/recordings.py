@@ -18,7 +18,7 @@ from markupsafe import Markup
 from phonate.audio.decoding import read_blocks, read_start, resample
 from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
-from phonate.config.errors import DataError, InputError, plain_file
+from phonate.config.errors import DataError, InputError, option, plain_file
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import check_corpus
 from phonate.data.corpora.rows import Problem, printable, read_part
@@ -311,7 +311,7 @@ def write_worst_page(
     """
     path = Path(page)
     if path.suffix.lower() not in {".html", ".htm"}:
-        raise InputError(f"--page {page}: must be a file name that ends in .html")
+        raise InputError(f"{option('page', str(page))}: must be a file name that ends in .html")
     clips, report = check_corpus(settings, progress)
     rates = Rates.of(clips)
     suspects = []
@@ -327,7 +327,9 @@ def write_worst_page(
         plain_file(path).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_render(worst, report.path, len(clips)), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise InputError(f"--page {page}: can't be written ({error.strerror}); choose another path") from error
+        raise InputError(
+            f"{option('page', str(page))}: can't be written ({error.strerror}); choose another path"
+        ) from error
     odd = sum(any(finding.score >= 1.0 for finding in one.findings) for one in suspects)
     return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
 

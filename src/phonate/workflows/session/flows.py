@@ -386,7 +386,8 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
 
     settings = work.config.settings
     work.log.info("Cutting recordings at pauses and transcribing them")
-    transcriber = load_transcriber(settings.whisper_model, settings.language, device=work.device)
+    options = ("session.whisper_model", "session.language")
+    transcriber = load_transcriber(settings.whisper_model, settings.language, options, work.device)
     target = work.folder / "dataset"
     if target.is_dir():  # a session that was interrupted while it transcribed
         shutil.rmtree(target)

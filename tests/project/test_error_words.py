@@ -1,0 +1,53 @@
+"""Errors name an option on the command line, and an argument in Python (`phonate.config.errors.option`)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from phonate.config.errors import command_line, option
+
+ROOT = Path(__file__).parents[2] / "src" / "phonate"
+BY_COMMAND_ALONE = ("cli", "serving")
+"""What no function of Python leads to."""
+OTHER_PROGRAMS = re.compile(
+    r"\b(pip install|torchrun|ray start|accelerate launch|phonate data prepare|evaluate --tune)\b"
+)
+
+
+def test_no_error_spells_an_option_by_hand() -> None:
+    by_hand = []
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.relative_to(ROOT).parts[0] in BY_COMMAND_ALONE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Raise):
+                continue
+            parts = [
+                one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
+            text = " ".join(parts)
+            if re.search(r"(^|[ (])--[a-z]", text) and "in Python" not in text and not OTHER_PROGRAMS.search(text):
+                by_hand.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text}")
+    assert not by_hand
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "in_python", "on_command_line"),
+    [
+        ("output", None, "output=", "--output"),
+        ("resume", "auto", 'resume="auto"', "--resume auto"),
+        ("form", "onnx", 'form="onnx"', "--format onnx"),
+        ("higher_is_better", True, "higher_is_better=True", "--higher-is-better"),
+        ("higher_is_better", False, "higher_is_better=False", "--no-higher-is-better"),
+    ],
+)
+def test_an_option_is_named_as_it_was_given(
+    name: str, value: str | bool | None, in_python: str, on_command_line: str
+) -> None:
+    assert option(name, value) == in_python
+    with command_line():
+        assert option(name, value) == on_command_line

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import torch
 from small_tasks import Nothing, RegressionTask, Sequences
 
 from phonate.config.tasks import TASKS, TaskEntry
@@ -30,6 +31,15 @@ class PluginTask(RegressionTask):
 
     def dataset(self, split):
         return SlowSequences(24, 1) if split == "train" else Sequences(6, 2)
+
+    def loss(self, model, batch, phase):
+        terms = super().loss(model, batch, phase)
+        if (
+            torch.is_grad_enabled()
+            and [str(self.step), os.environ.get("RANK", "0")] == os.environ.get("BAD", "").split()
+        ):
+            terms["mse"] = (terms["mse"][0] * float("nan"), terms["mse"][1])
+        return terms
 
     def evaluate(self, model, dataset, positions):
         seconds = float(os.environ.get("SLOW_VALIDATION", "0"))

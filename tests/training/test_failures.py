@@ -80,7 +80,7 @@ def failed(folder, task, **changes):
 
 def test_a_gradient_that_is_not_finite_names_its_batch_and_not_the_next(tmp_path):
     message, ids = failed(tmp_path / "run", BadGradient())
-    assert "the gradient norm is nan at step 6" in message
+    assert "the gradient norm is nan at step 7" in message
     assert len(ids) == 7
     assert all(name in message for name in ids[6])
     assert all(remedy in message for remedy in NAN_REMEDIES)
@@ -89,7 +89,7 @@ def test_a_gradient_that_is_not_finite_names_its_batch_and_not_the_next(tmp_path
 def test_on_a_gpu_it_does_too(tmp_path, as_on_a_gpu):
     message, ids = failed(tmp_path / "run", BadGradient(), logging={"interval": 50}, checkpoint={"interval": 50},
                           validation={"interval": 50})  # fmt: skip
-    assert "the gradient norm is nan at step 6" in message
+    assert "the gradient norm is nan at step 7" in message
     assert len(ids) > 7, "nothing waited for it"
     assert all(name in message for name in ids[6])
 
@@ -105,7 +105,7 @@ def test_a_loss_found_at_the_end_of_an_epoch_names_its_batch(tmp_path, as_on_a_g
         checkpoint={"interval": 1000},
         validation={"interval": 1000},
     )
-    assert "loss is nan at step 2" in message
+    assert "loss is nan at step 3" in message
     assert all(name in message for name in ids[2])
     assert all(remedy in message for remedy in NAN_REMEDIES)
 

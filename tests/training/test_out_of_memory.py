@@ -245,7 +245,7 @@ def test_memory_that_runs_out_elsewhere_is_one_line_with_the_mend(tmp_path):
         def evaluate(self, model, dataset, positions):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(TrainingError, match=r"out of memory at step 4.*training\.batch_size"):
+    with pytest.raises(TrainingError, match=r"out of memory at step 5.*training\.batch_size"):
         train(tmp_path / "run", Greedy())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -72,6 +73,22 @@ def test_a_stopped_pair_goes_on_exactly(tmp_path, runs):
     assert rows(run) == rows(reference)
     ours, theirs = final(run), final(reference)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
+
+
+def test_what_is_not_finite_on_one_rank_is_left_out_by_all(tmp_path):
+    """Both ways leave the same weights: those of a run that never used the batch."""
+    same_seed = ("training.max_steps=8", "training.random_seed=3", "training.ema=null")
+    events = []
+    for policy in ("skip", "rollback"):
+        run = tmp_path / policy / "run"
+        finish(run, *same_seed, f"training.not_finite={policy}", ranks=2, env={"BAD": "4 1"})
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        events.append(next(line for line in lines if line.get("event") in ("skipped", "rolled back")))
+    skipped, back = events
+    assert (skipped["step"], back["after"], back["step"]) == (5, 5, 4)
+    assert skipped["ids"] == back["ids"], "of rank 1, as the first one tells them"
+    ours, theirs = final(tmp_path / "skip/run"), final(tmp_path / "rollback/run")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs if name.endswith(("weight", "bias")))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_loss_that_is_not_a_number_names_step_batch_and_remedies(tmp_path, rea
     with pytest.raises(TrainingError) as error:
         trainer.fit()
     said = str(error.value)
-    assert "at step 6" in said
+    assert "at step 7" in said
     assert all(name in said for name in task.spoilt)
     for remedy in (
         "training.optimizer.lr",

@@ -61,6 +61,14 @@ class Ledger:
         self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
         self._last = now
 
+    def restart(self, step: int) -> None:
+        """Go on from the checkpoint of step `step`, to which this process has returned, as a new process would."""
+        self.mark("recover")
+        recovered = self._seconds.pop("recover")
+        now = time.time()
+        self._began, self._seconds = now - recovered, {"recover": recovered}
+        self.write(step)
+
     def write(self, step: int) -> None:
         """Add a line: `step` steps are done."""
         if self._path is None:

@@ -370,12 +370,13 @@ def _is_padded(value: object) -> bool:
 
 def _ran_out(step: int, ids: Sequence[str]) -> str:
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    return f"out of memory at step {step} (batch: {shown})"
+    return f"out of memory at step {step + 1} (batch: {shown})"  # as it is counted in the log
 
 
 def memory_error(error: BaseException, step: int) -> TrainingError | None:
-    """The error for running out of memory outside of a batch (optimizer state, a task's own metrics); else None."""
+    """The error for running out of memory outside of a batch (optimizer state, a task's own metrics), when `step` steps
+    were done; else None."""
     if not out_of_memory(error):
         return None
     words = " ".join(str(error).split())
-    return TrainingError(f"out of memory at step {step} ({words}): {OUT_OF_MEMORY_ADVICE}")
+    return TrainingError(f"out of memory after step {step} ({words}): {OUT_OF_MEMORY_ADVICE}")

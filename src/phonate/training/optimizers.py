@@ -204,9 +204,15 @@ def sgd(
     """SGD over named parameters."""
     if nesterov and momentum == 0:
         raise InputError("training.optimizer.nesterov: Nesterov momentum needs a momentum above 0")
-    return eager(torch.optim.SGD)(
+    parameters = list(parameters)
+    optimizer = eager(torch.optim.SGD)(
         parameters, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, fused=fused
     )
+    if momentum and fused:
+        # torch makes them in the first step and, where that is left out for an overflow, goes on from them unwritten
+        for _, parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
 
 
 # -------------------------------------------------------------------- Build an optimizer from settings

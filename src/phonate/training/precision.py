@@ -145,6 +145,11 @@ class MPSGradScaler:
         self._growth_tracker = int(state["_growth_tracker"])
 
 
+def _skips_on_device(optimizer: Optimizer) -> bool:
+    """Whether the kernels of a fused `optimizer` leave everything as it is where its `found_inf` is 1."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
 @torch.no_grad()
 def _unscaled(gradients: Iterable[Tensor], factor: float) -> Tensor:
     """Multiply `gradients` in place; returns whether any was not finite, without synchronising with the device."""
@@ -279,12 +284,20 @@ class Precision:
         if self._scaler is not None:
             self._scaler.unscale_(optimizer)
 
-    def step(self, optimizer: Optimizer) -> None:
-        """Optimizer step, skipped if a scaled gradient overflowed."""
-        if self._scaler is None:
-            optimizer.step()
-        else:
+    def step(self, optimizer: Optimizer, unusable: Tensor | bool = False) -> None:
+        """Optimizer step, skipped if a scaled gradient overflowed or the gradients are `unusable`.
+
+        A scalar on the device is read there by fused optimizers; others wait for it.
+        """
+        if self._scaler is not None:
             self._scaler.step(optimizer)
+        elif isinstance(unusable, Tensor) and _skips_on_device(optimizer):
+            fused: Any = optimizer
+            fused.grad_scale, fused.found_inf = None, unusable.float()
+            optimizer.step()
+            del fused.grad_scale, fused.found_inf
+        elif not unusable:
+            optimizer.step()
 
     def update(self) -> None:
         """Adapt the loss scale once all optimizers have stepped."""

@@ -442,6 +442,10 @@ class TrainingSettings(Settings):
     """Learning rate schedule."""
     gradient_clipping: PositiveFloat | None = 1.0
     """Maximum gradient norm. Null: no clipping."""
+    not_finite: Literal["stop", "skip", "rollback"] = "stop"
+    """What follows a loss or gradient that is NaN or infinite: stop; skip leaves weights and optimizer as they are in
+    such a step; rollback returns to the newest checkpoint and trains again from there, without that batch. The samples
+    are told, on a GPU with the next log line."""
     gradient_accumulation_steps: PositiveInt = 1
     """Forward passes per optimizer step."""
     mixed_precision: Literal["auto", "fp32", "fp16", "bf16"] | bool = "auto"

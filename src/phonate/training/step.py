@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -122,47 +122,152 @@ class GlobalGenerators:
             restore_global_generators(self._restored)
 
 
-# ----- Losses and gradient norms that are not finite end training, with the step and the samples named
+# ---------------------------------------- Losses and gradients that are not finite (`training.not_finite`)
 
 GRADIENT = "the gradient norm"
 ADVICE = (
     "Lower training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: fp32, or check the "
     "recordings with `phonate data check`"
 )
+MOST_LEFT_OUT = 10
+"""So many steps in a row, or returns to a checkpoint, end a run: it learns nothing."""
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """A loss or a gradient norm that is not finite."""
+
+    what: str
+    value: float
+    step: int
+    """The step, as it is counted in the log: 1 is the first."""
+    ids: Sequence[str]
+    """The samples of the batch, those of all ranks where ranks look together."""
+    terms: Sequence[str] = ()
+    """The loss terms that are not finite. Empty: only their sum is not, or the gradient."""
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.ids[:8]) + (f" and {len(self.ids) - 8} more" if len(self.ids) > 8 else "")
+        where = "" if self.what == GRADIENT else f"{', '.join(self.terms) or 'the sum of terms'}; "
+        return f"{self.what} is {self.value} at step {self.step} ({where}batch: {shown})"
+
+
+class NotFiniteError(TrainingError):
+    """A loss or a gradient is not finite, and the step is not left out."""
+
+    def __init__(self, found: NotFinite) -> None:
+        super().__init__(f"{found}. {ADVICE}")
+        self.found = found
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A number on the device."""
+
+    what: str
+    step: int
+    ids: Sequence[str]
+    value: Tensor
+    terms: Mapping[str, Tensor]
+
+    def read(self) -> NotFinite:
+        bad = [name for name, total in self.terms.items() if not total.isfinite().all()]
+        return NotFinite(self.what, self.value.item(), self.step + 1, self.ids, bad)
 
 
 class FiniteCheck:
-    """Checks numbers of each step: at once on a CPU; on other devices, where reading a number would wait for the
-    device, they are collected until `flush`."""
+    """Checks losses and gradient norms: at once on a CPU; on other devices, where reading a number would wait for the
+    device, and on several ranks, which must agree, they are collected until `flush`.
 
-    def __init__(self, device: torch.device) -> None:
-        self._reads_at_once = device.type == "cpu"
-        self._unread: list[tuple[str, int, Sequence[str], Tensor]] = []
+    Args:
+        device: Where the numbers are.
+        policy: `training.not_finite`.
+        ranks: The processes of the run.
+    """
 
-    def check(self, what: str, value: Tensor, step: int, ids: Sequence[str], terms: CountedTerms | None = None) -> None:
-        """Check a scalar of step `step` on the samples `ids`. Raises TrainingError.
+    def __init__(self, device: torch.device, policy: str = "stop", ranks: Ranks | None = None) -> None:
+        self.skips = policy == "skip"
+        """Whether steps are left out in which a number is not finite."""
+        self.report: Callable[[NotFinite], None] = lambda found: None
+        """Called with what was found in each step that was left out."""
+        self._ranks = ranks or Ranks()
+        self._reads_at_once = device.type == "cpu" and self._ranks.world_size == 1
+        self._unread: list[_Unread] = []
+        self._latest = self._in_a_row = 0
 
-        `terms`: the loss terms it was made of, to name the one that is not finite.
-        """
+    def loss(self, value: Tensor, step: int, ids: Sequence[str], terms: CountedTerms) -> Tensor:
+        """Check the loss of a micro-batch of step `step` (from 0), which is made of `terms`; returns what the backward
+        pass begins from. Raises NotFiniteError."""
+        unread = _Unread(
+            "loss", step, ids, value.detach(), {name: total.detach() for name, (total, _) in terms.items()}
+        )
         if not self._reads_at_once:
-            self._unread.append((what, step, ids, value.detach()))
-        elif not math.isfinite(number := value.item()):
-            raise _not_finite(what, number, step, ids, terms or {})
+            self._unread.append(unread)
+            # exactly `value` where that is finite; else every gradient is NaN, on all ranks, whatever the graph
+            return value * (1.0 + 0.0 * value.detach()) if self.skips else value
+        if math.isfinite(value.item()):
+            return value
+        self._found(unread.read())
+        return value * math.nan
+
+    def gradient(self, norm: Tensor, step: int, ids: Sequence[str]) -> Tensor | bool:
+        """Check the norm of the gradients of a phase, the same on all ranks; returns whether they must not be used,
+        where that is not known on the host as a scalar on the device. Raises NotFiniteError."""
+        unread = _Unread(GRADIENT, step, ids, norm.detach(), {})
+        if not self._reads_at_once:
+            self._unread.append(unread)
+            return ~norm.isfinite() if self.skips else False
+        if math.isfinite(norm.item()):
+            return False
+        if self._latest != step + 1:  # else its loss was reported
+            self._found(unread.read())
+        return True
+
+    def counted(self, terms: CountedTerms) -> CountedTerms:
+        """Loss terms as they are added up: those that are not finite do not count in steps that may be left out."""
+        if not self.skips:
+            return terms
+        if self._reads_at_once:
+            return {name: (total, count) for name, (total, count) in terms.items() if math.isfinite(total.item())}
+        finite = {name: total.detach().isfinite() for name, (total, _) in terms.items()}
+        return {
+            name: (torch.where(finite[name], total.detach(), 0.0), finite[name].float() * count)
+            for name, (total, count) in terms.items()
+        }
 
     def flush(self) -> None:
-        """Check everything collected since the last call, which waits for the device. Raises TrainingError for the
-        first number that is not finite."""
+        """Check everything collected since the last call, which waits for the device; all ranks call it together.
+        Raises NotFiniteError for the first number that is not finite, on all ranks."""
         unread, self._unread = self._unread, []
-        if unread and not torch.stack([value.float() for *_, value in unread]).isfinite().all():
-            what, step, ids, value = next(one for one in unread if not one[-1].isfinite())
-            raise _not_finite(what, value.item(), step, ids, {})
+        found: list[NotFinite] = []
+        if unread and not torch.stack([one.value.float() for one in unread]).isfinite().all():
+            found = [one.read() for one in unread if not one.value.isfinite()]
+        if self._ranks.world_size > 1:
+            found = _joined(self._ranks.gather([vars(one) for one in found]))
+        for one in found:
+            if not (self.skips and one.what == GRADIENT and self._latest == one.step):
+                self._found(one)
+
+    def _found(self, found: NotFinite) -> None:
+        if not self.skips:
+            raise NotFiniteError(found)
+        if found.step != self._latest:
+            self._in_a_row = self._in_a_row + 1 if found.step == self._latest + 1 else 1
+            self._latest = found.step
+        self.report(found)
+        if self._in_a_row >= MOST_LEFT_OUT:
+            raise TrainingError(f"{found}, as in the {MOST_LEFT_OUT - 1} steps before: nothing is learnt. {ADVICE}")
 
 
-def _not_finite(what: str, value: float, step: int, ids: Sequence[str], terms: CountedTerms) -> TrainingError:
-    bad = [name for name, (total, _) in terms.items() if not torch.isfinite(total.detach()).all()]
-    shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    where = "" if what == GRADIENT else f"{', '.join(bad) or 'the sum of terms'}; "
-    return TrainingError(f"{what} is {value} at step {step} ({where}batch: {shown}). {ADVICE}")
+def _joined(found: Sequence[Sequence[Mapping[str, Any]]]) -> list[NotFinite]:
+    """What the ranks have found, by step, with the samples of all that are concerned."""
+    by_place: dict[tuple[int, bool], NotFinite] = {}
+    for one in (NotFinite(**fields) for rank in found for fields in rank):
+        place = one.step, one.what == GRADIENT
+        before = by_place.get(place, one)
+        ids, terms = dict.fromkeys([*before.ids, *one.ids]), dict.fromkeys([*before.terms, *one.terms])
+        by_place[place] = replace(before, ids=list(ids), terms=list(terms))
+    return [by_place[place] for place in sorted(by_place)]
 
 
 # --------------------------------------------------------------- Running sums and counts of loss terms
@@ -533,7 +638,7 @@ class TrainStep:
         self.mark = mark
         self.recovery = Recovery(device, split, _why_whole(task, ranks), memory)
         self.check_memory: Callable[[], object] = memory.check if memory is not None else lambda: None
-        self.finite = FiniteCheck(device)
+        self.finite = FiniteCheck(device, settings.not_finite, ranks)
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale, settings.grad_scaler)
         self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
         if ranks.world_size > 1:
@@ -584,7 +689,7 @@ class TrainStep:
                     terms = self._micro_batch(phase.name, part, step, totals, seed)
             except (RuntimeError, MemoryError, TypeError) as error:
                 self._retry(error, i)
-            self.meter.add(terms)
+            self.meter.add(self.finite.counted(terms))
             if self.hooks.after_batch:
                 self._report(part, terms, last)
                 self.mark("gap")
@@ -609,7 +714,7 @@ class TrainStep:
         if totals is not None:
             counts = {name: self._total(totals, name, count) for name, (_, count) in returned.items()}
         loss = weighted_loss(terms, counts, self.weights)
-        self.finite.check("loss", loss, step, part.planned.ids, terms)
+        loss = self.finite.loss(loss, step, part.planned.ids, terms)
         self.mark("forward")
         # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
         self.precision.backward(loss * self.ranks.world_size if self.ranks.world_size > 1 else loss)
@@ -626,15 +731,17 @@ class TrainStep:
         logging = self.settings.logging
         if logging.log_gradients and logging.due(step + 1):
             self.grad_norms.update(module_norms(self.model))
-        if self.settings.gradient_clipping is not None:
-            norm = clip(phase.parameters, self.settings.gradient_clipping)
+        unusable: Tensor | bool = False
+        if self.settings.gradient_clipping is not None or self.finite.skips:
+            norm = clip(phase.parameters, self.settings.gradient_clipping or math.inf)
             if self.precision.name != "fp16":  # there overflows are usual, and the scaler leaves such steps out
-                self.finite.check(GRADIENT, norm, step, [name for part in parts for name in part.planned.ids])
+                ids = [name for part in parts for name in part.planned.ids]
+                unusable = self.finite.gradient(norm, step, ids)
             self.grad_norms["grad_norm" if len(self.phases) == 1 else f"grad_norm/{phase.name}"] = norm
         lr = phase.schedule.lr(step)
         for group in phase.optimizer.param_groups:
             group["lr"] = lr
-        self.precision.step(phase.optimizer)
+        self.precision.step(phase.optimizer, unusable)
         for parameter in phase.parameters:
             parameter.grad = None
 

@@ -33,7 +33,7 @@ from phonate.config.resolve import Resolved
 from phonate.data.batches import Consumed, digest_of
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
-from phonate.training.checkpoints.loading import changed_settings, difference, misfits
+from phonate.training.checkpoints.loading import changed_settings, difference, load_first_intact, misfits
 from phonate.training.ledger import FILE, Ledger, read, told
 from phonate.training.memory import memory_error, memory_manager
 from phonate.training.metrics import Best, UnknownMetricError
@@ -55,8 +55,11 @@ from phonate.training.setup import (
 from phonate.training.signals import Signals, StopNow
 from phonate.training.step import (
     EMA,
+    MOST_LEFT_OUT,
     GlobalGenerators,
     Meters,
+    NotFinite,
+    NotFiniteError,
     StepHooks,
     TrainStep,
     accumulation_groups,
@@ -483,10 +486,12 @@ class Trainer:
             self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
+        self._left_out: set[int] = set()
+        """Steps (from 0) whose batch is passed over since a return to a checkpoint."""
 
     def _build_step(self) -> TrainStep:
         """Forward, backward and update, with everything that takes part in them."""
-        return TrainStep(
+        step = TrainStep(
             self.task,
             self.model,
             self.phases,
@@ -502,6 +507,8 @@ class Trainer:
             memory=self.memory,
             mark=self.mark,
         )
+        step.finite.report = self._skipped
+        return step
 
     def _build_saver(self) -> Saver:
         """The parts of the run's state, by their names in a checkpoint, and what saves them."""
@@ -581,7 +588,10 @@ class Trainer:
             try:
                 self._begin(checkpoint)
                 while not self.finished:
-                    self._train_epoch()
+                    try:
+                        self._train_epoch()
+                    except NotFiniteError as error:
+                        self._roll_back(error)
                 self._end()
             except StopNow:
                 self._leave()
@@ -623,6 +633,22 @@ class Trainer:
             initialise_from(self.settings.init_from, self.task, self.model, self.run)
             if self.ema is not None:
                 self.ema.reset()
+        self._open_stream(checkpoint)
+        if checkpoint is not None:
+            self.reporter.stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
+        self.saver.check_space()
+        self.model.train()
+        for hook in self.callbacks.on_train_begin:
+            hook(self)
+        describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)  # when callbacks have frozen theirs
+        self.generators.start()
+        self.ledger.mark("start" if checkpoint is None else "recover")
+        self.ledger.write(self.step)
+        if self.progress.unfinished:  # the run was stopped between a step and its validation
+            self._finish_step()
+
+    def _open_stream(self, checkpoint: Checkpoint | None) -> None:
+        """Begin to send metrics to the trackers, from `checkpoint` on where there is one."""
         stream = build_stream(
             self.settings.logging,
             self.run.path,
@@ -636,18 +662,46 @@ class Trainer:
             selected=self.progress.best.metric,
         )
         self.reporter.start(stream)
-        if checkpoint is not None:
-            stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
-        self.saver.check_space()
-        self.model.train()
-        for hook in self.callbacks.on_train_begin:
-            hook(self)
-        describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)  # when callbacks have frozen theirs
+
+    def _skipped(self, found: NotFinite) -> None:
+        """Say what was found in a step that was left out. Raises TrainingError where that step left a trace."""
+        if self.ranks.is_main:
+            logger.warning("%s; the step was left out", found)
+        self.reporter.stream.event(found.step, "skipped", what=found.what, ids=[*found.ids])
+        for name, buffer in self.model.named_buffers():
+            if buffer.is_floating_point() and buffer.isnan().any():
+                raise TrainingError(
+                    f"{found}, and left NaN in {name} of the model, where a later step would go on from it: set "
+                    "training.not_finite: rollback"
+                )
+
+    def _roll_back(self, error: NotFiniteError) -> None:
+        """Go back to the newest checkpoint, and from there on without the batch of `error`; or raise it."""
+        if self.settings.not_finite != "rollback":
+            raise error
+        if len(self._left_out) == MOST_LEFT_OUT:
+            raise TrainingError(f"{error} It is the {MOST_LEFT_OUT + 1}th return to a checkpoint") from error
+        self.mark("gap")
+        self.ledger.mark("train")
+        self.checkpoints.flush()
+        self.ranks.wait()  # the first rank's last save is on the disk
+        saved = [one for one in listing.scan(self.checkpoints.folder) if one.step < error.found.step]
+        checkpoint = load_first_intact(listing.newest_first(saved), self.settings.checkpoint.verify_integrity)
+        if checkpoint is None:
+            raise TrainingError(f"{error} There is nothing to return to") from error
+        self._left_out.add(error.found.step - 1)
+        for phase in self.phases:
+            for parameter in phase.parameters:
+                parameter.grad = None
+        self.reporter.close()
+        self.saver.restore(checkpoint)
+        self._open_stream(checkpoint)
         self.generators.start()
-        self.ledger.mark("start" if checkpoint is None else "recover")
-        self.ledger.write(self.step)
-        if self.progress.unfinished:  # the run was stopped between a step and its validation
-            self._finish_step()
+        if self.ranks.is_main:
+            logger.warning("%s; back to step %d, to train on without this batch", error.found, self.step)
+        facts = {"after": error.found.step, "what": error.found.what, "ids": [*error.found.ids]}
+        self.reporter.stream.event(self.step, "rolled back", checkpoint=str(checkpoint.path), **facts)
+        self.ledger.restart(self.step)
 
     def _holds(self, checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint is of this run's folder, not of another run that goes on here."""
@@ -677,7 +731,8 @@ class Trainer:
                     self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
                     self._end_epoch({})
                 break
-            self.train_step(group, progress.step, self.ema)
+            if progress.step not in self._left_out:
+                self.train_step(group, progress.step, self.ema)
             progress.step += 1
             progress.consume(sum(planned.samples for planned in group), self.train_source.max_frames)
             for hook in self.callbacks.on_optimizer_step:

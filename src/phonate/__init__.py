@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from phonate.training.voice_trainer import VoiceTrainer
     from phonate.workflows.align import align
     from phonate.workflows.load import load
+    from phonate.workflows.replay import replay
     from phonate.workflows.session.session import TrainingSession
     from phonate.workflows.train import train
 
@@ -56,6 +57,7 @@ __all__ = [
     "get_default_config",
     "get_small_config",
     "load",
+    "replay",
     "train",
 ]
 
@@ -82,6 +84,7 @@ _HOMES = {
     "get_default_config": "phonate.tasks.speech.settings",
     "get_small_config": "phonate.tasks.speech.settings",
     "load": "phonate.workflows.load",
+    "replay": "phonate.workflows.replay",
     "train": "phonate.workflows.train",
 }
 

@@ -163,7 +163,7 @@ def test_an_error_says_which_checkpoint_is_left(tmp_path):
     for step, said in ((1, "there is no checkpoint yet"), (6, r"the last checkpoint is .*step-00000004")):
         task = FailsLater()
         task.fails_at = step
-        with pytest.raises(TrainingError, match=rf"at step {step}.*; {said}"):
+        with pytest.raises(TrainingError, match=rf"at step {step + 1}.*; {said}"):
             train(tmp_path / str(step), task)
 
 

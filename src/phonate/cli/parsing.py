@@ -73,6 +73,7 @@ COMMANDS = {
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.training", "list the GPUs, cores and memory available for training"),
     "explain": ("phonate.cli.training", "print every value of a recipe and where it comes from"),
+    "replay": ("phonate.cli.runs", "compute one step of a run again: its loss, and what was in its batch"),
     "report": ("phonate.cli.runs", "write an HTML report of a run: curves, audio and figures"),
     "checkpoints": ("phonate.cli.runs", "list, verify, prune, export, push, merge and compare a run's checkpoints"),
     "new": ("phonate.cli.training", "scaffold a loss, callback, corpus format or task with its test"),

@@ -243,6 +243,75 @@ def _score_row(name: str, errors: DiarizationErrors) -> list[str]:
     return [name, *rates, f"{errors.speech:.2f}", str(errors.speakers)]
 
 
+def replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `phonate replay`."""
+    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--step", type=int, metavar="N", required=True, help="the step, as in the log and in errors: 1 is the first"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the sounds of the batch and samples.json there")
+    parser.add_argument("--mode", choices=("gpu", "cpu", "mixed"), default="mixed", help="as in `phonate train`")
+    parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps (default: as in `phonate train`)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def replay(args: argparse.Namespace) -> int:
+    """Compute one step of a run again, for whoever wonders why a loss jumped.
+
+    Training goes on from the nearest checkpoint before the step, without touching the run; the loss is the same to the
+    bit on the same machine, and the losses that the run logged on the way are compared. Shown are the loss, its terms,
+    and each sample of the batch with its text, speaker and its loss alone (before the step, without dropout).
+    """
+    from phonate.cli.output import log_to_console, print_json, print_table
+
+    log_to_console()
+
+    from phonate.workflows.replay import replay, seconds_of
+
+    replayed = replay(args.run, args.step, device=args.device, mode=args.mode)
+    if args.output is not None:
+        replayed.save(args.output)
+    if args.json:
+        print_json(replayed.document())
+        return 0
+    rows = [
+        (
+            str(number),
+            one.id,
+            "–" if (seconds := seconds_of(one.shown)) is None else f"{seconds:.2f}",
+            "–" if one.loss is None else f"{one.loss:.6g}",
+            one.shown.speaker or "–",
+            " ".join(one.shown.text.split())[:200] or "–",
+        )
+        for number, one in enumerate(replayed.samples, 1)
+    ]
+    print_table(rows, ("", "sample", "seconds", "loss alone", "speaker", "text"))
+    began = "the beginning" if replayed.checkpoint is None else str(replayed.checkpoint)
+    print(f"\nstep {replayed.step} after {replayed.epoch} epochs, from {began}")
+    print("  ".join(f"{name} {value!r}" for name, value in replayed.losses.items()))
+    for found in replayed.found:
+        print(found)
+    print(_comparison(replayed.compared, replayed.differing))
+    return 0
+
+
+def _comparison(compared: list[int], differing: Mapping[int, tuple[float, float]]) -> str:
+    """What became of the losses that were logged on the way."""
+    if not compared:
+        return "nothing was logged on the way to compare it with"
+    if not differing:
+        return f"the losses logged at {_steps(compared)} are the same to the bit"
+    step, (logged, now) = next(iter(differing.items()))
+    return (
+        f"NOT the same: the loss at step {step} was {logged!r} and is {now!r} now; another machine, device, version, "
+        "number of threads or of processes computes others"
+    )
+
+
+def _steps(steps: list[int]) -> str:
+    return f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+
+
 def report_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate report`."""
     parser.add_argument("run", metavar="RUN", help="the run's folder")

@@ -94,6 +94,25 @@ def unit_counts(dataset: Dataset, batch: Batch) -> Mapping[str, float] | None:
     return counts
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A sample for people to look at and listen to."""
+
+    text: str = ""
+    speaker: str = ""
+    waveform: NDArray[np.float32] | None = None
+    """(samples,) of the recording. None: there is none."""
+    sample_rate: int = 0
+
+
+class ShownDataset(Protocol):
+    """A data set that can show its samples."""
+
+    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+        """The sample at `index`, as `get` makes it with an equal `rng`: augmented, but not cropped."""
+        ...
+
+
 class DigestedDataset(Protocol):
     """A data set that tells what its samples are made from, so that a resumed run can tell whether that is the same."""
 

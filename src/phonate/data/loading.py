@@ -23,6 +23,7 @@ from phonate.data.batches import (
     Consumed,
     Dataset,
     Indices,
+    Shown,
     Streams,
     digests_of,
     epoch_plan,
@@ -193,11 +194,23 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         if len(planned.ids) < 2:
             return None
         middle = (len(planned.ids) + 1) // 2
-        if not self._positions:
-            self._positions.update({name: i for i, name in enumerate(self.ids)})
-        positions = [self._positions[name] for name in planned.ids]
+        positions = [self._position(name) for name in planned.ids]
         first, second = positions[:middle], positions[middle:]
         return self._part(first, epoch, planned.weight), self._part(second, epoch, planned.weight)
+
+    def alone(self, name: str, epoch: int) -> MicroBatch:
+        """The sample `name` as a micro-batch of its own."""
+        return self._part([self._position(name)], epoch, 1.0)
+
+    def shown(self, name: str, epoch: int) -> Shown:
+        """The sample `name` for people."""
+        show = getattr(self.samples, "shown", None)
+        return Shown() if show is None else show(self._position(name), generator(self.seed, epoch, name))
+
+    def _position(self, name: str) -> int:
+        if not self._positions:
+            self._positions.update({name: i for i, name in enumerate(self.ids)})
+        return self._positions[name]
 
     def _part(self, positions: Sequence[int] | Indices, epoch: int, weight: float) -> MicroBatch:
         """The samples at `positions` as a micro-batch."""
@@ -305,6 +318,14 @@ class BatchSource:
     def digests(self) -> Mapping[str, int]:
         """A digest of everything that samples are made from, by its id."""
         return digests_of(self._batches.samples)
+
+    def shown(self, name: str, epoch: int) -> Shown:
+        """The sample `name` for people, as it is in `epoch`; without text and sound where the data set shows none."""
+        return self._batches.shown(name, epoch)
+
+    def alone(self, name: str, epoch: int) -> MicroBatch:
+        """The sample `name` of `epoch` as a micro-batch of its own."""
+        return self._batches.alone(name, epoch)
 
     def padding(self, epoch: int) -> float:
         """The share of padding in the frames of all micro-batches of `epoch`."""

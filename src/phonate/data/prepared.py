@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import full_scale
+from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.data.batches import Streams, digest_of
+from phonate.data.batches import Shown, Streams, digest_of
 from phonate.data.cache import (
     FILE_SCALE,
     NORMALISED_SCALE,
@@ -456,6 +457,13 @@ class PreparedCorpus:
         """Positions in the index of the recordings of a split, "train" or "validation"."""
         return [int(position) for position in (self.train if split == "train" else self.validation)]
 
+    def shown(self, position: int, waveform: FloatArray, sample_rate: int) -> Shown:
+        """The recording at `position`, which sounds like `waveform`."""
+        segments = self.index.segments(position)
+        speakers = dict.fromkeys(self.index.speakers[one.speaker] for one in segments if one.speaker >= 0)
+        text = " ".join(one.text for one in segments if one.text)
+        return Shown(text, ", ".join(speakers), waveform, sample_rate)
+
     def digests(self, positions: Iterable[int]) -> dict[str, int]:
         """A digest of each recording at `positions`, by its id: of the sound, the texts and the speakers.
 
@@ -618,6 +626,7 @@ class CroppedRecordings:
         self.crops = crops_per_clip if training else 1
         self.frames_per_second = data.audio.frames_per_second
         """Mel frames in a second."""
+        self.sample_rate = data.audio.sample_rate
         self.augmentation: DataAugmentation | None = None
         if training and data.augmentation is not None:
             self.augmentation = DataAugmentation(data.augmentation, data.audio.sample_rate)
@@ -657,6 +666,13 @@ class CroppedRecordings:
         """Position in the corpus of the recording that sample number `index` is of."""
         return self.positions[index // self.crops]
 
+    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+        """See `ShownDataset`."""
+        waveform = self.prepared.cache.waveform(position := self.position(index))
+        if self.augmentation is not None:
+            waveform = self.augmentation(waveform, rng)
+        return self.prepared.shown(position, waveform, self.sample_rate)
+
     def start(self, frames: int, rng: np.random.Generator) -> int:
         """The frame at which to crop a recording of so many mel frames; 0 for one that is shorter than a crop."""
         spare = max(0, frames - self.crop_frames)
@@ -669,12 +685,13 @@ class CroppedRecordings:
 class WholeRecordings:
     """Some recordings of a corpus by number: all of `data.batches.Dataset` but the samples themselves."""
 
-    def __init__(self, prepared: PreparedCorpus, positions: Sequence[int], frames_per_second: float) -> None:
+    def __init__(self, prepared: PreparedCorpus, positions: Sequence[int], audio: AudioConfig) -> None:
         self.prepared = prepared
         self.positions = positions
         """Positions of the recordings in the corpus."""
-        self.frames_per_second = frames_per_second
+        self.frames_per_second = audio.frames_per_second
         """Mel frames in a second."""
+        self.sample_rate = audio.sample_rate
 
     @property
     def ids(self) -> Sequence[str]:
@@ -704,3 +721,12 @@ class WholeRecordings:
     def cached(self) -> bool:
         """Nothing is computed for a sample that takes long, unless it is read from a shard."""
         return self.prepared.index.places is None
+
+    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+        """See `ShownDataset`."""
+        position = self.positions[index]
+        return self.prepared.shown(position, self._waveform(position, rng), self.sample_rate)
+
+    def _waveform(self, position: int, rng: np.random.Generator) -> FloatArray:
+        """The recording as `get` hears it."""
+        return self.prepared.cache.waveform(position)

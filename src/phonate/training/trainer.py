@@ -31,6 +31,7 @@ from phonate.config.errors import CheckpointError, InputError, Interrupted, Trai
 from phonate.config.metrics import Better, plain
 from phonate.config.resolve import Resolved
 from phonate.data.batches import Consumed, digest_of
+from phonate.data.loading import MicroBatch
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, load_first_intact, misfits
@@ -486,7 +487,7 @@ class Trainer:
             self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
-        self._left_out: set[int] = set()
+        self.left_out: set[int] = set()
         """Steps (from 0) whose batch is passed over since a return to a checkpoint."""
 
     def _build_step(self) -> TrainStep:
@@ -679,7 +680,7 @@ class Trainer:
         """Go back to the newest checkpoint, and from there on without the batch of `error`; or raise it."""
         if self.settings.not_finite != "rollback":
             raise error
-        if len(self._left_out) == MOST_LEFT_OUT:
+        if len(self.left_out) == MOST_LEFT_OUT:
             raise TrainingError(f"{error} It is the {MOST_LEFT_OUT + 1}th return to a checkpoint") from error
         self.mark("gap")
         self.ledger.mark("train")
@@ -689,7 +690,7 @@ class Trainer:
         checkpoint = load_first_intact(listing.newest_first(saved), self.settings.checkpoint.verify_integrity)
         if checkpoint is None:
             raise TrainingError(f"{error} There is nothing to return to") from error
-        self._left_out.add(error.found.step - 1)
+        self.left_out.add(error.found.step - 1)
         for phase in self.phases:
             for parameter in phase.parameters:
                 parameter.grad = None
@@ -731,8 +732,8 @@ class Trainer:
                     self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
                     self._end_epoch({})
                 break
-            if progress.step not in self._left_out:
-                self.train_step(group, progress.step, self.ema)
+            if progress.step not in self.left_out:
+                self._step(group)
             progress.step += 1
             progress.consume(sum(planned.samples for planned in group), self.train_source.max_frames)
             for hook in self.callbacks.on_optimizer_step:
@@ -740,6 +741,9 @@ class Trainer:
             self._after_step(group[-1].last)
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 self._report_profile()
+
+    def _step(self, group: Sequence[MicroBatch]) -> None:
+        self.train_step(group, self.progress.step, self.ema)
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the epoch that has ended. `metrics`: of the validation after it, if any."""

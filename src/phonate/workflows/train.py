@@ -165,10 +165,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
         trial = result.best
         return Trained(Run(result.run.path / trial.run), {settings.tuning.metric: trial.metric or 0.0}, trial.step)
     device = plan.device
-    if settings.performance.threads is not None:
-        torch.set_num_threads(settings.performance.threads)
-        # NumPy's threads wait by spinning, which takes CPU time from the training itself.
-        threadpool_limits(settings.performance.threads, user_api="blas")
+    set_threads(settings)
     task = plan.task
     if dry_run:
         plan.check(callbacks=callbacks)
@@ -197,6 +194,14 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     best = trainer.progress.best
     use = task_info(plan.written.recipe.task).use.format(run=shlex.quote(str(run.path)))
     return Trained(run, metrics, trainer.step, best if best.value is not None else None, use)
+
+
+def set_threads(settings: TrainingSettings) -> None:
+    """Compute on as many threads as `training.performance.threads` says."""
+    if settings.performance.threads is not None:
+        torch.set_num_threads(settings.performance.threads)
+        # NumPy's threads wait by spinning, which takes CPU time from the training itself.
+        threadpool_limits(settings.performance.threads, user_api="blas")
 
 
 def search(plan: Plan) -> Search:

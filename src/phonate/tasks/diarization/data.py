@@ -23,7 +23,7 @@ from phonate.audio.processor import normalised_peak
 from phonate.audio.settings import KaldiSettings
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed, generator
-from phonate.data.batches import Collator, Dataset, padded
+from phonate.data.batches import Collator, Dataset, Shown, padded
 from phonate.data.cache import SPLITS, Index
 from phonate.data.clips import ClipBank, Source, arrival_activity, mixed_activity
 from phonate.data.conversations import (
@@ -501,15 +501,26 @@ class RecordedChunks:
         if self._acoustics is None and added is None:
             features = self._prepared.cache.features(chunk.position, chunk.start, chunk.start + chunk.frames)
         else:
-            mixture_N = self._sound(chunk, rng)
+            mixture_N = self._mixture(chunk, added, rng)
             if added is not None:
-                other_N = self._sound(added, rng)[: len(mixture_N)]
-                mixture_N[: len(other_N)] += other_N
                 activity_TS, numbers_S = mixed_activity(activity_TS, numbers_S, *added.activity)
             features = self._corpus.compute(mixture_N)[: chunk.frames]
         seconds = chunk.start / self._corpus.data.audio.frames_per_second
         name = self._prepared.index.id[chunk.position]
         return DiarizationItem(np.asarray(features, dtype=np.float32), activity_TS, numbers_S, name, seconds)
+
+    def waveform(self, number: int, rng: np.random.Generator) -> FloatArray:
+        """What chunk number `number` sounds like (N,), as `get` makes it."""
+        slot = number if self.count == self.slots else int((number + rng.random()) * self.slots / self.count)
+        chunk = self._cut(slot, rng)
+        return self._mixture(chunk, self._added(chunk, rng), rng)
+
+    def _mixture(self, chunk: _Chunk, added: _Chunk | None, rng: np.random.Generator) -> FloatArray:
+        mixture_N = self._sound(chunk, rng)
+        if added is not None:
+            other_N = self._sound(added, rng)[: len(mixture_N)]
+            mixture_N[: len(other_N)] += other_N
+        return mixture_N
 
     def _cut(self, slot: int, rng: np.random.Generator) -> _Chunk:
         row, start, stop = self._span(slot, rng.random() if self._training else 0.0)
@@ -584,11 +595,18 @@ class SimulatedConversations:
 
     def get(self, number: int, rng: np.random.Generator) -> DiarizationItem:
         """Conversation number `number`."""
-        rng = rng if self._training else generator("validation conversation", number)
-        conversation = self._simulator.conversation(self._samples, rng)
+        conversation = self._conversation(number, rng)
         features = self._corpus.compute(conversation.waveform_N)
         activity = self._corpus.simulated_activity(conversation, self._simulator.bank, len(features))
         return DiarizationItem(features, *activity)
+
+    def waveform(self, number: int, rng: np.random.Generator) -> FloatArray:
+        """What conversation number `number` sounds like (N,)."""
+        return self._conversation(number, rng).waveform_N
+
+    def _conversation(self, number: int, rng: np.random.Generator) -> Conversation:
+        rng = rng if self._training else generator("validation conversation", number)
+        return self._simulator.conversation(self._samples, rng)
 
 
 # ---------------------------------------------- Lhotse cuts as diarization samples, for custom loaders
@@ -658,11 +676,20 @@ class PooledSamples:
 
     def get(self, number: int, rng: np.random.Generator) -> DiarizationItem:
         """A sample of the pool, from all parts of which an epoch draws evenly."""
-        slot = int((number + rng.random()) * self._size / self.count)
+        slot = self._slot(number, rng)
         if slot not in self._held:
-            origin = slot * self.count // self._size
-            self._held[slot] = self._part.get(origin, generator("pool", self._name, slot))
+            self._held[slot] = self._part.get(*self._origin(slot))
         return self._held[slot]
+
+    def waveform(self, number: int, rng: np.random.Generator) -> FloatArray:
+        """What that sample sounds like (N,)."""
+        return self._part.waveform(*self._origin(self._slot(number, rng)))
+
+    def _slot(self, number: int, rng: np.random.Generator) -> int:
+        return int((number + rng.random()) * self._size / self.count)
+
+    def _origin(self, slot: int) -> tuple[int, np.random.Generator]:
+        return slot * self.count // self._size, generator("pool", self._name, slot)
 
 
 # --------------------------------------------------------------------- Training samples of diarization
@@ -734,6 +761,12 @@ class DiarizationDataset:
         """Sample number `index`."""
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         return self._parts[part].get(index - int(self._first[part]), rng)
+
+    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+        """See `ShownDataset`."""
+        part = int(np.searchsorted(self._first, index, side="right")) - 1
+        waveform = self._parts[part].waveform(index - int(self._first[part]), rng)
+        return Shown(waveform=waveform, sample_rate=self._corpus.data.audio.sample_rate)
 
     def collate(self, items: list[Any]) -> Batch:
         return collated(items)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from phonate.config.errors import DataError
-from phonate.data.batches import PackedRows, digest_of
+from phonate.data.batches import PackedRows, Shown, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import Dialogue, RefusedRow, read_dialogues, require_rows, split_dialogues
 from phonate.nn.losses import IGNORED
@@ -33,11 +33,14 @@ class TokenSequence:
 class LanguageDataset(PackedRows):
     """Rows of one or more token sequences."""
 
-    def __init__(self, sequences: Sequence[TokenSequence], max_length: int, packing: bool, pad: int) -> None:
+    def __init__(
+        self, sequences: Sequence[TokenSequence], max_length: int, packing: bool, tokenizer: TextTokenizer
+    ) -> None:
         lengths = [len(one.tokens.ids) for one in sequences]
         super().__init__([one.id for one in sequences], lengths, max_length, packing)
         self.sequences = list(sequences)
-        self._pad = pad
+        self._pad = tokenizer.pad
+        self._tokenizer = tokenizer
 
     @property
     def digests(self) -> Mapping[str, int]:
@@ -47,6 +50,10 @@ class LanguageDataset(PackedRows):
     def get(self, index: int, rng: np.random.Generator) -> list[TokenSequence]:
         """The sequences of a row. Nothing about it is random."""
         return [self.sequences[i] for i in self.rows[index]]
+
+    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+        """See `ShownDataset`."""
+        return Shown("\n".join(self._tokenizer.decode(one.tokens.ids.tolist()) for one in self.get(index, rng)))
 
     def collate(self, items: list[Any]) -> Batch:
         """Rows as a batch.
@@ -155,4 +162,4 @@ class LanguageCorpus:
         """The sequences of "train" or "validation". Raises DataError if there is nothing to train on."""
         sequences, refused = encode_all(tokenizer, self.dialogues[split != "train"], self.data.max_length)
         require_rows(self.data.path, sequences, refused, "to train on" if split == "train" else None)
-        return LanguageDataset(sequences, self.data.max_length, self.data.packing, tokenizer.pad)
+        return LanguageDataset(sequences, self.data.max_length, self.data.packing, tokenizer)

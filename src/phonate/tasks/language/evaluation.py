@@ -179,7 +179,7 @@ def _dataset(
         return corpus.dataset("validation", generator.tokenizer)
     sequences, refused = encode_all(generator.tokenizer, dialogues, settings.max_length)
     require_rows(data, sequences, refused, "to evaluate on")
-    return LanguageDataset(sequences, settings.max_length, settings.packing, generator.tokenizer.pad)
+    return LanguageDataset(sequences, settings.max_length, settings.packing, generator.tokenizer)
 
 
 def _batches(dataset: LanguageDataset, size: int) -> list[Batch]:

@@ -233,7 +233,7 @@ class RecognitionDataset(WholeRecordings):
 
     def __init__(self, corpus: RecognitionCorpus, split: str) -> None:
         data = corpus.data
-        super().__init__(corpus.prepared, corpus.positions(split), data.audio.frames_per_second)
+        super().__init__(corpus.prepared, corpus.positions(split), data.audio)
         self._corpus = corpus
         training = split == "train"
         self._speed = data.speed if training else None
@@ -262,16 +262,18 @@ class RecognitionDataset(WholeRecordings):
         return RecognitionItem(mel_TM, symbols_L)
 
     def _mel(self, position: int, rng: np.random.Generator) -> FloatArray:
-        cache = self._corpus.prepared.cache
         if self.cached:
-            return cache.features(position)
-        waveform = cache.waveform(position)
+            return self._corpus.prepared.cache.features(position)
+        return self._corpus.processor.mel(self._waveform(position, rng))
+
+    def _waveform(self, position: int, rng: np.random.Generator) -> FloatArray:
+        waveform = self._corpus.prepared.cache.waveform(position)
         if self._speed is not None:
             rate = self._corpus.data.audio.sample_rate
             waveform = resample(waveform, rate * rng.uniform(*self._speed), rate)
         if self._augmentation is not None:
             waveform = self._augmentation(waveform, rng)
-        return self._corpus.processor.mel(waveform)
+        return waveform
 
     def collate(self, items: list[Any]) -> Batch:
         """`mel` (B, T, M) and `symbols` (B, L) with zeros after the ends, `lengths` (B,), `symbol_lengths` (B,)."""

@@ -172,6 +172,9 @@ class WhisperDataset(RecognitionDataset):
         tokens, prompt = sequence_of(corpus.transcripts[position], corpus.tokens, corpus.language, stretch)
         return WhisperItem(np.concatenate([mel_TM, behind]), np.array(tokens, dtype=np.int64), prompt)
 
+    def _waveform(self, position: int, rng: np.random.Generator) -> FloatArray:
+        return self._varied(self.prepared.cache.waveform(position), rng)
+
     def _varied(self, recorded: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The waveform at another speed and augmented, as the recipe says; no longer than Whisper hears."""
         waveform = recorded[:_MOST_SAMPLES]

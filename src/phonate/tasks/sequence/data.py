@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phonate.config.errors import DataError
-from phonate.data.batches import digest_of
+from phonate.data.batches import Shown, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import (
     Columns,
@@ -93,6 +93,11 @@ class SequenceDataset:
     def get(self, index: int, rng: np.random.Generator) -> SequenceItem:
         """Sample number `index`. `rng` is not used."""
         return self.items[index]
+
+    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+        """See `ShownDataset`: the texts of a row, where the first of its windows is asked for."""
+        row = self.items[index].row
+        return Shown() if row is None else Shown("\n".join(turn.text for turn in row.turns), row.speaker or "")
 
     def collate(self, items: list[Any]) -> Batch:
         """Collate samples into a batch.

@@ -278,7 +278,7 @@ class SpeechDataset(WholeRecordings):
     """One split, whole recordings."""
 
     def __init__(self, corpus: SpeechCorpus, split: str) -> None:
-        super().__init__(corpus.prepared, corpus.positions(split), corpus.data.audio.frames_per_second)
+        super().__init__(corpus.prepared, corpus.positions(split), corpus.data.audio)
         self._corpus = corpus
 
     def get(self, index: int, rng: np.random.Generator) -> SpeechItem:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from phonate.compute.resources import Mode
 from phonate.config.documents import read
 from phonate.config.errors import InputError
 from phonate.data.batches import Shown
@@ -115,7 +116,7 @@ def seconds_of(shown: Shown) -> float | None:
 
 
 def replay(
-    run: str | Path, step: int, *, device: str | None = None, mode: str = "mixed", plugins: Sequence[Path] = ()
+    run: str | Path, step: int, *, device: str | None = None, mode: Mode = "mixed", plugins: Sequence[Path] = ()
 ) -> Replay:
     """Compute step `step` of a run again, from the nearest checkpoint before it; the run's folder is left as it is.
 

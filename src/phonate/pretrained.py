@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import io
+import itertools
 import logging
 import sys
 import tempfile
@@ -29,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.mel_filters import mel_filters
 from phonate.audio.whisper import SAMPLE_RATE, load_whisper
 from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
 from phonate.text.phonemes import Word
@@ -217,6 +219,12 @@ SPEAKER_LEVEL = -30.0
 louder recording is another voice. resemblyzer itself raises quiet ones to it, and leaves loud ones as they are."""
 
 
+_PIECE, _PIECE_FFT, _PIECE_HOP, _PIECE_BANDS = 25600, 400, 160, 40
+"""The encoder's input: samples of a piece; of a window of its spectrum, and between two; mel bands."""
+_PIECES_PER_BATCH = 64
+"""One core takes 5 ms for each piece of 64 that it embeds together, 17 ms of three, 28 ms of a single one."""
+
+
 def _at_speaker_level(waveform: FloatArray) -> FloatArray:
     samples = np.asarray(waveform, dtype=np.float32)
     level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64)))) if len(samples) else 0.0
@@ -235,9 +243,11 @@ class SpeakerEncoder:
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
         """Raises MissingPackageError if resemblyzer is not installed."""
+        from phonate.audio.processor import MelSpectrum  # torch, which not everything here needs
+
         self._package, self._encoder = load_voice_encoder(device=device)
-        # not an attribute of the package if an import of it has failed before in this process
-        self._settings = importlib.import_module("resemblyzer.hparams")
+        filters = mel_filters(SPEAKER_RATE, _PIECE_FFT, _PIECE_BANDS, 0.0, SPEAKER_RATE / 2)
+        self._spectrum = MelSpectrum(filters, _PIECE_FFT, _PIECE_HOP, _PIECE_FFT, power=2)
 
     def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
         """(256,) unit-length embedding of a recording, after removing silence.
@@ -249,29 +259,51 @@ class SpeakerEncoder:
             raise DataError(f"{name}: the speaker judge finds no speech in it")
         return np.asarray(self._encoder.embed_utterance(speech), dtype=np.float32)
 
-    def embed_pieces(self, speech: FloatArray) -> Embedding:
-        """(P, 256) unit-length embeddings of pieces of 1.6 s, one each 0.77 s, of speech (N,) at 16 kHz; none (P = 0)
-        where all samples are zero.
+    def embed_pieces(self, speeches: Sequence[FloatArray], per_second: float = 1.3) -> list[Embedding]:
+        """For each speech (N,) at 16 kHz, (P, 256) unit-length embeddings of pieces of 1.6 s, so many in a second; none
+        (P = 0) where all samples are zero. Pieces of all speeches are computed in common batches.
 
         The mean of their cosines to the pieces of other speech does not depend on how long the two are, which cosines
         of whole recordings do. Speech that is shorter than a piece is repeated: of 0.8 s of speakers of LibriSpeech
         98 % are told apart then, 92 % where it is filled up with silence.
         """
-        settings = self._settings
-        piece = settings.sampling_rate * settings.partials_n_frames * settings.mel_window_step // 1000
-        if 0 < len(speech) < piece:
-            speech = np.tile(speech, -(-piece // len(speech)))[:piece]
-        return self.embed_continuously(speech, 1.3)[0]
+        filled = [np.tile(one, -(-_PIECE // len(one)))[:_PIECE] if 0 < len(one) < _PIECE else one for one in speeches]
+        return self._embed([(one, self._places(len(one), per_second) if np.any(one) else []) for one in filled])
 
     def embed_continuously(self, waveform: FloatArray, per_second: float) -> tuple[Embedding, FloatArray]:
         """(P, 256) unit-length embeddings of pieces of 1.6 s of a recording (N,) at 16 kHz, so many in a second, and
         (P,) the seconds of their middles; none where all samples are zero."""
-        if not np.any(waveform):
-            return np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32), np.zeros(0, dtype=np.float32)
-        levelled = _at_speaker_level(waveform)
-        _, pieces_PD, places = self._encoder.embed_utterance(levelled, return_partials=True, rate=per_second)
-        middles = [(place.start + place.stop) / 2 / SPEAKER_RATE for place in places]
-        return np.asarray(pieces_PD, dtype=np.float32), np.asarray(middles, dtype=np.float32)
+        places = self._places(len(waveform), per_second) if np.any(waveform) else []
+        middles = np.array([(place.start + place.stop) / 2 / SPEAKER_RATE for place in places], dtype=np.float32)
+        return self._embed([(waveform, places)])[0], middles
+
+    def _places(self, samples: int, per_second: float) -> list[slice]:
+        """The samples of each piece; the last one may end after the recording."""
+        return list(self._encoder.compute_partial_slices(samples, per_second, min_coverage=0.75)[0])
+
+    def _embed(self, speeches: Sequence[tuple[FloatArray, list[slice]]]) -> list[Embedding]:
+        """Embeddings (P, 256) of the pieces at P places of each speech, in batches."""
+        import torch
+
+        counts = [len(places) for _, places in speeches]
+        pieces = (piece_TM for speech, places in speeches for piece_TM in self._spectra(speech, places))
+        embedded = [np.zeros((0, EMBEDDING_WIDTH), dtype=np.float32)]
+        while batch := list(itertools.islice(pieces, _PIECES_PER_BATCH)):
+            with torch.no_grad():
+                embedded.append(self._encoder(torch.stack(batch).to(self._encoder.device)).cpu().numpy())
+        return np.split(np.concatenate(embedded), np.cumsum(counts)[:-1]) if counts else []
+
+    def _spectra(self, speech: FloatArray, places: list[slice]) -> Iterator[torch.Tensor]:
+        """The mel spectrum (160, 40) of each piece, as resemblyzer's own function computes it, up to rounding."""
+        import torch
+
+        if not places:
+            return
+        levelled = _at_speaker_level(speech)
+        padded = torch.from_numpy(np.pad(levelled, (0, max(0, places[-1].stop - len(levelled)))))
+        mel_TM = self._spectrum(padded)
+        for place in places:
+            yield mel_TM[place.start // _PIECE_HOP : place.stop // _PIECE_HOP]
 
 
 # --------------------------------------------------- Naturalness: predicted mean opinion scores (MOS)

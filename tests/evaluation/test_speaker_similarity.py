@@ -54,7 +54,7 @@ def test_a_voice_is_the_same_at_any_level(recordings: Path) -> None:
     judge, differentiable = SpeakerEncoder(), DifferentiableSpeakerEncoder()
     for embed in (
         lambda sound: judge.embed(sound, 16000),
-        lambda sound: judge.embed_pieces(sound)[0],
+        lambda sound: judge.embed_pieces([sound])[0][0],
         lambda sound: judge.embed_continuously(sound, 1.3)[0][0],
         lambda sound: differentiable(torch.from_numpy(sound)).numpy(),
     ):
@@ -84,7 +84,7 @@ except ImportError:
 import numpy as np
 from phonate.pretrained import SpeakerEncoder
 noise = np.random.default_rng(0).normal(0, 0.1, 32000).astype(np.float32)
-print(SpeakerEncoder().embed_pieces(noise).shape)
+print(SpeakerEncoder().embed_pieces([noise])[0].shape)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("("), ran.stderr

@@ -180,6 +180,5 @@ def test_tracks_follow_activity_that_windows_share():
     active = [np.zeros((10, 3), dtype=np.uint8) for _ in range(2)]
     active[0][4:9, 0] = active[1][0:4, 2] = 1  # the same person: shared frames begin at frame 5 of the first window
     active[0][6:7, 1] = active[1][1:2, 0] = 1  # together for a single frame
-    windows = Segmentation([0, 5], [one.astype(np.float32) for one in active])
-    assert tracks(windows, active, 2).tolist() == [[0, 1, 2], [3, 4, 0]]
-    assert tracks(windows, active, 1).tolist() == [[0, 1, 2], [1, 4, 0]]
+    assert tracks([0, 5], active, 2).tolist() == [[0, 1, 2], [3, 4, 0]]
+    assert tracks([0, 5], active, 1).tolist() == [[0, 1, 2], [1, 4, 0]]

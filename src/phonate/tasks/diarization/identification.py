@@ -53,7 +53,7 @@ def names_by_voice(
 
 def _voice(speech: FloatArray, encoder: SpeakerEncoder, name: str) -> FloatArray:
     """(256,) mean of the embeddings of pieces."""
-    pieces_PD = encoder.embed_pieces(speech)
+    (pieces_PD,) = encoder.embed_pieces([speech])
     if not len(pieces_PD):
         raise DataError(f"{name}: is silent; give a recording of the voice")
     return np.asarray(pieces_PD.mean(axis=0), dtype=np.float32)

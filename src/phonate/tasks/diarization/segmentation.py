@@ -12,6 +12,7 @@ speakers (of single windows), M tracks, S segments.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,8 +61,12 @@ def read_windows(read: Read, features: Features, length: int, step: int, stride:
     assert length % stride == 0
     assert step % stride == 0
     hop = features.audio.hop_length
-    samples = _Samples(read())
-    for start, features_TF in _sliding(features.compute_blocks(read), length, step, stride):
+    blocks, again = itertools.tee(read())  # decoded once for the features and the samples
+    first = iter([again])
+    samples = _Samples(blocks)
+    for start, features_TF in _sliding(
+        features.compute_blocks(lambda: next(first, None) or read()), length, step, stride
+    ):
         waveform_N = samples.cut(start * hop, (start + len(features_TF)) * hop)
         yield Window(start, features_TF, waveform_N)
 
@@ -214,19 +219,20 @@ def by_overlap(windows: Segmentation) -> Assignment:
     return assignment_WK
 
 
-def tracks(windows: Segmentation, active: Sequence[NDArray[np.uint8]], frames: int) -> Assignment:
+def tracks(starts: Sequence[int], active: Sequence[NDArray[np.uint8]], frames: int) -> Assignment:
     """(W, K): the track of each speaker of a window. Speakers of neighbouring windows that are active at the same time
     are in one track.
 
     Args:
+        starts: First frame of each window.
         active: Activity (U, K) of each window.
         frames: Minimum number of shared frames in which both must be active; it must also be at least half of those in
             which either is.
     """
-    count = windows.probabilities[0].shape[1]
+    count = active[0].shape[1]
     tracks_WK = np.arange(len(active) * count).reshape(len(active), count)
     for number in range(1, len(active)):
-        before_UK = active[number - 1][windows.starts[number] - windows.starts[number - 1] :].astype(np.int64)
+        before_UK = active[number - 1][starts[number] - starts[number - 1] :].astype(np.int64)
         own_UK = active[number][: len(before_UK)].astype(np.int64)
         before_UK = before_UK[: len(own_UK)]
         both_KK = before_UK.T @ own_UK
@@ -583,10 +589,21 @@ def _simultaneous(segments: Segments) -> Iterator[NDArray[np.int64]]:
 
 _SHORTEST_SECONDS = 0.5
 """Speakers with less non-overlapped speech are embedded from all their speech."""
+_PIECES_PER_SECOND = 0.65
+"""Pieces of 1.6 s, side by side. Twice as many, which overlap, take twice the time and find the same speakers."""
+_WAITING_SECONDS = 100.0
+"""So much speech is embedded at a time."""
+_TRACKED_SECONDS = 0.3
+"""Speakers of two windows are linked only if they are active together for at least this long."""
 
 
 class Voices:
-    """Collects an embedding of each active speaker of each window, and of each segment of a single speaker."""
+    """Collects an embedding of each active speaker of each window, and of each segment of a single speaker.
+
+    Windows overlap, and what two of them hear is embedded once: of speakers who are linked by their activity (see
+    `tracks`) what the earlier window did not hear, and of segments that both windows have one. Speech waits until it
+    fills batches.
+    """
 
     def __init__(self, sample_rate: int, segments: bool, device: torch.device) -> None:
         """`sample_rate`: that of the waveforms, in Hz; `segments`: whether segments are wanted; `device`: to compute
@@ -596,17 +613,23 @@ class Voices:
         self._wants_segments = segments
         self._windows: list[int] = []
         self._columns: list[int] = []
-        self._embeddings: list[FloatArray] = []
         self._seconds: list[float] = []
+        self._speech_of: list[int] = []
         self._segments: list[tuple[int, int, int, int, int]] = []
-        self._segment_embeddings: list[FloatArray] = []
+        self._speech_of_segments: list[int] = []
+        self._speech_at: dict[tuple[int, int], int] = {}
+        self._before: tuple[int, NDArray[np.uint8], dict[int, int]] | None = None
+        """First frame, activity, and speech of each speaker of the window before."""
+        self._embeddings: list[FloatArray] = []
+        """Of each speech in turn."""
+        self._waiting: list[FloatArray] = []
 
     @cached_property
     def _judge(self) -> SpeakerEncoder:
         return SpeakerEncoder(device=self._device)
 
     def add(self, window: int, start: int, active_UK: NDArray[np.uint8], waveform_N: FloatArray, frame: int) -> None:
-        """Embed the speakers of a window.
+        """Add the speakers of a window. Windows come in the order of their starts.
 
         Args:
             window: Index of the window.
@@ -615,35 +638,72 @@ class Voices:
             waveform_N: The samples of the window.
             frame: Samples per output frame.
         """
-        alone_U1 = active_UK.sum(axis=1, keepdims=True) == 1
+        linked, shared = self._linked(start, active_UK, frame)
+        alone_U = active_UK.sum(axis=1) == 1
+        shortest = _SHORTEST_SECONDS * self._rate / frame
+        speech_of: dict[int, int] = {}
         for column in np.flatnonzero(active_UK.any(axis=0)).tolist():
-            clean_U = active_UK[:, column] * alone_U1[:, 0]
-            seconds = float(clean_U.sum()) * frame / self._rate
-            chosen_U = clean_U if seconds >= _SHORTEST_SECONDS else active_UK[:, column]
-            chosen_N = np.repeat(chosen_U != 0, frame)[: len(waveform_N)]
+            clean_U = active_UK[:, column] * alone_U
+            new_U = np.where(np.arange(len(clean_U)) < shared, 0, clean_U) if column in linked else clean_U
+            if new_U.sum() >= shortest or column not in linked:
+                chosen_U = new_U if new_U.sum() >= shortest else active_UK[:, column]
+                chosen_N = np.repeat(chosen_U != 0, frame)[: len(waveform_N)]
+                speech_of[column] = self._later(waveform_N[: len(chosen_N)][chosen_N])
+            else:
+                speech_of[column] = linked[column]
             self._windows.append(window)
             self._columns.append(column)
-            self._seconds.append(seconds)
-            self._embeddings.append(self._embedding(waveform_N[: len(chosen_N)][chosen_N]))
+            self._seconds.append(float(clean_U.sum()) * frame / self._rate)
+            self._speech_of.append(speech_of[column])
             if self._wants_segments:
                 # embed the segments in which a speaker of a window is active alone
                 for first, end in np.flatnonzero(np.diff(clean_U, prepend=0, append=0)).reshape(-1, 2).tolist():
-                    if (end - first) * frame >= _SHORTEST_SECONDS * self._rate:
+                    if end - first >= shortest:
+                        place = start + first, start + end
+                        if place not in self._speech_at:
+                            self._speech_at[place] = self._later(waveform_N[first * frame : end * frame])
                         self._segments.append((window, column, first, end, start + first))
-                        self._segment_embeddings.append(self._embedding(waveform_N[first * frame : end * frame]))
+                        self._speech_of_segments.append(self._speech_at[place])
+        self._before = start, active_UK, speech_of
 
-    def _embedding(self, speech_N: FloatArray) -> FloatArray:
-        """(D,) mean of the embeddings of segments of the speech; zeros for silence."""
+    def _linked(self, start: int, active_UK: NDArray[np.uint8], frame: int) -> tuple[dict[int, int], int]:
+        """The speech of those of a window's speakers who are linked to one of the window before, and how many frames
+        the two windows share."""
+        if self._before is None:
+            return {}, 0
+        before, before_UK, speech_of = self._before
+        frames = math.ceil(_TRACKED_SECONDS * self._rate / frame)
+        before_K, own_K = tracks([before, start], [before_UK, active_UK], frames).tolist()
+        linked = {own_K.index(track): speech_of[column] for column, track in enumerate(before_K) if track in own_K}
+        return linked, before + len(before_UK) - start
+
+    def _later(self, speech_N: FloatArray) -> int:
+        """The number of a speech, which is embedded when enough has come together."""
         if self._rate != SPEAKER_RATE:
             speech_N = resample(speech_N, self._rate, SPEAKER_RATE)
-        pieces_PD = self._judge.embed_pieces(speech_N)
-        return pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
+        self._waiting.append(speech_N)
+        if sum(map(len, self._waiting)) >= _WAITING_SECONDS * SPEAKER_RATE:
+            self._embed()
+        return len(self._embeddings) + len(self._waiting) - 1
+
+    def _embed(self) -> None:
+        """Embed what waits: of each speech the mean of its pieces; zeros for silence."""
+        for pieces_PD in self._judge.embed_pieces(self._waiting, _PIECES_PER_SECOND) if self._waiting else ():
+            self._embeddings.append(
+                pieces_PD.mean(axis=0) if len(pieces_PD) else np.zeros(EMBEDDING_WIDTH, dtype=np.float32)
+            )
+        self._waiting = []
+
+    def _embedded(self, numbers: Sequence[int]) -> FloatArray:
+        """(N, D): embeddings of speeches with these numbers."""
+        self._embed()
+        return np.array([self._embeddings[number] for number in numbers], dtype=np.float32).reshape(-1, EMBEDDING_WIDTH)
 
     def local_speakers(self, tracks_WK: Assignment) -> tuple[LocalSpeakers, NDArray[np.int64]]:
         """All local speakers, with their tracks, and (N,) the column of each in its window."""
         windows_N, columns_N = np.array(self._windows, dtype=np.int64), np.array(self._columns, dtype=np.int64)
-        embeddings_ND = np.stack(self._embeddings) if self._embeddings else np.zeros((0, EMBEDDING_WIDTH), np.float32)
         seconds_N = np.array(self._seconds, dtype=np.float32)
+        embeddings_ND = self._embedded(self._speech_of)
         return LocalSpeakers(windows_N, embeddings_ND, seconds_N, tracks_WK[windows_N, columns_N]), columns_N
 
     def segments(self) -> Segments:
@@ -652,14 +712,11 @@ class Voices:
         if not self._wants_segments:
             raise ValueError("segments have no embeddings: the recording was analysed without reassignment_margin")
         table_S5 = np.array(self._segments, dtype=np.int64).reshape(-1, 5)
-        embeddings_SD = np.array(self._segment_embeddings, dtype=np.float32).reshape(-1, EMBEDDING_WIDTH)
+        embeddings_SD = self._embedded(self._speech_of_segments)
         return Segments(table_S5[:, 0], table_S5[:, 1], table_S5[:, 2:4], table_S5[:, 4], embeddings_SD)
 
 
 # ------------------------------- Who the speakers of each window are in the recording, by their voices
-
-_TRACKED_SECONDS = 0.3
-"""Speakers of two windows are linked only if they are active together for at least this long."""
 
 
 def by_voice(
@@ -668,7 +725,7 @@ def by_voice(
     """(W, K) the speaker of the recording for each speaker of a window, and where single segments have another one."""
     active_WUK = [active(own_UK, settings.threshold, settings.median) for own_UK in windows.probabilities]
     frames = math.ceil(_TRACKED_SECONDS * frames_per_second)
-    speakers, columns_N = voices.local_speakers(tracks(windows, active_WUK, frames))
+    speakers, columns_N = voices.local_speakers(tracks(windows.starts, active_WUK, frames))
     assignment_WK = np.full((len(windows.starts), windows.probabilities[0].shape[1]), SILENT)
     assignment_WK[speakers.windows_N, columns_N] = cluster(speakers, settings.cluster_distance, limits)
     if settings.reassignment_margin is None:

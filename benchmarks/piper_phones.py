@@ -3,8 +3,8 @@
     python benchmarks/piper_phones.py [CODE...] [--texts CODE=FILE...] [--differences N]
 
 Of each language code of phonate's espeak: the share of texts for which Piper's phonemes, after the ids and the graph of
-an exported voice, are the tokens of training. Texts are ten sentences, those of FILE (a line each, or the columns of a
-metadata.csv), or for other codes the numbers from 0 to 99, which both read as words.
+an exported voice, are the tokens of training. Texts are two to ten sentences, those of FILE (a line each, or the
+columns of a metadata.csv), or for other codes the numbers from 0 to 99, which both read as words.
 """
 
 from __future__ import annotations
@@ -40,6 +40,59 @@ SENTENCES = {
         سوف نسافر إلى الجبل في الصيف.
         شكرا لك على هذه الهدية الجميلة.
         """,
+    "be": """
+        Раніцай я п'ю гарбату і чытаю газету.
+        Дзе знаходзіцца чыгуначны вакзал?
+        Заўтра мы паедзем на возера.
+        """,
+    "bg": """
+        Всяка сутрин пием кафе на балкона.
+        Къде се намира гарата?
+        Децата играят в градината зад къщата.
+        Утре ще отидем на море, ако не вали.
+        Каква хубава изненада!
+        """,
+    "bn": """
+        আমি প্রতিদিন সকালে চা খাই।
+        রেল স্টেশন কোথায়?
+        আজ আবহাওয়া খুব ভালো।
+        """,
+    "ca": """
+        La família dina plegada cada diumenge.
+        On és l'estació de tren?
+        Demà anirem a la platja amb els cosins.
+        Quan plou, prefereixo quedar-me a casa.
+        Quina sorpresa tan agradable!
+        """,
+    "chr": """
+        ᎣᏏᏲ, ᏙᎯᏧ?
+        ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ.
+        """,
+    "cmn": """
+        今天天气很好。
+        你知道火车站在哪里吗？
+        我们明天去海边玩。
+        妈妈在厨房做饭。
+        这本书讲的是中国历史。
+        """,
+    "cs": """
+        Ráno piju čaj a čtu noviny.
+        Kde je nejbližší zastávka autobusu?
+        Děti si hrají na zahradě za domem.
+        Zítra pojedeme k moři, pokud nebude pršet.
+        Jaké krásné počasí!
+        """,
+    "cv": """
+        Салам, мӗнле пурӑнатӑн?
+        Паян ҫанталӑк аван.
+        """,
+    "da": """
+        Børnene cykler til skole hver morgen.
+        Hvor ligger banegården?
+        Min mormor bager de bedste boller i byen.
+        I morgen tager vi til stranden, hvis solen skinner.
+        Sikke en smuk udsigt!
+        """,
     "de": """
         Das Radio der Familie steht in der Küche.
         Am Freitag treffen wir uns vor dem großen Brunnen.
@@ -51,6 +104,25 @@ SENTENCES = {
         Warum hast du gestern nicht angerufen?
         Die Lokomotive fuhr langsam über die alte Brücke.
         Ich freue mich sehr auf den Frühling!
+        """,
+    "el": """
+        Κάθε πρωί πίνω καφέ και διαβάζω εφημερίδα.
+        Πού είναι ο σταθμός του τρένου;
+        Τα παιδιά παίζουν στον κήπο πίσω από το σπίτι.
+        Αύριο θα πάμε στη θάλασσα, αν δεν βρέξει.
+        Τι όμορφη μέρα!
+        """,
+    "en": """
+        The old farm is near the river.
+        Where did you leave my keys?
+        Forty children danced in the warm water of the harbour.
+        If it rains tomorrow, we will stay at home and read.
+        What a lovely surprise!
+        Thirty lorries turned north before four o'clock.
+        She poured the coffee and asked about the journey.
+        He has never heard of that law.
+        The teacher wrote a long sentence on the board.
+        Better late than never, said the captain.
         """,
     "es": """
         La familia come junta todos los domingos.
@@ -64,6 +136,25 @@ SENTENCES = {
         ¡Qué sorpresa verte por aquí!
         El tren llegó tarde a causa de la nieve.
         """,
+    "et": """
+        Lapsed sõidavad igal hommikul rattaga kooli.
+        Kus on lähim bussipeatus?
+        Homme läheme randa, kui päike paistab.
+        """,
+    "fa": """
+        من هر روز صبح چای می‌نوشم.
+        ایستگاه قطار کجاست؟
+        بچه‌ها در باغ پشت خانه بازی می‌کنند.
+        فردا به کنار دریا می‌رویم.
+        هوا امروز خیلی خوب است.
+        """,
+    "fi": """
+        Lapset pyöräilevät kouluun joka aamu.
+        Missä on lähin bussipysäkki?
+        Isoäiti leipoo kylän parhaat pullat.
+        Huomenna menemme rannalle, jos aurinko paistaa.
+        Mikä kaunis näkymä!
+        """,
     "fr": """
         Le boulanger ouvre sa boutique avant l'aube.
         Où se trouve la gare, s'il vous plaît ?
@@ -75,6 +166,47 @@ SENTENCES = {
         Quand reviendras-tu de voyage ?
         Ce livre raconte la vie d'un pêcheur breton.
         Quelle belle journée pour une promenade !
+        """,
+    "gn": """
+        Mba'éichapa reime?
+        Che ha'e peteĩ mbo'ehára.
+        """,
+    "grc": """
+        ἐν ἀρχῇ ἦν ὁ λόγος.
+        τί ἐστιν ἀλήθεια;
+        """,
+    "gu": """
+        હું દરરોજ સવારે ચા પીઉં છું.
+        રેલવે સ્ટેશન ક્યાં છે?
+        આજે હવામાન સારું છે.
+        """,
+    "he": """
+        אני שותה קפה כל בוקר.
+        איפה נמצאת תחנת הרכבת?
+        הילדים משחקים בגינה מאחורי הבית.
+        מחר ניסע לים עם החברים.
+        איזה יום יפה!
+        """,
+    "hi": """
+        मैं रोज़ सुबह चाय पीता हूँ।
+        रेलवे स्टेशन कहाँ है?
+        बच्चे घर के पीछे बगीचे में खेल रहे हैं।
+        कल हम समुद्र के किनारे जाएँगे।
+        आज मौसम बहुत अच्छा है।
+        """,
+    "hu": """
+        A gyerekek minden reggel biciklivel mennek iskolába.
+        Hol van a vasútállomás?
+        Holnap a tóhoz megyünk, ha nem esik az eső.
+        A nagymamám finom süteményt sütött.
+        Milyen szép kilátás!
+        """,
+    "id": """
+        Setiap pagi saya minum kopi di beranda.
+        Di mana stasiun kereta api?
+        Anak-anak bermain di kebun belakang rumah.
+        Besok kami pergi ke pantai bersama teman.
+        Cuaca hari ini sangat bagus!
         """,
     "it": """
         La mattina bevo un caffè e leggo il giornale.
@@ -88,6 +220,60 @@ SENTENCES = {
         Gli studenti ascoltano la lezione in silenzio.
         Quando torna tuo fratello dalla montagna?
         """,
+    "ja": """
+        きょうはてんきがいいです。
+        えきはどこですか。
+        あしたともだちとうみへいきます。
+        こどもたちがにわであそんでいます。
+        とてもきれいなはなですね。
+        """,
+    "ko": """
+        오늘은 날씨가 좋습니다.
+        기차역이 어디에 있습니까?
+        아이들이 마당에서 놀고 있습니다.
+        내일 친구들과 바다에 갑니다.
+        이 책은 아주 재미있습니다.
+        """,
+    "ky": """
+        Мен күн сайын чай ичем.
+        Вокзал кайда?
+        Бүгүн аба ырайы жакшы.
+        """,
+    "lb": """
+        Haut ass d'Wieder schéin.
+        Wou ass d'Gare?
+        Muer gi mir an de Bësch.
+        """,
+    "lv": """
+        Bērni katru rītu brauc uz skolu.
+        Kur ir tuvākā pietura?
+        Rīt mēs dosimies uz jūru.
+        """,
+    "mr": """
+        मी रोज सकाळी चहा पितो.
+        रेल्वे स्थानक कुठे आहे?
+        आज हवामान खूप चांगले आहे.
+        """,
+    "my": """
+        ကျွန်တော် ကျောင်းသွားသည်။
+        ဘူတာ ဘယ်မှာလဲ။
+        """,
+    "nb": """
+        Barna sykler til skolen hver morgen.
+        Hvor ligger jernbanestasjonen?
+        Bestemor baker de beste bollene i bygda.
+        I morgen drar vi til stranden, hvis sola skinner.
+        For en vakker utsikt!
+        """,
+    "nci": """
+        Niltze, quen tinemi?
+        In atl ihuan in tepetl.
+        """,
+    "ne": """
+        म हरेक बिहान चिया खान्छु।
+        रेल स्टेशन कहाँ छ?
+        आज मौसम राम्रो छ।
+        """,
     "nl": """
         De kinderen fietsen elke ochtend naar school.
         Waar kan ik een kaartje voor de trein kopen?
@@ -99,6 +285,10 @@ SENTENCES = {
         Zij woont met haar familie aan de gracht.
         Wat een prachtig uitzicht!
         De bakker opent zijn winkel heel vroeg.
+        """,
+    "pa": """
+        ਮੈਂ ਰੋਜ਼ ਸਵੇਰੇ ਚਾਹ ਪੀਂਦਾ ਹਾਂ।
+        ਰੇਲਵੇ ਸਟੇਸ਼ਨ ਕਿੱਥੇ ਹੈ?
         """,
     "pl": """
         Rano piję herbatę i czytam gazetę.
@@ -124,6 +314,52 @@ SENTENCES = {
         Que bela surpresa!
         O avô conta histórias do mar às crianças.
         """,
+    "py": """
+        Kono wakawaka.
+        Mi save tok.
+        """,
+    "quc": """
+        Saqarik, la utz awach?
+        Kinwaj kinwilo.
+        """,
+    "qya": """
+        Elen síla lúmenn' omentielvo.
+        Namárië!
+        """,
+    "ro": """
+        În fiecare dimineață beau cafea pe balcon.
+        Unde se află gara?
+        Copiii se joacă în grădina din spatele casei.
+        Mâine mergem la mare, dacă nu plouă.
+        Ce surpriză frumoasă!
+        """,
+    "ru": """
+        Каждое утро я пью чай и читаю газету.
+        Где находится железнодорожный вокзал?
+        Дети играют в саду за домом.
+        Завтра мы поедем на море, если не будет дождя.
+        Какая прекрасная погода!
+        """,
+    "shn": """
+        မႂ်ႇသုင်ၶႃႈ။
+        ၵိၼ်ၶဝ်ႈယဝ်ႉႁိုဝ်ႉ။
+        """,
+    "si": """
+        මම හැම උදේම තේ බොනවා.
+        දුම්රිය පොළ කොහෙද?
+        අද කාලගුණය හොඳයි.
+        """,
+    "sjn": """
+        Mae govannen, mellon nîn.
+        Pedo mellon a minno!
+        """,
+    "sk": """
+        Ráno pijem čaj a čítam noviny.
+        Kde je najbližšia zastávka autobusu?
+        Deti sa hrajú v záhrade za domom.
+        Zajtra pôjdeme k moru, ak nebude pršať.
+        Aké krásne počasie!
+        """,
     "sv": """
         Barnen cyklar till skolan varje morgon.
         Var ligger järnvägsstationen?
@@ -147,6 +383,25 @@ SENTENCES = {
         Ne güzel bir gün!
         Kardeşim üniversitede tarih okuyor.
         Bu kitabı daha önce okudun mu?
+        """,
+    "uk": """
+        Щоранку я п'ю чай і читаю газету.
+        Де знаходиться залізничний вокзал?
+        Діти граються в саду за будинком.
+        Завтра ми поїдемо на море, якщо не буде дощу.
+        Яка чудова погода!
+        """,
+    "vi": """
+        Mỗi buổi sáng tôi uống cà phê.
+        Nhà ga ở đâu?
+        Trẻ em chơi trong vườn sau nhà.
+        Ngày mai chúng tôi đi biển với bạn bè.
+        Hôm nay trời rất đẹp.
+        """,
+    "yue": """
+        今日天氣好好。
+        火車站喺邊度？
+        我哋聽日去海邊。
         """,
 }
 NUMBERS = [str(number) for number in range(100)]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -259,7 +260,11 @@ def test_piper_and_our_phonemizer_mean_the_same_tokens(voice: Path, synthesiser:
         ("de", "Das Radio der Familie steht in der Kreisstadt, am Brunnen."),
         ("it", "Il treno per Milano parte fra poco; mia nonna legge il giornale."),
         ("ar", "كتب الطالب رسالة طويلة إلى صديقه."),
+        ("ar", "ال\u0634\u0651\u064eهَادَةِ ظَاهِرَةً."),
         ("cmn", "是."),
+        ("cmn", "我们明天去海边玩。"),
+        ("ja", "あしたともだちとうみへいきます。"),
+        ("hi", "आज मौसम बहुत अच्छा है।"),
         ("da", "Tredive."),
         ("en-gb", "The old farm is near."),
     ],
@@ -285,6 +290,16 @@ def test_piper_says_what_a_voice_of_another_language_learnt(code: str, text: str
     sent = torch.tensor([theirs.phonemes_to_ids(phonemes)])
     heard = graph.tokens(sent, torch.tensor([sent.shape[1]]))[0].tolist()
     assert [inventory.symbols[token] for token in heard] == inventory.tokens(ours(text))
+
+
+@pytest.mark.parametrize("code", ["pt", "pt-br", "sv", "my"])
+def test_a_language_that_piper_pronounces_otherwise_is_refused(code: str) -> None:
+    from phonate.config.errors import InputError
+    from phonate.tasks.speech.export import require_piper
+
+    voice = SimpleNamespace(inventory=Inventory.of(phonemizer("espeak", code)))
+    with pytest.raises(InputError, match=r"run: Piper's espeak-ng is later .* choose --format onnx"):
+        require_piper(voice, Path("run"))  # type: ignore[arg-type]  # reads the inventory alone
 
 
 def test_of_boundaries_side_by_side_the_weightiest_is_said(synthesiser: Synthesiser) -> None:

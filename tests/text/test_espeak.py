@@ -61,6 +61,13 @@ def test_letters_of_south_asia_are_told_apart(language: str, text: str, phones: 
     assert "".join(phonemizer("espeak", language)(text)[0].phones) == phones
 
 
+def test_an_arabic_vowel_is_said_whatever_the_order_of_its_marks() -> None:
+    """NFC puts the vowel in front of the mark that doubles the consonant, keyboards and most texts behind it."""
+    behind, before = "ال\u0634\u0651\u064eهَادَةِ", "ال\u0634\u064e\u0651هَادَةِ"
+    said = ["".join(phonemizer("espeak", "ar")(text)[0].phones) for text in (behind, before)]
+    assert said == ["ʔaʃʃahˈaːdatˌi"] * 2
+
+
 def test_every_language_can_say_its_digits() -> None:
     voices = espeak._library().voices
     assert len(voices) > 100

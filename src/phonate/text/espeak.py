@@ -43,6 +43,8 @@ SUBSTITUTES = {
 _COMPOSED = {"\u09a1\u09bc": "\u09dc", "\u09a2\u09bc": "\u09dd", "\u09af\u09bc": "\u09df"}
 """Letters of Bengali and Assamese that NFC takes apart, and espeak knows in one piece alone."""
 _UNCOMPOSED = re.compile("|".join(_COMPOSED))
+_VOWEL_FIRST = re.compile("([\u064b-\u0650\u0670]+)\u0651")
+"""Arabic marks in the order of NFC; espeak drops a vowel in front of the mark that doubles its consonant."""
 _SUBSTITUTED = re.compile("|".join(map(re.escape, SUBSTITUTES)))
 _LANGUAGE_SWITCH = re.compile(r"\([^)]*\)")
 _CLAUSE = re.compile(
@@ -182,7 +184,7 @@ class EspeakPhonemizer:
     def _ipa(self, text: str) -> list[str]:
         with _lock:
             composed = _UNCOMPOSED.sub(lambda pair: _COMPOSED[pair[0]], text.replace("\0", " "))
-            ipa = _library().ipa(composed, self.language)
+            ipa = _library().ipa(_VOWEL_FIRST.sub("\u0651\\1", composed), self.language)
         pieces = (plain(piece) for piece in _LANGUAGE_SWITCH.sub("", ipa).split())
         return [piece for piece in pieces if any(character.isalpha() for character in piece)]
 

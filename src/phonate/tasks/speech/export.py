@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
 from phonate.config.errors import InputError, MissingPackageError, option
+from phonate.config.language_codes import primary
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
 from phonate.tasks.speech.graph import Rule, SpokenPage, SpokenPiper, SpokenText
@@ -229,6 +230,12 @@ _LATER_ESPEAK = {
 """By language, what Piper's espeak-ng, which is later than the release 1.52, says otherwise than that of training."""
 _WITH_GLIDES = {"lt", "ta"}
 """Languages in which that of training, too, has ʲ behind a vowel."""
+_SENT_OTHERWISE = {"my": "Burmese", "pt": "Portuguese", "sv": "Swedish"}
+"""Languages of which nearly every sentence is sent with other phones or words, by more than rules could mend."""
+_STOPS_UNSENT = set(str.split("as bn bpy cmn hi hy hyw ja kok mr ne or pa shn yue zh"))
+"""Languages whose sentences end with signs that Piper takes for an end, and sends no mark for (। 。 ։)."""
+_WITHOUT_SPACES = {"cmn", "shn", "yue", "zh", "zh-cmn", "zh-yue"}
+"""Codes of languages that set no spaces: a clause is one word in training, and Piper sends spaces between its words."""
 
 
 @dataclass(frozen=True)
@@ -260,8 +267,11 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
             mean(symbol, symbol, PHONE)
     for weight, mark in enumerate(_MARKS, FIRST_MARK):
         mean(mark, mark, weight)
-    mean(" ", WORD, SPACE)
-    mean(_LAST, WORD, SPACE)  # end of a text without a final mark
+    mean(" ", WORD, UNUSED if inventory.language in _WITHOUT_SPACES else SPACE)
+    if primary(inventory.language) in _STOPS_UNSENT:
+        mean(_LAST, ".", FIRST_MARK)
+    else:
+        mean(_LAST, WORD, SPACE)  # end of a text without a final mark
     mean("^", START, FIRST_MARK + len(_MARKS))
     of_phonemes = {phoneme: [number] for phoneme, number in numbers.items() if phoneme != _INNER_DOT}
     for written, phones in SUBSTITUTES.items():
@@ -288,6 +298,21 @@ def piper_numbers(inventory: Inventory) -> PiperNumbers:
     glides = () if inventory.language in _WITH_GLIDES else (_Context("ʲ", "_", _VOWELS),)
     stages = (marks, (*mnemonics, *glides, *_LATER_ESPEAK.get(inventory.language, ())))
     return PiperNumbers(of_phonemes, tokens, weights, [[*map(rule, stage)] for stage in stages])
+
+
+def require_piper(synthesiser: Synthesiser, source: Path) -> None:
+    """Raise InputError for a voice to which Piper would send other phones than it learnt."""
+    inventory = synthesiser.inventory
+    if inventory.phonemizer_name != "espeak":
+        raise InputError(
+            f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
+            f"{inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose {option('form', 'onnx')}"
+        )
+    if name := _SENT_OTHERWISE.get(primary(inventory.language)):
+        raise InputError(
+            f"{source}: Piper's espeak-ng is later than that of training and pronounces {name} otherwise than this "
+            f"voice learnt; choose {option('form', 'onnx')}"
+        )
 
 
 def piper_config(
@@ -469,12 +494,8 @@ def export(
     written = _paths(target, form)
     engine = find_runtime(runtime) if form == "browser" else None
     synthesiser = Synthesiser.load_torch(source, vocoder)
-    if form == "piper" and synthesiser.inventory.phonemizer_name != "espeak":
-        raise InputError(
-            f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
-            f"{synthesiser.inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose "
-            f"{option('form', 'onnx')}"
-        )
+    if form == "piper":
+        require_piper(synthesiser, source)
     if engine:
         require_phonemizer(synthesiser, source)
     if form == "sherpa":

@@ -78,6 +78,25 @@ def test_sentences_are_spoken_while_the_text_is_written(client: Callable[..., Te
     assert len({one.seed for one in service.requests[:2]}) == 1
 
 
+def test_of_a_long_text_the_model_has_two_sentences_at_once(client: Callable[..., TestClient]) -> None:
+    house = client()
+    service = house.app.state.server.services["house"]  # type: ignore[attr-defined]
+    service.prepare()
+    most = 0
+    with house.websocket_connect(PLACE) as socket:
+        append(socket, "".join(f"Number {number}. " for number in range(20)))
+        socket.send_json({"type": "input_text.flush"})
+        events, done = 0, False
+        while not done:
+            done = socket.receive_json()["type"] == "speech.audio.done"
+            events += 1
+            loaded = service.model.loaded
+            heard = sum(result.made.empty() for result in loaded.results)
+            most = max(most, len(loaded.results) - heard)
+    assert len(service.model.loaded.requests) == 20
+    assert most <= 2
+
+
 def test_what_is_cancelled_is_not_spoken(client: Callable[..., TestClient]) -> None:
     house = client()
     service = house.app.state.server.services["house"]  # type: ignore[attr-defined]

@@ -127,6 +127,20 @@ def test_a_model_that_nobody_uses_is_unloaded_and_comes_back(several: Callable[.
     assert len(server.made["street"]) == 2
 
 
+def test_a_model_that_fails_to_unload_harms_no_other(several: Callable[..., Several]) -> None:
+    server = several(idle_minutes=0.004)
+
+    def broken() -> None:
+        server.made["house"][0].closed = True
+        raise RuntimeError("the driver broke")
+
+    server.made["house"][0].close = broken  # type: ignore[method-assign]
+    server.speak(model="street")
+    until(lambda: server.made["house"][0].closed and server.made["street"][0].closed)
+    assert server.speak(model="house").status_code == 200
+    assert len(server.made["house"]) == 2
+
+
 def test_a_model_at_work_stays(several: Callable[..., Several]) -> None:
     server = several(idle_minutes=0.002)
     server.made["house"][0]._seconds = 0.1

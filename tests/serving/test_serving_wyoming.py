@@ -170,6 +170,7 @@ def test_speech_becomes_text(assist: Assist) -> None:
         ([SynthesizeStart(text_format="ssml"), *[SynthesizeChunk("<speak>" * 20)] * 3], "300 characters with markup"),
         ([AudioChunk(10**9, 2, 1, bytes(4))], "192000"),
         ([AudioChunk(16_000, 2, 1, bytes(3))], "3 bytes"),
+        ([AudioChunk(16_000, 2, 1, bytes(3000))] * 2, "more than 4096 bytes"),
         ([AudioChunk(16_000, 2, 1, bytes(4)), AudioChunk(8_000, 2, 1, bytes(4))], "one rate"),
     ],
 )
@@ -181,7 +182,9 @@ def test_a_mistake_is_told_and_ends_the_connection(assist: Assist, events: list[
             await client.write_event(event.event())
         return await until(client)
 
-    errors = [Error.from_event(event).text for event in assist(talk, max_text=30) if event.type == "error"]
+    errors = [
+        Error.from_event(event).text for event in assist(talk, max_text=30, max_body=4096) if event.type == "error"
+    ]
     assert len(errors) == 1
     assert said in errors[0]
 
@@ -205,6 +208,22 @@ def test_what_is_no_event_ends_the_connection_alone(assist: Assist) -> None:
         return Info.from_event((await until(client, "info"))[-1])
 
     assert assist(talk).tts
+
+
+def test_there_is_a_place_for_so_many_clients(assist: Assist) -> None:
+    async def talk(client: AsyncTcpClient) -> list[Event]:
+        assert client._writer is not None
+        host, port = client._writer.get_extra_info("peername")
+        async with AsyncTcpClient(host, port) as second, AsyncTcpClient(host, port) as third:
+            await second.write_event(Ping("there?").event())
+            assert [event.type for event in await until(second, "pong")] == ["pong"]
+            refused = await until(third)
+        await client.write_event(Ping("still?").event())
+        assert (await until(client, "pong"))[-1].type == "pong"
+        return refused
+
+    (refused,) = assist(talk, max_batch=1, max_queue=1)
+    assert Error.from_event(refused).code == "rate_limit_exceeded"
 
 
 def test_uploaded_voices_are_there(assist: Assist, tmp_path: Any) -> None:

@@ -67,8 +67,9 @@ class Lazy(Generic[T]):
                 self._used = time.monotonic()
             if time.monotonic() - self._used < seconds:
                 return
-            self._unload(self._model)
-            self._model = None
+            model, self._model = self._model, None
+            self._unload(model)
+            del model  # whose memory goes back below
         _give_back(device)
         _log.info("unloaded %s, which nobody used for %g minutes", self.name, seconds / 60.0)
 

@@ -53,6 +53,8 @@ LOWEST_RATE, HIGHEST_RATE = 8000, 192_000
 
 OPENAI_MODELS = re.compile(r"tts-\d.*|gpt-.*tts.*")
 """Names of its models that speak, dated and later ones included."""
+OPENAI_RECOGNISERS = re.compile(r"whisper-\d.*|gpt-.*transcribe.*")
+"""Names of those that transcribe."""
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "coral", "echo", "fable", "nova"),
     *("onyx", "sage", "shimmer", "verse", "marin", "cedar"),
@@ -155,6 +157,13 @@ class ServerState:
             lambda: self.decoders.decoded(recording, settings.max_reference_seconds, settings.decode_seconds, name)
         )
         return Reference(waveform, rate, text)
+
+    def stands_for(self, alias: str) -> bool:
+        """Whether a name of no model is one by which a request may ask for one."""
+        if aliased := self.settings.aliases.get(alias):
+            return aliased in self.models
+        transcribes = bool(self.recognisers) and OPENAI_RECOGNISERS.fullmatch(alias) is not None
+        return transcribes or bool(self.names(alias))
 
     def names(self, model: str) -> list[str]:
         """The names of the models that `model` may stand for, those of services first; none for an unknown name."""
@@ -425,7 +434,7 @@ async def models(request: Request) -> dict[str, Any]:
 async def model(request: Request, name: str) -> dict[str, Any]:
     """A model that is served, by its name or an alias."""
     state = state_of(request)
-    if name not in state.models and not state.names(name) and state.settings.aliases.get(name) not in state.models:
+    if name not in state.models and not state.stands_for(name):
         raise no_model(name)
     return _model(state, name)
 

@@ -64,9 +64,12 @@ class Hosted:
             yield converter.model
 
     def unload_after(self, seconds: float) -> None:
-        """Unload what was not used for so long."""
+        """Unload what was not used for so long. What one fails at is logged, and the others go on."""
         for one in self.parts:
-            one.unload_after(seconds, self.device)
+            try:
+                one.unload_after(seconds, self.device)
+            except Exception:  # noqa: BLE001 - it would end the server
+                _log.exception("unloading %s failed", one.name)
 
     def close(self) -> None:
         """Unload all."""

@@ -7,7 +7,9 @@ import io
 import math
 import queue
 import secrets
+import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -151,6 +153,9 @@ T = TypeVar("T")
 
 LONGEST_PIECE = 400
 """Characters of a sentence that comes in pieces; a longer one is cut."""
+_AHEAD = 2
+"""Sentences of such a text that the model has at once: the one that is heard, and the next. The others wait here, where
+they are in no other request's way."""
 
 _CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody receives it
 
@@ -225,6 +230,13 @@ class Pieces(SpeechResult):
         self._service = service
         self._sentences = SentenceStream(LONGEST_PIECE, service.language or "en-us")
         self._results: queue.SimpleQueue[SpeechResult | Exception | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: deque[str] = deque()
+        """Sentences that the service was not given yet."""
+        self._given = 0
+        """Those that it has."""
+        self._whole = False
+        """Whether no more text comes."""
         self._current: SpeechResult | None = None
         self._cancelled = False
         self._spoke = False
@@ -240,22 +252,33 @@ class Pieces(SpeechResult):
     def finish(self) -> None:
         """No more comes."""
         rest = self._sentences.finish()
-        self._submit(rest)
-        self._results.put(None if self._spoke else NothingToSay(" ".join(rest)))
+        self._submit(rest, whole=True)
 
-    def _submit(self, sentences: Iterable[str]) -> None:
-        for sentence in sentences:
-            try:
-                result = self._service.submit(replace(self._request, text=sentence, continues=True))
-            except NothingToSay:
-                continue  # such as a line of asterisks
-            except Exception as error:  # noqa: BLE001 - the other thread raises it
-                self._results.put(error)
-                return
-            self._spoke = True
-            self._results.put(result)
-            if self._cancelled:
-                result.cancel()
+    def _submit(self, sentences: Iterable[str] = (), whole: bool = False, done: int = 0) -> None:
+        """Give the service what waits, as far as it may have more. `done`: sentences that were heard meanwhile."""
+        with self._lock:
+            self._waiting += sentences
+            self._given -= done
+            self._whole |= whole
+            sentence = ""
+            while self._waiting and self._given < _AHEAD and not self._cancelled:
+                sentence = self._waiting.popleft()
+                try:
+                    result = self._service.submit(replace(self._request, text=sentence, continues=True))
+                except NothingToSay:
+                    continue  # such as a line of asterisks
+                except Exception as error:  # noqa: BLE001 - the other thread raises it
+                    self._waiting.clear()
+                    self._results.put(error)
+                    return
+                self._spoke = True
+                self._given += 1
+                self._results.put(result)
+                if self._cancelled:
+                    result.cancel()
+            if self._whole and not self._waiting:
+                self._whole = False  # told once
+                self._results.put(None if self._spoke else NothingToSay(sentence))
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
         samples, after, rate = 0, 0.0, self._service.sample_rate
@@ -273,6 +296,7 @@ class Pieces(SpeechResult):
                 samples += len(chunk)
                 yield chunk
             after = result.after
+            self._submit(done=1)
 
     def words(self) -> list[TimedWord]:
         words, self._words = self._words, []

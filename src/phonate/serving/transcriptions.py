@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Annotated, Any, Protocol
@@ -18,14 +17,12 @@ from phonate.config.language_codes import primary
 from phonate.data.transcripts import Diarizes, Transcription
 from phonate.serving.guard import ApiError
 from phonate.serving.models import Lazy
-from phonate.serving.routes import ServerState, event, no_model, state_of, warned
+from phonate.serving.routes import OPENAI_RECOGNISERS, ServerState, event, no_model, state_of, warned
 from phonate.text.captions import TimedWord, captions
 
 router = APIRouter(prefix="/v1/audio")
 
 FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
-OPENAI_MODELS = re.compile(r"whisper-\d.*|gpt-.*transcribe.*")
-"""Names of its models that transcribe, dated and later ones included."""
 _KNOWN = ("file", "model", "language", "response_format", "stream", "timestamp_granularities[]")
 RATE = 16_000
 
@@ -127,7 +124,7 @@ def recogniser_of(state: ServerState, model: str | None) -> Recogniser:
     for name in (model, aliased):
         if name in own:
             return own[name]
-    if aliased or not OPENAI_MODELS.fullmatch(model):
+    if aliased or not OPENAI_RECOGNISERS.fullmatch(model):
         raise no_model(model)
     return next(iter(own.values()))
 

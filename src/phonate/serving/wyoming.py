@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from wyoming.asr import Transcribe, Transcript
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
-from wyoming.event import Event
+from wyoming.event import Event, async_write_event
 from wyoming.info import AsrModel, AsrProgram, Attribution, Info, TtsProgram, TtsVoice, TtsVoiceSpeaker
 from wyoming.ping import Ping, Pong
 from wyoming.server import AsyncEventHandler
@@ -55,8 +55,12 @@ _SAMPLES = {1: ("u1", 128.0, 128.0), 2: ("<i2", 0.0, 32768.0), 4: ("<i4", 0.0, 2
 async def listening(state: ServerState, place: socket.socket) -> AsyncIterator[None]:
     """Answer whoever connects to `place`, as long as the context lasts."""
     clients: set[asyncio.Task[None]] = set()
+    most = state.settings.max_batch + state.settings.max_queue
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(clients) >= most:
+            await _refuse(writer, f"{most} clients are connected, which is the limit; try again later")
+            return
         task = asyncio.ensure_future(_Client(state, _Reader(reader, state.settings.max_body), writer).run())
         clients.add(task)
         try:
@@ -72,6 +76,13 @@ async def listening(state: ServerState, place: socket.socket) -> AsyncIterator[N
         server.close()
         for task in clients:
             task.cancel()
+
+
+async def _refuse(writer: asyncio.StreamWriter, why: str) -> None:
+    """Tell a client that it is not served, and close its connection."""
+    with contextlib.suppress(ConnectionError):
+        await async_write_event(Error(why, "rate_limit_exceeded").event(), writer)
+        writer.close()
 
 
 async def information(state: ServerState) -> Info:
@@ -107,6 +118,16 @@ def tag(code: str) -> str:
     return "-".join([first.lower(), *(part.upper() if len(part) == 2 else part for part in rest)])
 
 
+def _samples(chunks: Sequence[AudioChunk]) -> FloatArray:
+    """The samples (N,) in [-1, 1] of what came, its channels mixed."""
+    blocks = []
+    for chunk in chunks:
+        kind, zero, scale = _SAMPLES[chunk.width]
+        mono = np.frombuffer(chunk.audio, kind).reshape(-1, chunk.channels).astype(np.float32).mean(axis=1)
+        blocks.append((mono - np.float32(zero)) / np.float32(scale))
+    return np.concatenate(blocks)
+
+
 class _Reader:
     """What a client sends, no event of which is larger than a request may be."""
 
@@ -138,9 +159,10 @@ class _Client(AsyncEventHandler):
         self._characters = 0
         self._language: str | None = None
         self._recogniser: str | None = None
-        self._heard: list[FloatArray] = []
+        self._heard: list[AudioChunk] = []
+        """As they came: as numbers of floating point they would be up to four times as large."""
         self._rate = RATE
-        self._seconds = 0.0
+        self._seconds, self._bytes = 0.0, 0
 
     async def run(self) -> None:
         """Answer events until the client goes away, or sends what is none."""
@@ -305,7 +327,7 @@ class _Client(AsyncEventHandler):
         self._language, self._recogniser = asked.language, asked.name
 
     async def _listen(self, _: Event) -> None:
-        self._heard, self._seconds = [], 0.0
+        self._heard, self._seconds, self._bytes = [], 0.0, 0
 
     async def _hear(self, event: Event) -> None:
         chunk = AudioChunk.from_event(event)
@@ -318,27 +340,28 @@ class _Client(AsyncEventHandler):
             raise InputError(f"audio-chunk: a rate of {chunk.rate} Hz; send one of {LOWEST_RATE} to {HIGHEST_RATE}")
         if self._heard and chunk.rate != self._rate:
             raise InputError(f"audio-chunk: a rate of {chunk.rate} Hz after one of {self._rate} Hz; send one rate")
-        kind, zero, scale = _SAMPLES[chunk.width]
-        samples = np.frombuffer(chunk.audio, kind)
-        mono = samples.reshape(-1, chunk.channels).astype(np.float32).mean(axis=1)
-        self._heard.append((mono - np.float32(zero)) / np.float32(scale))
+        settings = self._state.settings
+        self._heard.append(chunk)
         self._rate = chunk.rate
-        self._seconds += len(mono) / chunk.rate
-        if self._seconds > (most := self._state.settings.max_transcription_seconds):
+        self._seconds += len(chunk.audio) / (chunk.width * chunk.channels * chunk.rate)
+        self._bytes += len(chunk.audio)
+        if self._seconds > (most := settings.max_transcription_seconds):
             raise InputError(f"audio: longer than {most:g} s, which is the limit")
+        if self._bytes > settings.max_body:
+            raise InputError(f"audio: more than {settings.max_body} bytes, which is the limit")
 
     async def _transcribe(self, _: Event) -> None:
         state, began, language = self._state, time.monotonic(), self._language
         recogniser = recogniser_of(state, self._recogniser)
-        blocks, self._heard, rate = self._heard, [], self._rate
-        if not blocks:
+        chunks, self._heard, rate = self._heard, [], self._rate
+        if not chunks:
             await self.write_event(Transcript("").event())
             return
         state.gate.enter()
         try:
             said = await anyio.to_thread.run_sync(
                 lambda: recogniser.transcribe(
-                    np.asarray(resample(np.concatenate(blocks), rate, RATE), dtype=np.float32), language, False
+                    np.asarray(resample(_samples(chunks), rate, RATE), dtype=np.float32), language, False
                 ),
                 limiter=state.recognising,
             )

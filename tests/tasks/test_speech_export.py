@@ -341,6 +341,25 @@ def test_piper_speaks_with_the_voice(voice: Path, onnx_file: Path, synthesiser: 
     assert len(slow.audio_float_array) == pytest.approx(1.5 * len(wanted), rel=0.02)
 
 
+def test_piper_says_when_each_phoneme_is_heard(voice: Path, synthesiser: Synthesiser) -> None:
+    loaded = piper_voice(voice)
+    from piper import SynthesisConfig
+
+    for text in TEXTS:
+        config = SynthesisConfig(speaker_id=0, normalize_audio=False)
+        (chunk,) = loaded.synthesize(text, config, include_alignments=True)
+        assert [one.phoneme for one in chunk.phoneme_alignments] == ["^", *chunk.phonemes, "$"]
+        assert sum(one.num_samples for one in chunk.phoneme_alignments) == len(chunk.audio_float_array)
+        _, words = synthesiser.timed(text, synthesiser.speakers[0])
+        begin, first = 0, len(chunk.audio_float_array)
+        for one in chunk.phoneme_alignments:
+            if one.phoneme == " " and begin < first:
+                first = begin
+            begin += one.num_samples
+        if len(words) > 1:
+            assert first / chunk.sample_rate == pytest.approx(words[0].end, abs=0.05)
+
+
 def one_speaker(folder: Path, where: Path, **changes: Any) -> Path:
     """A run on the first speaker alone."""
     rows = (folder / "voices" / "metadata.csv").read_text(encoding="utf-8").splitlines()

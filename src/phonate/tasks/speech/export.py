@@ -38,7 +38,7 @@ from phonate.config.errors import InputError, MissingPackageError, option
 from phonate.config.language_codes import primary
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
-from phonate.tasks.speech.graph import Rule, SpokenPage, SpokenPiper, SpokenText
+from phonate.tasks.speech.graph import AlignedPiper, Rule, SpokenPage, SpokenPiper, SpokenText
 from phonate.tasks.speech.inference import FADE_SECONDS, LONGEST, NEAR, PAUSE_SECONDS, SILENT_DB, Synthesiser, parallel
 from phonate.text.browser import modules, sources
 from phonate.text.espeak import SUBSTITUTES, SYMBOLS, voice_of
@@ -565,12 +565,13 @@ def _write_voice(
         "scales": (torch.ones(3), None),
     }
     _write(
-        SpokenPiper(spoken, numbers.tokens, numbers.weights, rules=numbers.rules).eval(),
+        AlignedPiper(spoken, numbers.tokens, numbers.weights, rules=numbers.rules).eval(),
         inputs,
         target,
         synthesiser,
         facts,
         dtype,
+        ("output", "hops"),
     )
     document = piper_config(
         numbers, target.stem, inventory.language, synthesiser.speakers, audio.sample_rate, audio.hop_length

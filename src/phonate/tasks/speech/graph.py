@@ -48,10 +48,14 @@ class SpokenText(nn.Module):
 
         `scales_3` (3,): how much noise the decoder is given (1: as in training), how long everything is (2: half as
         fast), and Piper's noise of durations, of which this model has none."""
-        waveform_1N, _, _ = self.said(tokens_1L, scales_3, speaker_1)
+        return self.timed(tokens_1L, scales_3, speaker_1)[0]
+
+    def timed(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None) -> tuple[Tensor, Tensor]:
+        """That waveform, and the frames of each token (1, L)."""
+        waveform_1N, frames_1L, _ = self.said(tokens_1L, scales_3, speaker_1)
         peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
         scaled: Tensor = (PEAK / peak) * waveform_1N
-        return scaled[:, None]
+        return scaled[:, None], frames_1L
 
     def said(
         self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None, octaves: float | Tensor = 0.0
@@ -139,12 +143,18 @@ class SpokenPiper(nn.Module):
 
     def tokens(self, numbers_1I: Tensor, lengths_1: Tensor) -> Tensor:
         """The tokens (1, L) of the first `lengths_1` of Piper's numbers."""
+        return self.placed(numbers_1I, lengths_1)[0]
+
+    def placed(self, numbers_1I: Tensor, lengths_1: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens (1, L) of the first `lengths_1` of Piper's numbers, and which of these each stands for (L,)."""
         if self.start is not None:
             start_11 = torch.full((1, 1), self.start, dtype=numbers_1I.dtype, device=numbers_1I.device)
             numbers_1I, lengths_1 = torch.cat((start_11, numbers_1I), dim=1), lengths_1 + 1
-        numbers_I = numbers_1I[0] * (torch.arange(numbers_1I.shape[1], device=numbers_1I.device) < lengths_1)
+        places_I = torch.arange(numbers_1I.shape[1], device=numbers_1I.device)
+        numbers_I = numbers_1I[0] * (places_I < lengths_1)
         if self.rules:
-            numbers_I = numbers_I[torch.nonzero(numbers_I)[:, 0]]
+            places_I = torch.nonzero(numbers_I)[:, 0]
+            numbers_I = numbers_I[places_I]
         for rules in self.rules:
             numbers_I = rules(numbers_I)
         tokens_I, weights_I = self.tokens_S[numbers_I], self.weights_S[numbers_I]
@@ -152,11 +162,12 @@ class SpokenPiper(nn.Module):
         phones_before_I = torch.cumsum((weights_I == 1).long(), dim=0)
         beside_II = boundary_I[:, None] & boundary_I & (phones_before_I[:, None] == phones_before_I)
         # no two are of the same rank: of two equal boundaries the earlier one ranks higher
-        places_I = torch.cumsum(torch.ones_like(tokens_I), dim=0)
-        rank_I = weights_I * (tokens_I.shape[0] + 1) - places_I
+        order_I = torch.cumsum(torch.ones_like(tokens_I), dim=0)
+        rank_I = weights_I * (tokens_I.shape[0] + 1) - order_I
         best_I = torch.where(beside_II, rank_I, torch.zeros_like(rank_I)).amax(dim=1)
         said_I = (weights_I == 1) | (boundary_I & (rank_I == best_I))
-        return tokens_I[torch.nonzero(said_I)[:, 0]][None]
+        said_L = torch.nonzero(said_I)[:, 0]
+        return tokens_I[said_L][None], places_I[said_L]
 
     def forward(
         self, numbers_1I: Tensor, lengths_1: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None
@@ -164,6 +175,23 @@ class SpokenPiper(nn.Module):
         """The waveform (1, 1, N)."""
         waveform: Tensor = self.spoken(self.tokens(numbers_1I, lengths_1), scales_3, speaker_1)
         return waveform
+
+
+class AlignedPiper(SpokenPiper):
+    """As `SpokenPiper`, with the lengths that Piper gives as `phoneme_alignments`."""
+
+    def forward(  # type: ignore[override]  # with those
+        self, numbers_1I: Tensor, lengths_1: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The waveform (1, 1, N), and how many hops of it each number takes (1, 1, I): 0 where nothing is said."""
+        tokens_1L, places_L = self.placed(numbers_1I, lengths_1)
+        waveform_11N, frames_1L = self.spoken.timed(tokens_1L, scales_3, speaker_1)
+        # of T frames are T - 1 hops: the last that is not empty has one fewer
+        ends_L = torch.cumsum(frames_1L[0], dim=0)
+        ends_L = torch.minimum(ends_L, (ends_L[-1:] - 1).clamp_min(1))
+        hops_L = torch.diff(ends_L, prepend=torch.zeros_like(ends_L[:1]))
+        hops_I = torch.zeros(numbers_1I.shape[1], device=hops_L.device)
+        return waveform_11N, hops_I.index_put((places_L,), hops_L.float())[None, None]
 
 
 # ------------------------------------------------------- Weights of an ONNX model stored in fewer bits

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import itertools
 import logging
-import secrets
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -417,7 +417,7 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
         if comment is not None:
             file.comment = comment
         file.write(samples)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +93,7 @@ def file_sink(path: str | Path, sample_rate: int) -> Iterator[Sink]:
     Raises InputError for another suffix, or a folder that is not there or can't be written to.
     """
     path = writable(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         kind = path.suffix[1:].upper()
         with soundfile.SoundFile(temporary, "w", sample_rate, 1, subtype="PCM_16", format=kind) as file:

@@ -89,7 +89,7 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 def _progress() -> Iterator[None]:
     """Show the progress of long work."""
     from phonate.cli.output import ProgressBar
-    from phonate.data.parallel import progress_listener
+    from phonate.data.progress import progress_listener
 
     bar = ProgressBar()
     try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -289,6 +288,8 @@ def _decoded(value: str | bytes) -> str:
 def _apple() -> list[Gpu]:
     """The GPU of Apple silicon, which shares the machine's memory. Torch is asked, since virtual machines on the
     same processors have none."""
+    import platform
+
     if platform.machine() != "arm64":
         return []
     import torch
@@ -480,4 +481,6 @@ def _processor() -> str:
                 return line.partition(":")[2].strip()
     except OSError:  # not Linux
         pass
+    import platform  # a twentieth of what a short sentence takes
+
     return platform.processor() or platform.machine() or "CPU"

@@ -6,7 +6,6 @@ import errno
 import logging
 import math
 import os
-import secrets
 import signal
 import stat
 import sys
@@ -118,7 +117,7 @@ def sync(path: Path) -> None:
 
 def written_whole(file: Path, write: Callable[[Path], object]) -> None:
     """Have `write` make a file in a folder that is there: it is whole or not at all. Raises OSError."""
-    beside = file.with_name(f".{file.name[-80:]}.{secrets.token_hex(4)}")
+    beside = file.with_name(f".{file.name[-80:]}.{os.urandom(4).hex()}")
     try:
         write(beside)
         os.replace(beside, file)

@@ -1,7 +1,6 @@
-"""Work on many files: progress reports, executors: this process, threads, several processes, a Ray cluster.
+"""Work on many files: executors: this process, threads, several processes, a Ray cluster.
 
-The command line draws a bar of the progress, a session logs lines; without a listener nothing is reported. A file that
-crashes its process does not end the others.
+A file that crashes its process does not end the others.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -26,57 +23,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from phonate.compute.resources import cores
 from phonate.compute.system import STOPPING, blocked_signals, ignore_console, unblock_signals
 from phonate.config.errors import DataError
+from phonate.data.progress import Progress as Progress
+from phonate.data.progress import Stage as Stage
+from phonate.data.progress import ignore_progress as ignore_progress
+from phonate.data.progress import progress_listener as progress_listener
+from phonate.data.progress import report_progress as report_progress
+from phonate.data.progress import track as track
 
 if TYPE_CHECKING:
     from phonate.data.settings import ExecutorName
 
 Item = TypeVar("Item")
-
-
-# ------------------------------------------------------- Progress: what work reports, and who listens
-
-
-class Stage(StrEnum):
-    """Stages of the work on recordings, by the words that progress bars show."""
-
-    READING = "reading recordings"
-    CHECKING = "checking recordings"
-    PREPARING = "preparing recordings"
-    FORMATS = "checking formats"
-    EXTRACTING = "extracting features"
-
-
-Progress = Callable[[str, int, int], None]
-"""Called with (what, done, total), where `what` is a `Stage` or another short description of the work."""
-
-
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Drops the report, as happens without a listener."""
-
-
-_listener: ContextVar[Progress] = ContextVar("progress", default=ignore_progress)
-
-
-@contextmanager
-def progress_listener(progress: Progress) -> Iterator[None]:
-    """Within the block `progress` receives the reports of all work that has no listener of its own."""
-    token = _listener.set(progress)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
-
-
-def report_progress(what: str, done: int, total: int) -> None:
-    """Report that `done` of `total` items of `what` are done."""
-    _listener.get()(what, done, total)
-
-
-def track(what: str, items: Sequence[Item]) -> Iterator[Item]:
-    """The items one after the other; each is reported as done when the next is asked for."""
-    for done, item in enumerate(items):
-        yield item
-        report_progress(what, done + 1, len(items))
 
 
 Result = TypeVar("Result")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -96,6 +95,8 @@ def _named(speaker: str | None, text: str) -> str:
 
 def _voiced(speaker: str | None, text: str) -> str:
     """A WebVTT cue, with a voice span for the speaker. What would begin a tag is escaped."""
+    import html  # whose table of entities nothing else needs
+
     text = html.escape(text, quote=False)
     return text if speaker is None else f"<v {html.escape(speaker, quote=False)}>{text}"
 

@@ -29,12 +29,13 @@ from phonate.text.english import (
     phonemizer,
     quantities,
 )
+from phonate.text.patterns import Lazy
 
 _MODULES = (
     abbreviations, arpabet, dates, derivation, intonation, lexicon, normalisation, numbers, phonemes, phonemizer,
     quantities, sentences,
 )  # fmt: skip
-_VALUES = (str, int, float, tuple, list, Mapping, Set, re.Pattern)
+_VALUES = (str, int, float, tuple, list, Mapping, Set, re.Pattern, Lazy)
 _FLAGS = {re.IGNORECASE: "i", re.DOTALL: "s", re.MULTILINE: "m"}
 _LETTERS, _DIGITS = r"\p{L}\p{N}_", r"\p{Nd}"
 _IN_CLASSES = {r"\w": _LETTERS, r"\d": _DIGITS}
@@ -87,7 +88,7 @@ def _source(value: Any) -> str:
     """A constant in JavaScript."""
     if isinstance(value, _Unicode):
         return f"new RegExp({json.dumps(value.source())}, 'gu')"
-    if isinstance(value, re.Pattern):
+    if isinstance(value, re.Pattern | Lazy):
         flags = "".join(letter for flag, letter in _FLAGS.items() if value.flags & flag)
         pattern = value.pattern.replace("(?P<", "(?<")
         return f"new RegExp({json.dumps(pattern)}, {json.dumps('g' + flags)})"

@@ -1,0 +1,56 @@
+"""What long work reports of its progress, and who listens: the command line draws a bar, a session logs lines; without
+a listener nothing is reported. Its own module, as every command listens, and few of them start processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import StrEnum
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+class Stage(StrEnum):
+    """Stages of the work on recordings, by the words that progress bars show."""
+
+    READING = "reading recordings"
+    CHECKING = "checking recordings"
+    PREPARING = "preparing recordings"
+    FORMATS = "checking formats"
+    EXTRACTING = "extracting features"
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what, done, total), where `what` is a `Stage` or another short description of the work."""
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Drops the report, as happens without a listener."""
+
+
+_listener: ContextVar[Progress] = ContextVar("progress", default=ignore_progress)
+
+
+@contextmanager
+def progress_listener(progress: Progress) -> Iterator[None]:
+    """Within the block `progress` receives the reports of all work that has no listener of its own."""
+    token = _listener.set(progress)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def report_progress(what: str, done: int, total: int) -> None:
+    """Report that `done` of `total` items of `what` are done."""
+    _listener.get()(what, done, total)
+
+
+def track(what: str, items: Sequence[Item]) -> Iterator[Item]:
+    """The items one after the other; each is reported as done when the next is asked for."""
+    for done, item in enumerate(items):
+        yield item
+        report_progress(what, done + 1, len(items))

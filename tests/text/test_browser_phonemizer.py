@@ -40,6 +40,8 @@ HARD = [
     "ΑΒΓ αβγ ά ½ 3½ ３ ٣ 𝟟 ﬁne naïve café — “quoted” ‘single’ … № 5 ™ 東京 5 °C ±3 x\u200by\u00a0z",
     "USB, NASA, HTML5, iPhone, McDonald, MacArthur, sooooo, JavaScript, xyzzy, qwrtp, a US ID, CEOs, CEO's",
     "constructor, __proto__, toString, hasOwnProperty, prototype, valueOf",
+    "Close the window. Please record this call, then close it. Separate rooms, a close friend. Pipes of lead; lead us.",
+    "The code is 276983, card 4111 1111 1111 1111. See example.org/a_b?c=1 for snake_case.",
     "I read the book. I have read it. They live live. He lives. Close the close door at the close of day.",
     "I used to use it. She was used to it. A B C. Vitamin A. An apple, the end, the start, to a, to",
     "SHOUTING EVERYTHING HERE IN CAPITALS IS FINE.",

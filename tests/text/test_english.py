@@ -106,6 +106,25 @@ def test_homographs_follow_their_neighbours() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("Close the window.", 0, "K L OW1 Z"),
+        ("OK, close the curtains.", 1, "K L OW1 Z"),
+        ("Then close it.", 1, "K L OW1 Z"),
+        ("Please record this call.", 1, "R IH0 K AO1 R D"),
+        ("Separate the eggs.", 0, "S EH1 P ER0 EY2 T"),
+        ("Please present your ticket.", 1, "P R IY0 Z EH1 N T"),
+        ("Close friends came.", 0, "K L OW1 S"),
+        ("Record sales were reported.", 0, "R EH1 K ER0 D"),
+        ("It is made of lead.", 4, "L EH1 D"),
+        ("Lead the way.", 0, "L IY1 D"),
+    ],
+)
+def test_imperatives_are_verbs(text: str, at: int, said: str) -> None:
+    assert phones(text)[at] == said
+
+
 def test_prefixes_before_a_hyphen() -> None:
     phones = [word.phones for word in phonemizer("english")("Re-elect him, de-ice it, do re mi.")]
     assert (phones[0], phones[3]) == (("R", "IY1"), ("D", "IY1"))

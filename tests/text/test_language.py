@@ -77,7 +77,14 @@ def test_a_language_without_a_file_has_the_pauses_of_all() -> None:
         ("2 Std. 5 Min. nach 30 Sek.", "2 Stunden 5 Minuten nach 30 Sekunden."),
         ("10^6, www.haus.de, an lena@haus.org", "10 hoch 6, www Punkt haus Punkt de, an lena ät haus Punkt org"),
         ("1/2 Liter, 3/4 Stunde, 1/3, 1 1/2 Kilo", "ein halber Liter, 3 Viertel Stunde, ein Drittel, eineinhalb Kilo"),
-        ("9/11, 1/2024, 030/12345", "9/11, 1/2024, 030/12345"),
+        ("9/11, 1/2024, 030/12345", "9/11, 1/2024, 0 3 0, 1 2 3 4 5"),
+        ("10⁶, 10⁻⁵ m, 6,02·10²³", "10 hoch 6, 10 hoch minus 5 Meter, 6,02 mal 10 hoch 23"),
+        ("x² und 5 m², 10¹² Bytes", "x hoch 2 und 5 Quadratmeter, 10 hoch 12 Bytes"),
+        (
+            "0171/2345678, 3 < 5, 2>1, a ≤ b",
+            "0 1 7 1, 2 3 4 5 6 7 8, 3 kleiner als 5, 2 größer als 1, a kleiner gleich b",
+        ),
+        ("max.de, info@ca.de, max. 5", "max Punkt de, info ät ca Punkt de, maximal 5"),
         ("3 x 4 = 12, 5 - 3 = 2", "3 mal 4 gleich 12, 5 minus 3 gleich 2"),
         ("10 : 2 = 5, es steht 3 : 2", "10 geteilt durch 2 gleich 5, es steht 3 zu 2"),
         ("Franz X. Huber, unter Karl V.", "Franz X. Huber, unter Karl der Fünfte."),
@@ -126,6 +133,16 @@ def test_german_is_read(written: str, read: str) -> None:
 def test_arabic_is_read() -> None:
     assert language("ar").read("د. أحمد، ص ٥، ٢٠٪") == "دكتور أحمد، صفحة ٥، ٢٠ بالمئة"
     assert language("ar").read("في 4/03/2021") == "في 4 مَارِس 2021"
+    assert language("ar").read("200 كتاب و2000 رجل") == "مئتا كتاب و2000 رجل".replace("2000", "ألفا")
+    assert language("ar").read("عام 2000 كان، 200 من الكتب، 1200 كتاب") == "عام 2000 كان، 200 من الكتب، 1200 كتاب"
+
+
+@NEEDS_ESPEAK
+def test_a_greek_question_ends_with_its_own_mark() -> None:
+    text = "Τι κάνεις; Καλά."
+    assert sentences(text, code="el") == ["Τι κάνεις;", "Καλά."]
+    assert [word.mark for word in phonemizer("espeak", "el")(text)] == ["", "?", "."]
+    assert sentences("Good; fine. Yes.") == ["Good; fine.", "Yes."]
 
 
 def test_german_sentences_do_not_end_at_abbreviations_and_ordinals() -> None:

@@ -222,6 +222,11 @@ at 1:50 => at one fifty
 a 10k run, 10-20k, 2.5k => a ten thousand run, ten to twenty thousand, two point five thousand
 100K, 1.5k. => one hundred thousand, one point five thousand.
 4K TV, 4k video, 5K => four K TV, four k video, five K
+The code is 276983. Your OTP: 4071 => The code is two seven six nine eight three. Your OTP: four zero seven one
+card 4111 1111 1111 1111 => card four one one one, one one one one, one one one one, one one one one
+The code is 5 lines, 5000 lines or 100 % done => The code is five lines, five thousand lines or one hundred percent done
+example.org/a_b?c=1 => example dot org slash a underscore b question mark c equals one
+a snake_case name, _so_ __init__ => a snake case name, so init
 401k and 401(k) => four hundred one k and four hundred one(k)
 2k + 1, y = 2k, 10kHz => two k plus one, y equals two k, ten kilohertz
 5bn, 5 bn or 1.5B people => five billion, five billion or one point five billion people

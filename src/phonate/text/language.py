@@ -122,6 +122,8 @@ class Language:
     """Words in lower case in front of which a sentence that is too long is cut where it has no commas: and, because."""
     ordinals: bool = False
     """Whether a full stop after digits makes them an ordinal and ends no sentence."""
+    ends: str = ""
+    """Signs that end a sentence in front of a space, besides those that do so in any language."""
     date: str = "{year}-{month:02}-{day:02}"
     """How a date is written that `readings`, or the phonemizer, read as one."""
     signs: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from phonate.config.errors import InputError
@@ -39,12 +40,18 @@ def sentences(text: str, longest: int = 300, code: str = "en-us") -> list[str]:
         raise InputError(f"the longest piece must have 1 character or more, not {longest}")
     text = text.replace("\ufeff", "")
     data, pieces, begin = language(code), [], 0
-    for match in _END.finditer(text):
+    for match in _ends(data.ends).finditer(text):
         if match.start() >= begin and not _continues(text, match, data):
             pieces.append(text[begin : match.end()])
             begin = match.end()
     pieces.append(text[begin:])
     return [part for piece in pieces if (whole := piece.strip()) for part in _parts(whole, longest, data)]
+
+
+@functools.cache
+def _ends(own: str) -> re.Pattern[str]:
+    """Where sentences end, also at the signs `own`."""
+    return re.compile(_END.pattern.replace("[.!?…", f"[{own}.!?…", 1)) if own else _END
 
 
 class SentenceStream:
@@ -84,7 +91,7 @@ def _continues(text: str, match: re.Match[str], data: Language) -> bool:
     if after.islower() or "\n\n" in match[0]:
         return after.islower() and "\n\n" not in match[0]
     last = _LAST_WORD.search(text[max(0, match.start() - 20) : match.end()].rstrip())
-    if last is None or set(match[1]) & set("!?…؟।॥۔։።။។") or ".." in match[1]:
+    if last is None or set(match[1]) & set("!?…؟।॥۔։።။។" + data.ends) or ".." in match[1]:
         return False
     word = last[1]
     if word.lower() in data.abbreviations:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from phonate.text.english import dates, numbers
+from phonate.text.patterns import lazy
 
 _TITLES = {
     "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Messrs": "Messieurs", "Prof": "Professor", "Rev": "Reverend",
@@ -76,31 +77,33 @@ _VERBS = set(
 )
 """In front of these, I is who speaks."""
 
+SHORT = {"dr", "st", "ste", "vs", "no", "nos", *(one.lower() for one in _TITLES), *_WORDS}
+"""All that may be read as something longer, in small letters."""
 _CAPITAL = r"[A-Z][a-z]"
-_DRIVE = re.compile(rf"\b(?!The |A |And )([A-Z][a-z]+) Dr\b(?!\.?\s+{_CAPITAL})(\.?)")
-_DOCTOR = re.compile(r"\bDr\b\.?(?=\s|$)")
-_SAINT = re.compile(rf"\bSt\.?(?=\s+{_CAPITAL})|\bSte\.(?=\s+{_CAPITAL})")
-_STREET_BEFORE = re.compile(
+_DRIVE = lazy(rf"\b(?!The |A |And )([A-Z][a-z]+) Dr\b(?!\.?\s+{_CAPITAL})(\.?)")
+_DOCTOR = lazy(r"\bDr\b\.?(?=\s|$)")
+_SAINT = lazy(rf"\bSt\.?(?=\s+{_CAPITAL})|\bSte\.(?=\s+{_CAPITAL})")
+_STREET_BEFORE = lazy(
     r"(?:[a-z,;:]\s+[A-Z][a-z]+|\d(?:st|nd|rd|th)|\b(?:first|second|third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf"
     r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred)th)"
     r"|\d\s+[A-Z][a-z]+|(?:West|East|North|South|Main|Wall|High)) $"
 )
-_STREET = re.compile(r"\bSt(\.?)(?=\W|$)")
-_END = re.compile(r"\s*$|\s+[\"'(]*[A-Z]")
-_TITLE = re.compile(rf"\b({'|'.join(_TITLES)})(\.?)(?=\s+{_CAPITAL}|\s+[A-Z]\.)")
-_TITLE_ANYWHERE = re.compile(r"\b(Mr|Mrs|Ms|Messrs)\b\.?")
-_WORD = re.compile(rf"\b({'|'.join(sorted(_WORDS, key=len, reverse=True))})\.(?![A-Za-z])", re.IGNORECASE)
-_LATIN = ((re.compile(r"\be\.\s?g\.,?", re.I), "for example,"), (re.compile(r"\bi\.\s?e\.,?", re.I), "that is,"))
-_NUMBERED = re.compile(r"\b(Nos?|nos?)(\.\s?|\s)(?=\d)")
-_PAGE = re.compile(r"\bp\.\s?(?=\d)")
-_HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
-_KING = re.compile(rf"\b(?!Malcolm X\b)({'|'.join(_KINGS)}) ([IVXL]+)(?=('s)?\b)(?P<after>.?)")
-_PART = re.compile(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([IVXLC]+)\b(?!')(?=(?:\s([a-z']+))?)")
-_DATED = re.compile(
+_STREET = lazy(r"\bSt(\.?)(?=\W|$)")
+_END = lazy(r"\s*$|\s+[\"'(]*[A-Z]")
+_TITLE = lazy(rf"\b({'|'.join(_TITLES)})(\.?)(?=\s+{_CAPITAL}|\s+[A-Z]\.)")
+_TITLE_ANYWHERE = lazy(r"\b(Mr|Mrs|Ms|Messrs)\b\.?")
+_WORD = lazy(rf"\b({'|'.join(sorted(_WORDS, key=len, reverse=True))})\.(?![A-Za-z])", re.IGNORECASE)
+_LATIN = ((lazy(r"\be\.\s?g\.,?", re.I), "for example,"), (lazy(r"\bi\.\s?e\.,?", re.I), "that is,"))
+_NUMBERED = lazy(r"\b(Nos?|nos?)(\.\s?|\s)(?=\d)")
+_PAGE = lazy(r"\bp\.\s?(?=\d)")
+_HALF_DAY = lazy(r"\b([ap])\.\s?m\b\.?", re.IGNORECASE)
+_KING = lazy(rf"\b(?!Malcolm X\b)({'|'.join(_KINGS)}) ([IVXL]+)(?=('s)?\b)(?P<after>.?)")
+_PART = lazy(rf"\b({'|'.join(_PARTS)}|{'|'.join(_PARTS).upper()})(\.? )([IVXLC]+)\b(?!')(?=(?:\s([a-z']+))?)")
+_DATED = lazy(
     rf"(?<!\b[Tt]he )\b({'|'.join([*_WEEK, *_WEEKEND])})\.(?=,?\s+(?:\d|the [a-z-]+ of|{'|'.join(dates.MONTHS)}))"
 )
-_SATURDAY = re.compile(r"\b(Sat)\.(?![A-Za-z])")
-_SUNDAY = re.compile(
+_SATURDAY = lazy(r"\b(Sat)\.(?![A-Za-z])")
+_SUNDAY = lazy(
     r"(?:(?<!\b[Tt]he )(?<!\b[Oo]ur )\b(?=Sun\.(?:,|\s*[-&]|\s+[a-z\d]))"
     r"|(?:(?<=\b[Oo]n )|(?<=\b[Ee]very )|(?<=\b[Uu]ntil )|(?<=day and )|(?<=day & )|(?<=day or )|(?<=day to )|(?<=-)))"
     r"(Sun)\.(?![A-Za-z])"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from phonate.text.english.numbers import cardinal, ordinal, pair, plural, year
+from phonate.text.patterns import lazy
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -13,29 +14,29 @@ MONTHS = (
 
 _SHORT = {**{month[:3]: month for month in MONTHS}, "Sept": "September"}
 _MONTH = "|".join([*MONTHS, *(rf"{short}\b\.?" for short in _SHORT if short != "May")])
-_ISO = re.compile(r"(?<![\w-])(\d{4})-(\d\d)-(\d\d)(?![\w-])")
-_SLASHED = re.compile(r"(?<![\d/])(\d{1,2})/(\d{1,2})/(\d{4}|\d\d)(?![\d/])")
-_DASHED = re.compile(r"(?<![\w-])(\d{1,2})-(\d{1,2})-(1[1-9]\d\d|20\d\d)(?![\w-])")
+_ISO = lazy(r"(?<![\w-])(\d{4})-(\d\d)-(\d\d)(?![\w-])")
+_SLASHED = lazy(r"(?<![\d/])(\d{1,2})/(\d{1,2})/(\d{4}|\d\d)(?![\d/])")
+_DASHED = lazy(r"(?<![\w-])(\d{1,2})-(\d{1,2})-(1[1-9]\d\d|20\d\d)(?![\w-])")
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _DAYS = rf"{_DAY}(?:-{_DAY})?"
-_MONTH_FIRST = re.compile(rf"\b({_MONTH}) {_DAYS}\b(?!:|\.\d|,\d)(?:,? (\d{{4}})\b(?![:,.]\d))?")
-_DAY_FIRST = re.compile(rf"\b([Tt]he )?{_DAYS}(?: of)? ({_MONTH})(?![a-z])(?:,? (\d{{4}})\b(?![:,.]\d))?")
-_MONTH_YEAR = re.compile(rf"\b({_MONTH}),? (\d{{4}})\b(?![:,.]\d)")
-_DECADE = re.compile(r"(?<![\d,.])(\d\d)?(\d0)'?s\b")
-_SHORT_DECADE = re.compile(r"'(\d)0s\b")
-_SHORT_YEAR = re.compile(r"(?<!\w)'(\d\d)\b(?!')")
-_YEARS = re.compile(r"(?<![\d,.$-])(1[1-9]\d\d|20\d\d)\s?-\s?(1[1-9]\d\d|20\d\d|\d\d)(?![\d,.-]*\d)")
-_YEAR = re.compile(r"(?<![\d,.$/:-])(1[1-9]\d\d|20\d\d)(?![\d/:]|[,.]\d|-\d)")
-_EARLY_YEAR = re.compile(
+_MONTH_FIRST = lazy(rf"\b({_MONTH}) {_DAYS}\b(?!:|\.\d|,\d)(?:,? (\d{{4}})\b(?![:,.]\d))?")
+_DAY_FIRST = lazy(rf"\b([Tt]he )?{_DAYS}(?: of)? ({_MONTH})(?![a-z])(?:,? (\d{{4}})\b(?![:,.]\d))?")
+_MONTH_YEAR = lazy(rf"\b({_MONTH}),? (\d{{4}})\b(?![:,.]\d)")
+_DECADE = lazy(r"(?<![\d,.])(\d\d)?(\d0)'?s\b")
+_SHORT_DECADE = lazy(r"'(\d)0s\b")
+_SHORT_YEAR = lazy(r"(?<!\w)'(\d\d)\b(?!')")
+_YEARS = lazy(r"(?<![\d,.$-])(1[1-9]\d\d|20\d\d)\s?-\s?(1[1-9]\d\d|20\d\d|\d\d)(?![\d,.-]*\d)")
+_YEAR = lazy(r"(?<![\d,.$/:-])(1[1-9]\d\d|20\d\d)(?![\d/:]|[,.]\d|-\d)")
+_EARLY_YEAR = lazy(
     r"(?<=\b(?:[Ii]n|AD) )(10[1-9]\d)(?![\w/:-]|[,.]\d)"
     r"(?=\W*$|[^\w\s]|\s(?:[A-Z]|(?:and|by|he|she|it|they|the|to|was|when)\b))"
 )
 """A number of the eleventh century counts things more often than it is a year."""
-_GLUED_YEAR = re.compile(r"(?<=[A-Za-z])(?=(?:1[1-9]\d\d|20\d\d)(?!\d))")
+_GLUED_YEAR = lazy(r"(?<=[A-Za-z])(?=(?:1[1-9]\d\d|20\d\d)(?!\d))")
 _HALF = r"(?:\s?([AaPp])\.?\s?[Mm]\b\.?)"
-_CLOCK = re.compile(rf"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?![\d:]){_HALF}?")
-_HOURS = re.compile(rf"(?<![\d:.,])(\d{{1,2}}(?::\d\d)?{_HALF}?)\s?-\s?(?=\d{{1,2}}(?::\d\d|{_HALF}))")
-_HOUR = re.compile(rf"(?<![\d:.,])(1[0-2]|0?[1-9]){_HALF}")
+_CLOCK = lazy(rf"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?![\d:]){_HALF}?")
+_HOURS = lazy(rf"(?<![\d:.,])(\d{{1,2}}(?::\d\d)?{_HALF}?)\s?-\s?(?=\d{{1,2}}(?::\d\d|{_HALF}))")
+_HOUR = lazy(rf"(?<![\d:.,])(1[0-2]|0?[1-9]){_HALF}")
 
 
 def _month(name: str) -> str:

@@ -112,6 +112,8 @@ def entry(word: str, checked: bool = False) -> dict[str, tuple[str, ...]]:
 
 Phones = tuple[str, ...]
 
+HOMOGRAPHS: dict[str, dict[str, tuple[str, ...]]] = {"lead": {"DEFAULT": ("L", "IY1", "D"), "NOUN": ("L", "EH1", "D")}}
+"""Words of which the file has one pronunciation alone."""
 _BEFORE_VERB = frozenset(
     str.split(
         "to will would can could should must may might shall not cannot don't didn't doesn't won't can't couldn't "
@@ -131,12 +133,28 @@ _LIVE = frozenset(
 _BEFORE_THIRD_PERSON = frozenset(str.split("he she it who which that"))
 
 
+_BEFORE_IMPERATIVE = frozenset(str.split("please then and or now just ok okay so but always never kindly simply"))
+_BEHIND_IMPERATIVE = frozenset(
+    str.split("the this that these those my your his her our their its it them him us me a an each every both")
+)
+_METAL = frozenset(
+    str.split(
+        "acid battery batteries bullet bullets crystal paint pipe pipes pipework poisoning shot solder weight weights"
+    )
+)
+"""What is made of lead."""
+
+
 def choose_homograph(word: str, entries: Mapping[str, Phones], before: str, after: str) -> Phones:
     """The pronunciation of `word` among `entries` (part of speech -> phones), given its lower-case neighbours."""
     return entries.get(_tag(word, entries, before, after), entries["DEFAULT"])
 
 
 def _tag(word: str, entries: Mapping[str, Phones], before: str, after: str) -> str:
+    if word == "lead":
+        return "NOUN" if after in _METAL or before == "of" else "DEFAULT"
+    if "VERB" in entries and (not before or before in _BEFORE_IMPERATIVE) and after in _BEHIND_IMPERATIVE:
+        return "VERB"  # Close the window.
     if word == "used":
         return "VBD" if after == "to" and before not in _BEFORE_PARTICIPLE else "DEFAULT"
     if word in {"read", "wound"}:

@@ -11,6 +11,7 @@ import re
 import unicodedata
 
 from phonate.text.english import abbreviations, dates, quantities
+from phonate.text.patterns import lazy
 from phonate.text.phonemes import report_left_out
 
 # ------------------------------------------------------------------------------------ Characters of any script -> ASCII
@@ -23,7 +24,7 @@ _BEFORE_NFKC = {
     **dict.fromkeys("[{", "("),
     **dict.fromkeys("]}", ")"),
     **dict.fromkeys("™®℠", " "),
-    **dict.fromkeys("•‣·*|_^~¿¡", " "),
+    **dict.fromkeys("•‣·*|^~¿¡", " "),
     "…": "...", "⁄": "/", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l",
     "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "×": " times ", "−": " minus ",
     "÷": " divided by ", "±": " plus or minus ", "≠": " is not equal to ",
@@ -34,27 +35,28 @@ _BEFORE_NFKC = {
 _IN_CONTEXT = (
     # 10¹², 10⁻⁵, x²³; a ² or ³ alone is read below
     (
-        re.compile(r"(?:(?<=[0-9)])|(?<=\b[a-zA-Z]))(?=[²³][⁰¹²³⁴-⁹]|[⁰¹⁴-⁹]|[⁺⁻][⁰¹²³⁴-⁹])"),
+        lazy(r"(?:(?<=[0-9)])|(?<=\b[a-zA-Z]))(?=[²³][⁰¹²³⁴-⁹]|[⁰¹⁴-⁹]|[⁺⁻][⁰¹²³⁴-⁹])"),
         " to the power of ",
     ),
-    (re.compile(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
-    (re.compile(r"(?<=[0-9)])³"), " cubed "),
-    (re.compile(r"(?<![a-zA-Zα-ω])(?!km|cm|dm|mm|nm|ft|yd|mi)([a-zα-ω])(?=[a-z]²)"), r"\1 "),  # mc²
-    (re.compile(r"(?<=\b[a-ln-rt-zA-Z])²"), " squared "),  # not m² and s²
-    (re.compile(r"(?<=\b[a-ln-rt-zA-Z])³"), " cubed "),
-    (re.compile(r"(?<=[\w)])\^2(?![\w.])"), " squared "),
-    (re.compile(r"(?<=[\w)])\^3(?![\w.])"), " cubed "),
-    (re.compile(r"(?<=[\w)])\^(?=[\w(-])"), " to the power of "),
-    (re.compile(r"(?<=\d)\*(?=\d)|(?<=[\w)] )\*(?= [\w(])"), " times "),
-    (re.compile(r"~(?=\d)"), "about "),
-    (re.compile(r"&&"), " and "),
-    (re.compile(r"\|\|"), " or "),
-    (re.compile(r"[-=]>|[→⇒➔➜]"), " to "),
-    (re.compile(r"(?<=\b[A-G])[#♯](?!\w)"), " sharp"),  # C#
+    (lazy(r"(?<=[0-9)])²"), " squared "),  # behind letters, units of area
+    (lazy(r"(?<=[0-9)])³"), " cubed "),
+    (lazy(r"(?<![a-zA-Zα-ω])(?!km|cm|dm|mm|nm|ft|yd|mi)([a-zα-ω])(?=[a-z]²)"), r"\1 "),  # mc²
+    (lazy(r"(?<=\b[a-ln-rt-zA-Z])²"), " squared "),  # not m² and s²
+    (lazy(r"(?<=\b[a-ln-rt-zA-Z])³"), " cubed "),
+    (lazy(r"(?<=[\w)])\^2(?![\w.])"), " squared "),
+    (lazy(r"(?<=[\w)])\^3(?![\w.])"), " cubed "),
+    (lazy(r"(?<=[\w)])\^(?=[\w(-])"), " to the power of "),
+    (lazy(r"(?<=\d)\*(?=\d)|(?<=[\w)] )\*(?= [\w(])"), " times "),
+    (lazy(r"~(?=\d)"), "about "),
+    (lazy(r"(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9])"), " "),  # within a word it may be that of an address
+    (lazy(r"&&"), " and "),
+    (lazy(r"\|\|"), " or "),
+    (lazy(r"[-=]>|[→⇒➔➜]"), " to "),
+    (lazy(r"(?<=\b[A-G])[#♯](?!\w)"), " sharp"),  # C#
 )
 """What a character means depends on what stands around it."""
 _NOT = "\N{COMBINING LONG SOLIDUS OVERLAY}"
-_SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n.,!?;:-'\"()&@+=#%/$<>£€¥₹¢°\\")
+_SAYABLE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n_.,!?;:-'\"()&@+=#%/$<>£€¥₹¢°\\")
 _GREEK = {
     character: f" {name.split(' LETTER ')[1].split()[0].lower()} "
     for character in map(chr, range(0x370, 0x400))
@@ -98,11 +100,11 @@ def _ascii(character: str) -> str | None:
 
 # ---------------------------------------------------------------------- E-mail and web addresses as they are read aloud
 
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_EMAIL = lazy(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _SCHEME = r"(?:https?|ftp)://"
-_BEGIN = re.compile(rf"^{_SCHEME}", re.I)
+_BEGIN = lazy(rf"^{_SCHEME}", re.I)
 _TOP = "com|org|net|edu|gov|io|co|uk|de|fr|eu|info|ai|dev|us|ca|au|nl|it|ch|at|tv|me"
-_WEB = re.compile(rf"(?:{_SCHEME}|\bwww\.)[^\s<>\"')]+|\b[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>\"')]*)?", re.I)
+_WEB = lazy(rf"(?:{_SCHEME}|\bwww\.)[^\s<>\"')]+|\b[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>\"')]*)?", re.I)
 _NAMES = {
     ".": "dot", "@": "at", "/": "slash", "-": "dash", "_": "underscore", "+": "plus", "?": "question mark",
     "=": "equals", "&": "and", "#": "hash", "%": "percent", ":": "colon", "~": "tilde",
@@ -129,7 +131,7 @@ _SYMBOLS = {
     "¥": "yen", "₹": "rupees", "¢": "cents", "°": "degrees", "<": "less than", ">": "greater than", "\\": "backslash",
     "/": "slash", "#": "hash",
 }  # fmt: skip
-_SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_SYMBOL = lazy("|".join(map(re.escape, _SYMBOLS)))
 _EXTENSIONS = (
     "js|ts|py|md|txt|pdf|csv|json|ya?ml|xml|html?|css|exe|zip|gz|png|jpe?g|gif|svg|mp[34]|wav|flac|ogg|docx?|xlsx?|pptx?|"
     "sh|cpp|java|rs|php|sql|log|ini|toml"
@@ -142,87 +144,105 @@ _BOOKS = (
     "Ecclesiastes|Isaiah|Jeremiah|Ezekiel|Daniel|Hosea|Matthew|Mark|Luke|John|Acts|Romans|Corinthians|Galatians|"
     "Ephesians|Philippians|Colossians|Timothy|Hebrews|James|Peter|Revelation"
 )
+_CODES = (
+    "CVC|CVV|OTP|PIN|TAN|[Pp]asscode|[Pp]assword|[Cc]ode|[Aa]ccount|[Cc]ard|[Oo]rder|[Tt]icket|[Ii]nvoice|"
+    "[Rr]eservation|[Bb]ooking|[Tt]racking|[Ss]erial"
+)
 _FIRST = (
-    (re.compile(rf"\b({_STATES}|ZIP|ZIP code)( \d{{5}})-(\d)(\d)(\d)(\d)(?![\w-])"), r"\1\2, \3 \4 \5 \6"),
-    (re.compile(rf"\b({_STATES}|ZIP|ZIP code) (\d)(\d)(\d)(\d)(\d)(?![\w-]|[.,]\d)"), r"\1 \2 \3 \4 \5 \6"),
-    (re.compile(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) ([2-9])11(?![\w-]|[.,]\d)"), r"\1 \2 1 1"),
-    (re.compile(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) 999(?![\w-]|[.,]\d)"), r"\1 9 9 9"),
-    (re.compile(r"(?<![\w-])1-(\d)(\d)(\d)-(?=[A-Z])"), r"1 \1 \2 \3, "),  # 1-800-FLOWERS
-    (re.compile(rf"\b({_BOOKS}) (\d{{1,3}}):(?=\d{{1,3}}\b)"), r"\1 \2 "),
-    (re.compile(r"\b(GMT|UTC)\s?-(?=\d)"), r"\1 minus "),
-    (re.compile(r"\b([A-Z]{1,4}\d{1,3})s(?!\w)"), r"\1's"),  # MP3s
-    (re.compile(r"(?<![\w.,'])(\d)'(\d{1,2})(?![\w\"'.,]*\d|[\"'\w])"), "\\1'\\2\""),  # 5'4
-    (re.compile(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
-    (re.compile(r"#(?=\d)"), "number "),
-    (re.compile(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
-    (re.compile(r"(?<!\w)(?<!\d\s)([$£€¥₹])-(?=\.?\d)"), r"-\1"),
-    (re.compile(r"\bw/o\b"), "without"),
-    (re.compile(r"\bw/(?=\s)"), "with"),
-    (re.compile(r"\band/or\b", re.IGNORECASE), "and or"),
-    (re.compile(r"\bvs\b(?!\.)"), "versus"),
-    (re.compile(r"!=="), "!="),
-    (re.compile(r"==+"), "="),
-    (re.compile(r"!="), " is not equal to "),
-    (re.compile(r"<="), " at most "),
-    (re.compile(r">="), " at least "),
-    (re.compile(r"(?<=-\d\d)T(?=\d\d:\d\d)"), " at "),
-    (re.compile(r"(?<=:\d\d)Z\b"), " UTC"),
-    (re.compile(r"(\d/\d+)(?:rd|th|nd)s?\b"), r"\1"),
-    (re.compile(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
-    (re.compile(r"\b24/7\b"), "twenty-four seven"),
-    (re.compile(r"\b50/50\b"), "fifty-fifty"),
-    (re.compile(r"(?<![\w/])([A-Z])/([A-Z])\b(?!/)\.?"), r"\1.\2."),  # A/C
+    (lazy("_"), " "),
+    # the digits of codes one by one; U+0002 marks them, for the three rows after
     (
-        re.compile(
+        lazy(
+            rf"\b({_CODES})( number| no\.| code)?( is|:|,)? (\d{{3,4}}(?:[ -]\d{{3,4}}){{1,4}}|\d{{4,19}})"
+            r"(?![\w%-]|[.,:]\d| (?!(?:as|has|is|was)\b)[a-z]+s\b)"
+        ),
+        "\\1\\2\\3 \x02\\4\x02",
+    ),
+    (lazy(r"(?<=\d)[ -](?=[\d -]*\x02)"), ", "),
+    (lazy(r"(?<=\d)(?=\d[\d, ]*\x02)"), " "),
+    (lazy("\x02"), ""),
+    (lazy(rf"\b({_STATES}|ZIP|ZIP code)( \d{{5}})-(\d)(\d)(\d)(\d)(?![\w-])"), r"\1\2, \3 \4 \5 \6"),
+    (lazy(rf"\b({_STATES}|ZIP|ZIP code) (\d)(\d)(\d)(\d)(\d)(?![\w-]|[.,]\d)"), r"\1 \2 \3 \4 \5 \6"),
+    (lazy(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) ([2-9])11(?![\w-]|[.,]\d)"), r"\1 \2 1 1"),
+    (lazy(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) 999(?![\w-]|[.,]\d)"), r"\1 9 9 9"),
+    (lazy(r"(?<![\w-])1-(\d)(\d)(\d)-(?=[A-Z])"), r"1 \1 \2 \3, "),  # 1-800-FLOWERS
+    (lazy(rf"\b({_BOOKS}) (\d{{1,3}}):(?=\d{{1,3}}\b)"), r"\1 \2 "),
+    (lazy(r"\b(GMT|UTC)\s?-(?=\d)"), r"\1 minus "),
+    (lazy(r"\b([A-Z]{1,4}\d{1,3})s(?!\w)"), r"\1's"),  # MP3s
+    (lazy(r"(?<![\w.,'])(\d)'(\d{1,2})(?![\w\"'.,]*\d|[\"'\w])"), "\\1'\\2\""),  # 5'4
+    (lazy(r"(?:^|\n)#{2,6}\s+(?=\w)"), " "),  # a heading
+    (lazy(r"#(?=\d)"), "number "),
+    (lazy(r"(?<!\w)#(?=[A-Za-z])"), "hashtag "),
+    (lazy(r"(?<!\w)(?<!\d\s)([$£€¥₹])-(?=\.?\d)"), r"-\1"),
+    (lazy(r"\bw/o\b"), "without"),
+    (lazy(r"\bw/(?=\s)"), "with"),
+    (lazy(r"\band/or\b", re.IGNORECASE), "and or"),
+    (lazy(r"\bvs\b(?!\.)"), "versus"),
+    (lazy(r"!=="), "!="),
+    (lazy(r"==+"), "="),
+    (lazy(r"!="), " is not equal to "),
+    (lazy(r"<="), " at most "),
+    (lazy(r">="), " at least "),
+    (lazy(r"(?<=-\d\d)T(?=\d\d:\d\d)"), " at "),
+    (lazy(r"(?<=:\d\d)Z\b"), " UTC"),
+    (lazy(r"(\d/\d+)(?:rd|th|nd)s?\b"), r"\1"),
+    (lazy(r"(?<=\d)\s/\s(?=\d)"), " divided by "),
+    (lazy(r"\b24/7\b"), "twenty-four seven"),
+    (lazy(r"\b50/50\b"), "fifty-fifty"),
+    (lazy(r"(?<![\w/])([A-Z])/([A-Z])\b(?!/)\.?"), r"\1.\2."),  # A/C
+    (
+        lazy(
             r"\bIT(?=\s(?:company|consultants?|department|industry|manager|people|security|services?|specialists?|staff|"
             r"support|systems?|teams?)\b)"
         ),
         "I.T.",
     ),
-    (re.compile(r"\b[Aa]pt\.(?=\s?#?\d)"), "apartment"),
-    (re.compile(r"(?<=\d)\s?x\s?(?=\d+(?:\.\d+)?\s?=)"), " times "),
-    (re.compile(r"(?<=\d)(?<!\b0)\s?x\s?(?=\d)"), " by "),
-    (re.compile(r"(?<=\d)x(?=\s(?!and\b|or\b)[a-z]{2,})"), " times"),  # 2x faster, not 2x + 1
-    (re.compile(r"(?<=\d)'(?=\d{3}\b)"), ""),  # 10'000
-    (re.compile(r"(?<=\d)(?<!(?<![\d.])3)M(?=[\s,.;:!?)]|$)"), " million"),  # not 3M
-    (re.compile(r"(?<=\d)\s?bn\b"), " billion"),
-    (re.compile(r"(?<![\w.,])(\d+\.\d+)B\b(?!')"), r"\1 billion"),  # not 4B
+    (lazy(r"\b[Aa]pt\.(?=\s?#?\d)"), "apartment"),
+    (lazy(r"(?<=\d)\s?x\s?(?=\d+(?:\.\d+)?\s?=)"), " times "),
+    (lazy(r"(?<=\d)(?<!\b0)\s?x\s?(?=\d)"), " by "),
+    (lazy(r"(?<=\d)x(?=\s(?!and\b|or\b)[a-z]{2,})"), " times"),  # 2x faster, not 2x + 1
+    (lazy(r"(?<=\d)'(?=\d{3}\b)"), ""),  # 10'000
+    (lazy(r"(?<=\d)(?<!(?<![\d.])3)M(?=[\s,.;:!?)]|$)"), " million"),  # not 3M
+    (lazy(r"(?<=\d)\s?bn\b"), " billion"),
+    (lazy(r"(?<![\w.,])(\d+\.\d+)B\b(?!')"), r"\1 billion"),  # not 4B
     (
-        re.compile(
+        lazy(
             r"(?<![\w.,=])(?<!=\s)(?!(?:401|[48])[kK]|\dK)((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)[kK]\b"
             r"(?!'|\s?[=*^]|\s?\+\s?\d|\s-\s\d|/\d)"
         ),
         r"\1 thousand",
     ),  # 10k, not 4K, 401k or 2k + 1
-    (re.compile(r"(?<![\w.,])1\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), "1 hour "),
-    (re.compile(r"(?<![\w.,])(\d+)\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), r"\1 hours "),
-    (re.compile(r"(?<=hour )1\s?m(?:in)?\b|(?<=hours )1\s?m(?:in)?\b"), "1 minute"),
-    (re.compile(r"(?:(?<=hour )|(?<=hours ))(\d{1,2})\s?m(?:in)?\b"), r"\1 minutes"),
-    (re.compile(r"(?<![\d/])9/11(?![\d/])"), "nine eleven"),
-    (re.compile(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),
-    (re.compile(r"(?<![\d.-])(\d{1,2})-(?=\d{1,2}\s?=)"), r"\1 minus "),
-    (re.compile(r"(=\s?\d[\d.,]*)\s-\s(?=\d)"), r"\1 minus "),
-    (re.compile(r"(?<=\b[b-hj-z])\s-\s(?=[b-hj-z]\b|\d)|(?<=\d)\s-\s(?=[b-hj-z]\b)"), " minus "),  # x - y
-    (re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]\+?(?=-?\d{1,3}\b(?!\.\d))"), r"\1 times ten to the power of "),
-    (re.compile(r"(?<![\w.,+])(?<!\d )([1-9]\d?\d?) (\d{3}) (\d{3})(?: (\d{3}))?(?: (\d{3}))?(?! ?\d)"), r"\1\2\3\4\5"),
-    (re.compile(r"(?<=\d) (?=000\b)"), ""),  # 20 000
-    (re.compile(r"(?<![\w:.,/])1:(?=\d{3,}(?![\d:/])|\d{1,3}(?:,\d{3})+(?![\d:/]))"), "1 to "),  # a scale of 1:25,000
-    (re.compile(r"\b[vV](?=\d+(?:\.\d+)+)"), "version "),
-    (re.compile(rf"(?<=[A-Za-z0-9_])\.(?=(?:{_EXTENSIONS})\b(?!\.\w))"), " dot "),
-    (re.compile(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up
+    (lazy(r"(?<![\w.,])1\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), "1 hour "),
+    (lazy(r"(?<![\w.,])(\d+)\s?h\s?(?=\d{1,2}\s?m(?:in)?\b)"), r"\1 hours "),
+    (lazy(r"(?<=hour )1\s?m(?:in)?\b|(?<=hours )1\s?m(?:in)?\b"), "1 minute"),
+    (lazy(r"(?:(?<=hour )|(?<=hours ))(\d{1,2})\s?m(?:in)?\b"), r"\1 minutes"),
+    (lazy(r"(?<![\d/])9/11(?![\d/])"), "nine eleven"),
+    (lazy(r"(?<=\d)\s-\s(?=\d[\d.,\s+*/-]*=)"), " minus "),
+    (lazy(r"(?<![\d.-])(\d{1,2})-(?=\d{1,2}\s?=)"), r"\1 minus "),
+    (lazy(r"(=\s?\d[\d.,]*)\s-\s(?=\d)"), r"\1 minus "),
+    (lazy(r"(?<=\b[b-hj-z])\s-\s(?=[b-hj-z]\b|\d)|(?<=\d)\s-\s(?=[b-hj-z]\b)"), " minus "),  # x - y
+    (lazy(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]\+?(?=-?\d{1,3}\b(?!\.\d))"), r"\1 times ten to the power of "),
+    (lazy(r"(?<![\w.,+])(?<!\d )([1-9]\d?\d?) (\d{3}) (\d{3})(?: (\d{3}))?(?: (\d{3}))?(?! ?\d)"), r"\1\2\3\4\5"),
+    (lazy(r"(?<=\d) (?=000\b)"), ""),  # 20 000
+    (lazy(r"(?<![\w:.,/])1:(?=\d{3,}(?![\d:/])|\d{1,3}(?:,\d{3})+(?![\d:/]))"), "1 to "),  # a scale of 1:25,000
+    (lazy(r"\b[vV](?=\d+(?:\.\d+)+)"), "version "),
+    (lazy(rf"(?<=[A-Za-z0-9_])\.(?=(?:{_EXTENSIONS})\b(?!\.\w))"), " dot "),
+    (lazy(r"<[/]?[a-z][^<>]{0,80}>"), " "),  # mark-up
 )
 _TIDY = (
-    (re.compile(r"\s*\.(?:\s?\.)+"), "..."),
-    (re.compile(r"(?:\s*-\s*-)+[\s-]*|\s-\s+|\s+-(?=\s|$)|^-\s"), " - "),
-    (re.compile(r"([,;:])(?:\s*[,;:])+"), r"\1"),
-    (re.compile(r"\s+([,.!?;:)])"), r"\1"),
-    (re.compile(r"\(\s*\)"), ""),
-    (re.compile(r"\(\s+"), "("),
-    (re.compile(r"([,;])(?=[A-Za-z])"), r"\1 "),
-    (re.compile(r"\s+"), " "),
+    (lazy(r"\s*\.(?:\s?\.)+"), "..."),
+    (lazy(r"(?:\s*-\s*-)+[\s-]*|\s-\s+|\s+-(?=\s|$)|^-\s"), " - "),
+    (lazy(r"([,;:])(?:\s*[,;:])+"), r"\1"),
+    (lazy(r"\s+([,.!?;:)])"), r"\1"),
+    (lazy(r"\(\s*\)"), ""),
+    (lazy(r"\(\s+"), "("),
+    (lazy(r"([,;])(?=[A-Za-z])"), r"\1 "),
+    (lazy(r"\s+"), " "),
 )
+_WORDS_ALONE = re.compile(r"(?:[A-Z]?[a-z']*[a-z]|A)(?:[,;]? [a-z][a-z']*[a-z]|[,;]? [A-Z][a-z']*[a-z]| a)*[.!?]?")
+"""Without numbers, signs, capitals that may be letters or Roman numerals, and full stops within."""
 _PASSES = 8
-_CHUNK = re.compile(r".{1,500}(?:[.!?]\s+|$)|.{1,500}\s+|.{1,500}", re.DOTALL)
+_CHUNK = lazy(r".{1,500}(?:[.!?]\s+|$)|.{1,500}\s+|.{1,500}", re.DOTALL)
 """Some patterns look far back, so long texts are processed in chunks, cut at the end of a sentence if possible."""
 
 
@@ -231,8 +251,18 @@ def normalise(text: str) -> str:
 
     Characters without a pronunciation are left out, and logged the first time.
     """
+    if _as_it_is(text):
+        return text
     pieces = _CHUNK.findall(plain(text).strip())
     return re.sub(r"\s+", " ", "".join(map(_fixed_point, pieces))).strip()
+
+
+def _as_it_is(text: str) -> bool:
+    """Whether a text is a sentence of words that nothing below changes, for which no pattern need be compiled."""
+    if not _WORDS_ALONE.fullmatch(text):
+        return False
+    words = re.split("[ ,;]+", text.rstrip(".!?").lower())
+    return abbreviations.SHORT.isdisjoint(words)
 
 
 def _fixed_point(text: str) -> str:

@@ -120,6 +120,8 @@ def _in_context(token: _Token, before: str, following: Word | None) -> Phones:
 def _entries(word: str) -> dict[str, Phones]:
     """The lexicon's pronunciations of `word` by part of speech, in any capitalisation."""
     lower = word.lower()
+    if lower in lexicon.HOMOGRAPHS:
+        return lexicon.HOMOGRAPHS[lower]
     for checked in (True, False):
         for spelling in dict.fromkeys((word, lower, lower.capitalize())):
             if entries := lexicon.entry(spelling, checked):

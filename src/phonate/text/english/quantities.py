@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from phonate.text.english.numbers import by_digit, cardinal, fraction, number, ordinal, plural
+from phonate.text.patterns import lazy
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
 _SIGN = r"(?:(?<![\w)])[-+])?"
@@ -14,8 +15,8 @@ _MONEY_NAMES = {
     "$": ("dollar", "cent"), "£": ("pound", "penny"), "€": ("euro", "cent"), "¥": ("yen", "sen"),
     "₹": ("rupee", "paisa"), "¢": ("cent", ""),
 }  # fmt: skip
-_MONEY_BEFORE = re.compile(rf"({_SIGN})(?:\b(?:US|A|C|NZ|HK))?([$£€¥₹])\s?({_NUMBER}){_SCALE}")
-_MONEY_AFTER = re.compile(rf"({_SIGN})({_NUMBER}){_SCALE}\s?([$£€¥₹¢])")
+_MONEY_BEFORE = lazy(rf"({_SIGN})(?:\b(?:US|A|C|NZ|HK))?([$£€¥₹])\s?({_NUMBER}){_SCALE}")
+_MONEY_AFTER = lazy(rf"({_SIGN})({_NUMBER}){_SCALE}\s?([$£€¥₹¢])")
 
 _UNITS = {
     "km": "kilometer", "m": "meter", "cm": "centimeter", "mm": "millimeter", "um": "micrometer", "nm": "nanometer",
@@ -37,30 +38,30 @@ _UNITS = {
 }  # fmt: skip
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _BEHIND = r"(?![A-Za-z0-9'°/])(?:\.(?=\s+[a-z]))?"
-_MEASURE = re.compile(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT}){_BEHIND}")
-_PART_OF = re.compile(rf"(?<![\d/.,])({_SIGN})(?:(\d+)\s+)?(\d{{1,2}})/(\d{{1,2}})\s?({_UNIT}){_BEHIND}")
-_PERCENT = re.compile(rf"({_SIGN})({_NUMBER})\s?%")
-_MIXED = re.compile(r"(?<![\d/.,])(\d+)\s+(\d{1,3})/(\d{1,3})(?![\d/])")
-_FRACTION = re.compile(r"(?<![\d/.,])(\d{1,3})/(\d{1,3}|10{3,6})(?![\d/])")
-_RATIO = re.compile(r"(?<![\d:.,/])(\d{1,2}):(?=\d{1,2}(?![\d:/]|[.,]\d))")
-_PHONE = re.compile(r"(?<![\w-])(\+?\d{1,3}[ .-]?)??(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
-_INTERNATIONAL = re.compile(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
-_GROUPS = re.compile(r"(?<![\w-])(?:\d{3}-\d\d-\d{4}|\d+(?:-\d+){3,})(?![\w-])")
+_MEASURE = lazy(rf"({_SIGN})({_NUMBER})(\s?)({_UNIT}){_BEHIND}")
+_PART_OF = lazy(rf"(?<![\d/.,])({_SIGN})(?:(\d+)\s+)?(\d{{1,2}})/(\d{{1,2}})\s?({_UNIT}){_BEHIND}")
+_PERCENT = lazy(rf"({_SIGN})({_NUMBER})\s?%")
+_MIXED = lazy(r"(?<![\d/.,])(\d+)\s+(\d{1,3})/(\d{1,3})(?![\d/])")
+_FRACTION = lazy(r"(?<![\d/.,])(\d{1,3})/(\d{1,3}|10{3,6})(?![\d/])")
+_RATIO = lazy(r"(?<![\d:.,/])(\d{1,2}):(?=\d{1,2}(?![\d:/]|[.,]\d))")
+_PHONE = lazy(r"(?<![\w-])(\+?\d{1,3}[ .-]?)??(\(\d{3}\) ?|\d{3}[ .-])?(\d{3})[.-](\d{4})(?![\w-]|\.\d)")
+_INTERNATIONAL = lazy(r"(?<!\w)\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])")
+_GROUPS = lazy(r"(?<![\w-])(?:\d{3}-\d\d-\d{4}|\d+(?:-\d+){3,})(?![\w-])")
 """ISBNs, social security numbers: they count nothing, so their digits are read."""
-_ORDINAL = re.compile(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
-_DOMESTIC = re.compile(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
-_RANGE = re.compile(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
-_RANGE_OF_MEASURES = re.compile(
+_ORDINAL = lazy(r"(?<![\d.])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b")
+_DOMESTIC = lazy(r"(?<![\w-])0\d{2,4}(?: \d{3,4}){1,3}(?![\w-])")
+_RANGE = lazy(rf"(?<![\w.,-])([$£€]?(?:{_NUMBER})%?)\s?-\s?(?=[$£€]?(?:{_NUMBER})(?![\w.]*-\d))")
+_RANGE_OF_MEASURES = lazy(
     rf"(?<![\w.,-])((?:{_NUMBER})\s?({_UNIT}|[€£]))\s?-\s?(?=(?:{_NUMBER})\s?\2(?![A-Za-z0-9'°/]))"
 )
-_FEET = re.compile(r"(?<!\d)(\d)'\s?(\d\d?)\"")
-_FEET_AND_INCHES = re.compile(
+_FEET = lazy(r"(?<!\d)(\d)'\s?(\d\d?)\"")
+_FEET_AND_INCHES = lazy(
     r"(?<![\d.,])(\d+)\s?ft\.?,?\s?(\d\d?)\s?in\b"
     r"(?:\.(?=\s+[a-z]|\s*[,;:)])|(?!\s+(?!(?:by|deep|high|long|tall|thick|wide)\b)\w))"
 )
-_DOTTED = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d])")
-_PER = re.compile(r"(?<=[a-z])/(km|hr|h|s|kg|lb|min|month|year|day|week|hour|person|night)\b")
-_BIG = re.compile(rf"({_SIGN})({_NUMBER})")
+_DOTTED = lazy(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d])")
+_PER = lazy(r"(?<=[a-z])/(km|hr|h|s|kg|lb|min|month|year|day|week|hour|person|night)\b")
+_BIG = lazy(rf"({_SIGN})({_NUMBER})")
 
 
 def _sign(sign: str) -> str:

@@ -3,7 +3,8 @@
 import {get, split} from "phonate/matching";
 import {lexicon as rules} from "phonate/rules";
 
-const {BEFORE_NOUN, BEFORE_PARTICIPLE, BEFORE_THIRD_PERSON, BEFORE_VERB, LIVE} = rules;
+const {BEFORE_IMPERATIVE, BEFORE_NOUN, BEFORE_PARTICIPLE, BEFORE_THIRD_PERSON, BEFORE_VERB} = rules;
+const {BEHIND_IMPERATIVE, LIVE, METAL} = rules;
 let tables = null;
 
 // `found`: the document of lexicon.json.
@@ -26,6 +27,8 @@ export function entry(word, checked = false) {
 export const chooseHomograph = (word, entries, before, after) => get(entries, tag(word, entries, before, after)) ?? entries.DEFAULT;
 
 function tag(word, entries, before, after) {
+  if (word === "lead") return METAL.has(after) || before === "of" ? "NOUN" : "DEFAULT";
+  if ("VERB" in entries && (!before || BEFORE_IMPERATIVE.has(before)) && BEHIND_IMPERATIVE.has(after)) return "VERB";
   if (word === "used") return after === "to" && !BEFORE_PARTICIPLE.has(before) ? "VBD" : "DEFAULT";
   if (word === "read" || word === "wound") {
     const past = ["he", "she", "it"].includes(before) || (word === "read" && BEFORE_PARTICIPLE.has(before));

@@ -6,8 +6,9 @@ import {chooseHomograph, entry} from "phonate/lexicon";
 import {markOf, pauseOf} from "phonate/marks";
 import {endOf, get, matches} from "phonate/matching";
 import {normalise} from "phonate/normalisation";
-import {phonemizer as rules} from "phonate/rules";
+import {lexicon as lexiconRules, phonemizer as rules} from "phonate/rules";
 
+const {HOMOGRAPHS} = lexiconRules;
 const {ACRONYMS, LETTERED, PREFIXES, STRONG, TOKEN, WEAK} = rules;
 
 // The words of `text`; none if nothing in it can be pronounced.
@@ -65,6 +66,8 @@ function inContext(token, before, following) {
 // The lexicon's pronunciations of `word` by part of speech, in any capitalisation; null for other words.
 function entries(word) {
   const lower = word.toLowerCase(), capitalised = lower.slice(0, 1).toUpperCase() + lower.slice(1);
+  const own = get(HOMOGRAPHS, lower);
+  if (own) return own;
   for (const checked of [true, false]) {
     for (const spelling of [word, lower, capitalised]) {
       const found = entry(spelling, checked);

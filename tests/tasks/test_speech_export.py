@@ -298,7 +298,7 @@ def test_a_language_that_piper_pronounces_otherwise_is_refused(code: str) -> Non
     from phonate.tasks.speech.export import require_piper
 
     voice = SimpleNamespace(inventory=Inventory.of(phonemizer("espeak", code)))
-    with pytest.raises(InputError, match=r"run: Piper's espeak-ng is later .* choose --format onnx"):
+    with pytest.raises(InputError, match=r"run: Piper's espeak-ng is later .* choose form=.onnx"):
         require_piper(voice, Path("run"))  # type: ignore[arg-type]  # reads the inventory alone
 
 

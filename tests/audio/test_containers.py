@@ -352,16 +352,120 @@ def test_the_delay_that_itunes_notes_is_no_silence(tmp_path: Path) -> None:
     assert len(delayed) == pytest.approx(RATE, abs=1100)
 
 
-def _ogg_page(packet: bytes, flags: int, granule: int, number: int) -> bytes:
-    """With one packet of under 255 bytes (RFC 3533, section 6)."""
-    head = struct.pack("<4sBBqIII", b"OggS", 0, flags, granule, 7, number, 0) + bytes([1, len(packet)])
+def _remainder(byte: int) -> int:
+    value = byte << 24
+    for _ in range(8):
+        value = (value << 1) ^ (0x04C11DB7 if value & 0x80000000 else 0)
+    return value & 0xFFFFFFFF
+
+
+_CRC = [_remainder(byte) for byte in range(256)]
+
+
+def _checked(page: bytes) -> bytes:
+    """A page of Ogg with its checksum (RFC 3533, section 6)."""
     value = 0
-    for byte in head + packet:
-        value ^= byte << 24
-        for _ in range(8):
-            value = (value << 1) ^ (0x04C11DB7 if value & 0x80000000 else 0)
-        value &= 0xFFFFFFFF
-    return head[:22] + struct.pack("<I", value) + head[26:] + packet
+    for byte in page[:22] + bytes(4) + page[26:]:
+        value = (value << 8 & 0xFFFFFFFF) ^ _CRC[value >> 24 ^ byte]
+    return page[:22] + struct.pack("<I", value) + page[26:]
+
+
+def _ogg_page(packet: bytes, flags: int, granule: int, number: int) -> bytes:
+    """With one packet of under 255 bytes."""
+    return _checked(
+        struct.pack("<4sBBqIII", b"OggS", 0, flags, granule, 7, number, 0) + bytes([1, len(packet)]) + packet
+    )
+
+
+def _moved(path: Path, samples: int, behind: int = 0) -> Path:
+    """An Ogg file whose pages with sound that end later than sample `behind` are later by so many samples."""
+    content, pages = path.read_bytes(), []
+    for page in content.split(b"OggS")[1:]:
+        page = b"OggS" + page
+        granule = struct.unpack("<q", page[6:14])[0]
+        if granule > behind:
+            page = _checked(page[:6] + struct.pack("<q", granule + samples) + page[14:])
+        pages.append(page)
+    moved = path.with_name(f"moved-{path.name}")
+    moved.write_bytes(b"".join(pages))
+    return moved
+
+
+@pytest.mark.parametrize("ending", ["ogg", "opus"])
+@pytest.mark.parametrize("late", [0.05, 1.5])
+def test_an_ogg_that_begins_late_begins_with_silence(tmp_path: Path, ending: str, late: float) -> None:
+    """As players have it that cut a recording out of a longer one, and FFmpeg."""
+    plain, rate = read_audio(write(tmp_path / f"a.{ending}", tone(12.0)))
+    clock = 48_000 if ending == "opus" else rate
+    path = _moved(tmp_path / f"a.{ending}", round(late * clock))
+    samples, own = read_audio(path)
+    assert onset(samples) / own - onset(plain) / rate == pytest.approx(late, abs=0.001)
+    assert len(samples) / own - len(plain) / rate == pytest.approx(late, abs=0.001)
+
+
+@pytest.mark.parametrize("ending", ["ogg", "opus"])
+def test_a_hole_in_an_ogg_is_silence(tmp_path: Path, ending: str) -> None:
+    plain, rate = read_audio(write(tmp_path / f"a.{ending}", tone(12.0)))
+    clock = 48_000 if ending == "opus" else rate
+    path = _moved(tmp_path / f"a.{ending}", 2 * clock, behind=10 * clock)
+    samples, _ = read_audio(path, rate)
+    assert len(samples) - len(plain) == pytest.approx(2 * rate, abs=0.001 * rate)
+    last = plain[-rate // 2 : -rate // 4]
+    moved = samples[len(plain) - rate // 2 + 2 * rate :][: len(last)]
+    np.testing.assert_allclose(moved, last, atol=5e-3)
+    assert abs(onset(samples) - onset(plain)) <= 0.001 * rate
+
+
+def _frames(path: Path, samples: np.ndarray, info: bool) -> bytes:
+    """The frames of an MP3 of samples (n,) or (n, 2)."""
+    layout = "mono" if samples.ndim == 1 else "stereo"
+    options = {"write_xing": str(int(info)), "id3v2_version": "0"}
+    with av.open(str(path), "w", format="mp3", options=options) as file:
+        stream = file.add_stream("libmp3lame", rate=RATE, layout=layout)
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(samples.reshape(len(samples), -1).T), format="fltp", layout=layout
+        )
+        frame.sample_rate, frame.pts = RATE, 0
+        for part in av.AudioResampler(stream.format.name, layout, RATE, 576).resample(frame):
+            file.mux(stream.encode(part))
+        file.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("order", ["mono first", "stereo first"])
+def test_an_mp3_that_changes_between_mono_and_stereo_is_one_recording(
+    tmp_path: Path, counted: bool, order: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each frame where FFmpeg decodes it, and no gap between them."""
+    mono, stereo = tone(1.0), np.stack([tone(1.0)] * 2, axis=1)
+    first, second = (mono, stereo) if order == "mono first" else (stereo, mono)
+    path = tmp_path / "changes.mp3"
+    content = bytearray(_frames(path, first, counted) + _frames(path, second, info=False))
+    if counted:  # the count is of all frames
+        at = max(content.find(b"Info"), content.find(b"Xing"))
+        count = struct.unpack(">I", content[at + 8 : at + 12])[0]
+        content[at + 8 : at + 16] = struct.pack(">II", count + 30, len(content))
+    path.write_bytes(content)
+    with av.open(str(path)) as file:
+        theirs = np.concatenate([frame.to_ndarray().mean(axis=0) for frame in file.decode(audio=0)])
+    samples, _ = read_audio(path)
+    np.testing.assert_allclose(samples, theirs, atol=1e-6)
+    assert probe(path).channels == 2
+    assert "joined" not in caplog.text
+
+
+@pytest.mark.parametrize("codec", [0x01, 0xFFFE], ids=["plain", "extensible"])
+def test_integers_of_64_bits_are_read(tmp_path: Path, codec: int) -> None:
+    samples = tone(0.5).astype(np.float64)
+    form = struct.pack("<HHIIHH", codec, 1, RATE, 8 * RATE, 8, 64)
+    if codec == 0xFFFE:
+        form += struct.pack("<HHIH", 22, 64, 4, 1) + bytes.fromhex("000000001000800000aa00389b71")
+    data = (samples * 2**63).astype("<i8").tobytes()
+    chunks = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(data)) + data
+    path = tmp_path / "long.wav"
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(chunks)) + chunks)
+    np.testing.assert_allclose(read_audio(path)[0], samples, atol=1e-7)
 
 
 def test_an_empty_packet_at_the_end_of_a_stream_is_no_damage(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ KINDS = {
     "m4a, paused": Kind("m4a", "ipod", "aac", hole=(1.6, 2.1)),
     "mov": Kind("mov", "mov", "pcm_s16le"),
     "opus": Kind("opus", "ogg", "libopus"),
+    "opus, late": Kind("opus", "ogg", "libopus", late=1.5),
     "ogg flac": Kind("oga", "ogg", "flac"),
     "webm": Kind("webm", "webm", "libopus"),
     "webm, streamed": Kind("webm", "webm", "libopus", streamed=True),

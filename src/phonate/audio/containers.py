@@ -17,6 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
+from phonate.audio import ogg
+
 USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Those of most recordings, which messages name."""
 VIDEO_SUFFIXES = frozenset(
@@ -84,13 +86,15 @@ _SIGNATURES = (
     (re.compile(rb"RIFF....AVI ", re.DOTALL), Kind("AVI", "avi")),
 )
 _SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
+_WAV_FLOAT = 0x03
 _SNDFILE_CAF = {b"lpcm", b"ulaw", b"alaw"}
-"""Codecs in these containers that libsndfile decodes; FFmpeg decodes the others, and ALAC, of which libsndfile refuses
-what FFmpeg itself writes."""
+"""Codecs in these containers that libsndfile decodes; FFmpeg decodes the others, integers of 64 bits, and ALAC, of
+which libsndfile refuses what FFmpeg itself writes."""
 _CHUNK = 2**20
-_OGG_HEADER = 27  # bytes of a page before its table of segment lengths (RFC 3533, section 6)
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
-_OGG_FIRST, _OGG_LAST = 2, 4
+EARLY_SECONDS, JITTER_SECONDS = 0.01, 0.03
+"""By which the times of the first and of later packets may differ from the samples before them: WebM rounds to
+milliseconds, and the clocks of recorders are not those of their microphones."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,10 @@ class Part:
     """Whether a WAV file was written into a pipe, so that its header has no length."""
     length_at: int | None = None
     """Where such a header says 0, which libsndfile takes for the length."""
+    begins: float | None = None
+    """Seconds of its first sample, where FFmpeg does not know them: it counts a packet of Vorbis that has no sound."""
+    channels: int | None = None
+    """The most that a frame has, where not all have as many; None where they have, or that is not known."""
 
 
 def parts(path: Path) -> tuple[Part, ...]:
@@ -205,8 +213,9 @@ def _wav(file: BinaryIO, part: Part) -> Examined:
         if name == b"ds64" and len(fields := file.read(16)) == 16:
             riff, large = struct.unpack("<QQ", fields)
             whole = start + 8 + riff
-        elif name == b"fmt " and len(tag := file.read(2)) == 2:
-            if struct.unpack(f"{order}H", tag)[0] not in _SNDFILE_WAV:
+        elif name == b"fmt " and len(fields := file.read(16)) == 16:
+            codec, bits = struct.unpack(f"{order}H12xH", fields)
+            if codec not in _SNDFILE_WAV or (bits == 64 and codec != _WAV_FLOAT):
                 part = replace(part, kind=Kind("WAV", "wav"))
         elif name == b"data":
             return _wav_data(file, part, at, large if large is not None and length == 0xFFFFFFFF else length, whole)
@@ -246,31 +255,25 @@ def _flac(file: BinaryIO, part: Part) -> Examined:
 def _ogg(file: BinaryIO, part: Part) -> Examined:
     """Chained streams (RFC 3533, section 4): where first pages follow pages that are none, another file begins."""
     at, codecs = part.start, []
-    page = _ogg_page(file, at)
-    while page is not None and page[0] & _OGG_FIRST:
-        codecs.append(page[2])
-        at += page[1]
-        page = _ogg_page(file, at)
-    if len(codecs) > 1 or not codecs or not codecs[0].startswith((b"\x01vorbis", b"OpusHead")):
-        part = replace(part, kind=Kind("OGG", "ogg"))
+    page = ogg.page_at(file, at)
+    while page is not None and page.flags & ogg.FIRST:
+        file.seek(page.content)
+        codecs.append(file.read(8))
+        at = page.end
+        page = ogg.page_at(file, at)
     follows = _search(file, b"OggS\x00", re.compile(rb"[\x02\x06]"), at)
+    end = part.end if follows is None else follows
+    known = len(codecs) == 1 and codecs[0].startswith((b"\x01vorbis", b"OpusHead"))
+    late = ogg.late_or_paused(file, part.start, end, EARLY_SECONDS, JITTER_SECONDS) if known else None
+    if not known or late is not None:
+        part = replace(part, kind=Kind("OGG", "ogg", timed=True), begins=late)
     file.seek(max(part.start, part.end - _OGG_TAIL))
     tail = file.read()
     last = tail[max(0, tail.rfind(b"OggS")) :]
-    whole = len(last) >= _OGG_HEADER and last[5] & _OGG_LAST
-    if not whole or len(last) < _OGG_HEADER + last[26] + sum(last[_OGG_HEADER : _OGG_HEADER + last[26]]):
+    whole = len(last) >= ogg.HEADER and last[5] & ogg.LAST
+    if not whole or len(last) < ogg.HEADER + last[26] + sum(last[ogg.HEADER : ogg.HEADER + last[26]]):
         part = replace(part, missing=1.0)  # the last page is marked as the last, but nothing says how much is missing
     return part, follows
-
-
-def _ogg_page(file: BinaryIO, at: int) -> tuple[int, int, bytes] | None:
-    """Flags, length and first bytes of the content of the page at `at`."""
-    file.seek(at)
-    head = file.read(_OGG_HEADER)
-    if len(head) < _OGG_HEADER or head[:4] != b"OggS":
-        return None
-    table = file.read(head[26])
-    return head[5], _OGG_HEADER + len(table) + sum(table), file.read(8)
 
 
 def _matroska(file: BinaryIO, part: Part) -> Examined:
@@ -308,7 +311,11 @@ def _ebml_size(file: BinaryIO) -> int | None:
 
 def _mp3(file: BinaryIO, part: Part) -> Examined:
     stream = stream_at(file, part.start, part.end, surely=part.kind is OTHER)
-    return (part, None) if stream is None else (replace(part, kind=MP3, counted=stream.counted), stream.follows)
+    if stream is None:
+        return part, None
+    if stream.changes:  # libmpg123 stops where they do
+        return replace(part, kind=Kind("MP3", "mp3"), channels=2), stream.follows
+    return replace(part, kind=MP3, counted=stream.counted), stream.follows
 
 
 def _aiff_end(file: BinaryIO, start: int) -> int | None:
@@ -448,19 +455,24 @@ class Stream:
     bit rate, have no count."""
     follows: int | None
     """The byte at which another file begins that was joined to it."""
+    changes: bool = False
+    """Whether some frames are mono and others stereo."""
 
 
 def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | None:
     """What begins at byte `start`, behind tags, of a file of `size` bytes; None where no frames do. `surely`: take only
-    several in a row for frames. Without a count all frames are looked at."""
+    several in a row for frames."""
     first = _next_frames(file, start, 4 if surely else 2)
     if first is None:
         return None if surely else Stream(False, None)
     file.seek(first)
     frames, length = _count(file.read(_HEAD))
-    if frames and length:
-        return Stream(True, _next_frames(file, first + length, 4) if first + length < size else None)
-    return Stream(frames > 0, _behind(file, first, frames, size) if frames else _new_stream(file, first, size))
+    if not frames:
+        return Stream(False, *_new_stream(file, first, size))
+    end, changes = _behind(file, first, frames)
+    if length:
+        end = first + length
+    return Stream(True, _next_frames(file, end, 4) if end is not None and end < size else None, changes)
 
 
 def _count(head: bytes) -> tuple[int, int]:
@@ -478,6 +490,7 @@ def _count(head: bytes) -> tuple[int, int]:
     return 0, 0
 
 
+@lru_cache(maxsize=1024)
 def _frame(header: bytes) -> tuple[int, tuple[int, int, int]] | None:
     """Length in bytes of the frame with these 4 bytes, and what does not change in a stream: version and layer, rate,
     whether it is mono. (ISO/IEC 11172-3, 2.4.2.3)"""
@@ -523,37 +536,42 @@ def _is_stream(file: BinaryIO, at: int, count: int) -> bool:
     return True
 
 
-def _behind(file: BinaryIO, first: int, frames: int, size: int) -> int | None:
-    """Where other frames begin behind `frames` frames and the one that counts them; None where none do."""
-    at = first
+def _behind(file: BinaryIO, first: int, frames: int) -> tuple[int | None, bool]:
+    """Where `frames` frames and the one that counts them end, None where there are fewer; and whether some are mono and
+    others stereo."""
+    at, channels = first, set[int]()
     for _ in range(frames + 1):
         file.seek(at)
         frame = _frame(file.read(4))
         if frame is None:
-            return None
+            return None, len(channels) > 1
         at += frame[0]
-    return _next_frames(file, at, 4) if at < size else None
+        channels.add(frame[1][2])
+    return at, len(channels) > 1
 
 
-def _new_stream(file: BinaryIO, first: int, size: int) -> int | None:
-    """Where in frames without a count those of another rate begin, or a tag or count that only a file begins with."""
-    at, stream, damaged = first, None, 0
+def _new_stream(file: BinaryIO, first: int, size: int) -> tuple[int | None, bool]:
+    """Where in frames without a count those of another rate begin, or a tag or count that only a file begins with; and
+    whether some before are mono and others stereo."""
+    at, stream, damaged, channels = first, None, 0, set[int]()
     while at < size and damaged < _MOST_DAMAGED:
         file.seek(at)
         head = file.read(64)
-        frame = _frame(head)
+        frame = _frame(head[:4])
         if frame is None:
             if head[:3] == b"ID3":
-                return at
+                return at, len(channels) > 1
             following = _next_frames(file, at + 1, 2)
             if following is None:
-                return None
+                break
             at, damaged = following, damaged + 1
             continue
-        if stream is not None and (frame[1] != stream or any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32))):
-            return at
-        at, stream = at + frame[0], frame[1]
-    return None
+        length, (*kind, mono) = frame
+        if stream is not None and (kind != stream or any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32))):
+            return at, len(channels) > 1
+        channels.add(mono)
+        at, stream = at + length, kind
+    return None, len(channels) > 1
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from phonate.audio.containers import FLAC, MP3, MP4, OTHER, Kind, Part, parts
+from phonate.audio.containers import EARLY_SECONDS, FLAC, JITTER_SECONDS, MP3, MP4, OTHER, Kind, Part, parts
 from phonate.config.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ FloatArray = npt.NDArray[np.float32]
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 1_000_000  # Hz
 _UNKNOWN = 2**62  # libsndfile reports more frames than this when a header, such as a streamed FLAC's, gives none
 _BLOCK = 2**18  # samples of each channel that are decoded at once
-_EARLY_SECONDS, _JITTER_SECONDS = 0.01, 0.03
-"""By which the times of the first and of later packets may differ from the samples before them: WebM rounds to
-milliseconds, and the clocks of recorders are not those of their microphones."""
 _RESTART_SECONDS = 1.0
 """Times that go back by more begin anew."""
 _LONGEST_HOLE = 3600.0
@@ -211,14 +208,14 @@ def _unreadable(path: Path, error: soundfile.LibsndfileError | TypeError) -> Dat
 
 
 class _AVReader:
-    def __init__(self, path: Path, container: av.container.InputContainer, kind: Kind) -> None:
-        self._path, self._container, self._kind = path, container, kind
+    def __init__(self, path: Path, container: av.container.InputContainer, kind: Kind, part: Part) -> None:
+        self._path, self._container, self._kind, self._begins = path, container, kind, part.begins
         self._stream = container.streams.audio[0]
         context = self._stream.codec_context
         self.rate: int = context.sample_rate
-        self.channels: int = context.channels
+        self.channels: int = part.channels or context.channels
         self.frames: int | None = None
-        self.format: str = "OGG" if kind.demuxer == "ogg" else context.name.upper()
+        self.format: str = kind.name if kind.demuxer in ("ogg", "mp3") else context.name.upper()
         duration, unit, start = self._stream.duration, self._stream.time_base, max(0, self._stream.start_time or 0)
         self._packets = container.demux(self._stream)
         self._begun = False
@@ -258,23 +255,32 @@ class _AVReader:
                 if form != run:
                     self._check_channels(frame, at)
                     resampler, run = av.AudioResampler(format="fltp", rate=self.rate), form
-                if self._kind.timed and frame.pts is not None and frame.time_base is not None:
-                    gap = round(float(frame.pts * frame.time_base) * self.rate) - origin - at
-                    if gap > _LONGEST_HOLE * self.rate:
-                        raise DataError(
-                            f"{self._path}: its times go from {at / self.rate:.2f} to {(at + gap) / self.rate:.2f} s; "
-                            "convert it to WAV or FLAC"
-                        )
-                    if gap > (_JITTER_SECONDS if at else _EARLY_SECONDS) * self.rate:
-                        yield from _silence(gap, self.channels)
-                        at += gap
-                    elif gap < -_RESTART_SECONDS * self.rate:  # nothing is left out
-                        origin += gap
+                origin, gap = self._gap(frame, origin, at)
+                yield from _silence(gap, self.channels)
+                at += gap
                 assert resampler is not None
                 pieces += resampler.resample(frame)
             for piece in pieces:
                 at += piece.samples
-                yield piece.to_ndarray().T.astype(np.float32, copy=False)
+                samples = piece.to_ndarray().T.astype(np.float32, copy=False)
+                yield np.broadcast_to(samples, (len(samples), self.channels))
+
+    def _gap(self, frame: av.AudioFrame, origin: int, at: int) -> tuple[int, int]:
+        """Where time 0 is, and the samples of silence before a frame that comes behind `at` others."""
+        if not self._kind.timed or frame.pts is None or frame.time_base is None:
+            return origin, 0
+        time = round(float(frame.pts * frame.time_base) * self.rate)
+        if not at and self._begins is not None:
+            origin = time - round(self._begins * self.rate)
+        gap = time - origin - at
+        if gap > _LONGEST_HOLE * self.rate:
+            raise DataError(
+                f"{self._path}: its times go from {at / self.rate:.2f} to {(at + gap) / self.rate:.2f} s; "
+                "convert it to WAV or FLAC"
+            )
+        if gap < -_RESTART_SECONDS * self.rate:  # nothing is left out
+            origin += gap
+        return origin, gap if gap > (JITTER_SECONDS if at else EARLY_SECONDS) * self.rate else 0
 
     def _frames(self) -> Iterator[av.AudioFrame]:
         for packet in self._packets:
@@ -285,7 +291,7 @@ class _AVReader:
 
     def _check_channels(self, frame: av.AudioFrame, at: int) -> None:
         channels = frame.layout.nb_channels
-        if channels != self.channels:
+        if channels not in (1, self.channels):
             raise DataError(
                 f"{self._path}: from {at / self.rate:.2f} s on it has {channels} instead of {self.channels} channels; "
                 "cut it there, or convert it to WAV or FLAC"
@@ -317,7 +323,7 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
             streams = [stream for stream in opened_file.streams.audio if stream.codec_context]
             if not streams or not streams[0].codec_context.sample_rate:
                 raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
-            yield _AVReader(path, opened_file, kind)
+            yield _AVReader(path, opened_file, kind, part)
     except av.error.FFmpegError as error:
         raise DataError(
             f"{path}: not readable as audio ({error.strerror}); copy it again, or convert it to WAV or FLAC"

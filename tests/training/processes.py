@@ -91,7 +91,11 @@ def rows(run: Path) -> list[dict]:
     """metrics.jsonl without what depends on the clock."""
     clock = {"steps_per_second", "samples_per_second", "data_wait", "time"}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k not in clock} for line in lines if line["split"] != "event"]
+    return [
+        {k: v for k, v in line.items() if k not in clock and not k.startswith("time/")}
+        for line in lines
+        if line["split"] != "event"
+    ]
 
 
 def last_step(run: Path) -> int:

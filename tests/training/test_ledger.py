@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from test_trainer import lines as metrics
+from test_trainer import train
 
 from phonate.training.ledger import KINDS, Ledger, read, told
 
@@ -62,6 +64,21 @@ def test_only_one_rank_writes(tmp_path: Path) -> None:
     ledger.mark("train")
     ledger.write(1)
     assert not list(tmp_path.iterdir())
+
+
+def test_trackers_get_where_time_went_over_all_processes(tmp_path: Path) -> None:
+    train(tmp_path / "run", max_steps=6, logging={"interval": 2, "tensorboard": True})
+    train(tmp_path / "run", max_steps=12, resume="latest", logging={"interval": 2, "tensorboard": True})
+    rows = metrics(tmp_path / "run", "train")
+    assert [row["step"] for row in rows] == [2, 4, 6, 8, 10, 12]
+    for row in rows:
+        shares = {name: value for name, value in row.items() if name.startswith("time/")}
+        assert sum(shares.values()) == pytest.approx(100.0, abs=1e-6)
+        assert ("time/recover" in shares) == (row["step"] > 6)
+    spent = read(tmp_path / "run/time.jsonl")
+    assert rows[-1]["time/train"] == pytest.approx(100 * spent["train"] / sum(spent.values()), rel=0.2)
+    for events in (tmp_path / "run/events").iterdir():
+        assert b"time/train" in events.read_bytes()
 
 
 TRAIN = ["sequence", "size=tiny", "training.checkpoint.interval=5", "training.logging.interval=1", "--mode", "cpu"]

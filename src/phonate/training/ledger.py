@@ -48,6 +48,7 @@ class Ledger:
         self._seconds: dict[str, float] = {}
         self._last = time.perf_counter() - (now - self._began)
         self._compiling = _compile_seconds() if compiles else None
+        self._before: dict[str, float] = {}
 
     def mark(self, kind: str) -> None:
         """Assign the time since the last mark to `kind`."""
@@ -67,7 +68,20 @@ class Ledger:
         recovered = self._seconds.pop("recover")
         now = time.time()
         self._began, self._seconds = now - recovered, {"recover": recovered}
+        self.begin(step)
+
+    def begin(self, step: int) -> None:
+        """Write the first line of this process, which goes on from step `step`."""
         self.write(step)
+        if self._path is not None:
+            total = read(self._path)
+            self._before = {kind: total.get(kind, 0.0) - self._seconds.get(kind, 0.0) for kind in KINDS}
+
+    def shares(self) -> dict[str, float]:
+        """Percent of the time since the run began, all processes together, by `time/<kind>`; they add up to 100."""
+        total = {kind: self._before.get(kind, 0.0) + self._seconds.get(kind, 0.0) for kind in KINDS}
+        whole = sum(total.values())
+        return {f"time/{kind}": 100.0 * value / whole for kind, value in total.items() if value > 0.0}
 
     def write(self, step: int) -> None:
         """Add a line: `step` steps are done."""

@@ -263,7 +263,7 @@ def check_metrics(options: Sequence[MetricOption], known: Collection[str]) -> No
 _SPEED = ("steps_per_second", "samples_per_second", "data_wait")
 _MEASURED = ("learning_rate", "grad_norm", "grad_scale", "sparsity", *_SPEED)
 """What the trainer and the package's callbacks report of training, besides losses."""
-_FAMILIES = ("learning_rate", "grad_norm/", "memory/", "system/")
+_FAMILIES = ("learning_rate", "grad_norm/", "memory/", "system/", "time/")
 """How names begin of which a model or a machine has several."""
 
 

@@ -87,8 +87,9 @@ class Reporter:
         if self.ranks.is_main and previews:
             self.stream.media(self.progress.step, previews)
 
-    def log(self) -> None:
-        """Send the training metrics since the last log line; TrainingError when one is not finite."""
+    def log(self, time_shares: Mapping[str, float]) -> None:
+        """Send the training metrics since the last log line, and where time went; TrainingError when one is not
+        finite."""
         step, (before, since) = self.progress.step, self._logged_at
         self.train_step.finite.flush()
         means = self._finite_means(self.meters.latest)
@@ -107,6 +108,7 @@ class Reporter:
                 "samples_per_second": self._samples() / seconds,
                 "data_wait": wait,
                 **(self.memory.metrics() if self.memory is not None and watched else {}),
+                **time_shares,
             }
         )
         self.progress.logged = step

@@ -644,7 +644,7 @@ class Trainer:
         describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)  # when callbacks have frozen theirs
         self.generators.start()
         self.ledger.mark("start" if checkpoint is None else "recover")
-        self.ledger.write(self.step)
+        self.ledger.begin(self.step)
         if self.progress.unfinished:  # the run was stopped between a step and its validation
             self._finish_step()
 
@@ -757,8 +757,8 @@ class Trainer:
         if epoch_done:
             progress.epoch, progress.consumed = progress.epoch + 1, ()
         if self.settings.logging.due(progress.step):
-            self.reporter.log()
             self.ledger.mark("train")
+            self.reporter.log(self.ledger.shares())
             self.ledger.write(progress.step)
         self.reporter.stream.tick(progress.step)
         progress.unfinished = True

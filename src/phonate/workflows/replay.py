@@ -31,7 +31,6 @@ from phonate.workflows.train import set_threads
 
 logger = logging.getLogger("phonate")
 
-_CLOCK = frozenset({"steps_per_second", "samples_per_second", "data_wait"})
 _REPORTS = {"tensorboard": False, "wandb": False, "mlflow": False, "trackio": False, "system": False}
 SAMPLES = "samples.json"
 """What was in the batch, beside its sounds."""

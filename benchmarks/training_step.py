@@ -10,21 +10,12 @@ process of a recipe trains on the same batches. The ratio is the median over rou
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import importlib.metadata
-import os
-import platform
-import shlex
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "src"
-RECORDINGS = SOURCES / "phonate" / "base" / "recordings"
+from trained_beside import MARK, arguments, conditions, measured, prepare, publish, sides
+
 RECIPES = {
     "speech": ("training.init_from=null", "training.adversarial_start=1"),
     "vocoder": ("training.adversarial_start=1",),
@@ -32,7 +23,6 @@ RECIPES = {
     "recognition": (),
 }
 FORMATS = ("fp32", "bf16")
-MARK = "steps "
 SKIPPED, STEPS = 4, 8
 PLUGIN = f"""
 import os, sys, time
@@ -47,7 +37,7 @@ class Clock(Callback):
             print("{MARK}", (self.times[-1] - self.times[{SKIPPED}]) / {STEPS}, file=sys.stderr, flush=True)
             os._exit(0)
 
-CALLBACKS.register("clock", Clock)
+CALLBACKS.register("measure", Clock)
 """
 _HEADER = """# An optimizer step
 
@@ -64,55 +54,28 @@ of a step, mean of {steps}; medians of {rounds} rounds in turns, and the median 
 
 def step(recipe: str, number_format: str, sources: Path, folder: Path) -> float:
     """Processor seconds of a step with the sources in `sources`."""
-    shutil.rmtree(folder / "run", ignore_errors=True)
-    command = [sys.executable, "-m", "phonate", "--plugin", "clock.py", "train", recipe, "data.path=clips"]
-    command += [*RECIPES[recipe], f"training.mixed_precision={number_format}", "training.max_steps=60"]
-    command += ["data.cache_dir=cache", "training.callbacks=[{type: clock}]", "--output", "run", "--mode", "cpu"]
-    environment = {**os.environ, "PYTHONPATH": str(sources)}
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    told = [line.split()[1] for line in ran.stderr.splitlines() if line.startswith(MARK)]
-    if not told:
-        raise SystemExit(f"{shlex.join(command)} ended with {ran.returncode}:\n{ran.stderr}")
-    return float(told[0])
+    options = (f"training.mixed_precision={number_format}", "training.max_steps=60", "data.cache_dir=cache")
+    return measured([recipe, "data.path=clips", *RECIPES[recipe], *options], sources, folder)[0]
 
 
 def main() -> None:
     """Run all in turns and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--other", type=Path, required=True, metavar="SRC", help="the folder src of an older revision")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    sides = {"ours": SOURCES, "older": options.other.resolve()}
+    given = arguments(__doc__, RECIPES, rounds=3)
     taken: dict[tuple[str, str], list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        shutil.copytree(RECORDINGS, folder / "clips")
-        (folder / "clock.py").write_text(PLUGIN, encoding="utf-8")
-        for _ in range(options.rounds):
-            for recipe in options.recipes:
+        prepare(folder, PLUGIN)
+        for _ in range(given.rounds):
+            for recipe in given.recipes:
                 for number_format in FORMATS:
-                    both = [step(recipe, number_format, sources, folder) for sources in sides.values()]
+                    both = [step(recipe, number_format, sources, folder) for sources in sides(given).values()]
                     taken.setdefault((recipe, number_format), []).append(both)
-    text = _HEADER.format(
-        command=shlex.join(sys.argv),
-        steps=STEPS,
-        rounds=options.rounds,
-        machine=platform.machine(),
-        cores=os.cpu_count(),
-        load=os.getloadavg()[0],
-        python=platform.python_version(),
-        torch=importlib.metadata.version("torch"),
-    )
+    text = _HEADER.format(steps=STEPS, rounds=given.rounds, **conditions())
     for (recipe, number_format), rounds in taken.items():
         ours, older = (statistics.median(side) for side in zip(*rounds, strict=True))
         ratio = statistics.median(one / other for one, other in rounds)
         text += f"| {recipe} | {number_format} | {ours:.3f} | {older:.3f} | {ratio:.2f} |\n"
-    text += f"\nMeasured on {datetime.date.today().isoformat()}.\n"
-    print(text)
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
+    publish(text, given.out)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,8 @@ def command_faults(command: str) -> list[str]:
     if not script.is_file():
         return [f"there is no {words[1]}"]
     code = script.read_text(encoding="utf-8")
+    beside = [script.with_name(f"{name}.py") for name in re.findall(r"^from (\w+) import", code, re.MULTILINE)]
+    code += "".join(module.read_text(encoding="utf-8") for module in beside if module.is_file())
     return [f"{words[1]} has no {word}" for word in words[2:] if word.startswith("--") and f'"{word}"' not in code]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -264,6 +264,33 @@ def levels(filters: FloatArray, n_fft: int, preemphasis: float) -> FloatArray:
 # ------------------------------------------------------------------------------------------- The vocoder
 
 
+class Features(TypedDict):
+    """What a vocoder must know of the features, beside their filters."""
+
+    sample_rate: int
+    hop_length: int
+    floor_db: float
+    reference_db: float
+    preemphasis: float
+
+
+def features_of(audio: MelFacts) -> Features:
+    """Those of `audio`."""
+    return {
+        "sample_rate": audio.sample_rate,
+        "hop_length": audio.hop_length,
+        "floor_db": audio.min_level_db,
+        "reference_db": audio.offset_db,
+        "preemphasis": audio.preemphasis,
+    }
+
+
+def receptive_field(layers: int, n_fft: int, hop_length: int, corrects: bool) -> int:
+    """Frames on either side that a frame of the waveform depends on: by convolutions over 7 frames, of the mel and in
+    each layer, and a Fourier transform, two where the waveform is corrected to the mel."""
+    return 3 * (1 + layers) + -(-n_fft // hop_length) * (2 if corrects else 1)
+
+
 class ArrayVocoder:
     """`phonate.nn.vocoder.Vocoder` of one mel (T, M), from 0 to 1, with the weights of a checkpoint.
 
@@ -306,23 +333,12 @@ class ArrayVocoder:
     @classmethod
     def of(cls, audio: MelFacts, weights: Weights, lookahead: int | None, postfilter: float) -> ArrayVocoder:
         """A vocoder for the features of `audio`. Raises KeyError where a weight is missing."""
-        return cls(
-            weights,
-            audio.filters(),
-            sample_rate=audio.sample_rate,
-            hop_length=audio.hop_length,
-            floor_db=audio.min_level_db,
-            reference_db=audio.offset_db,
-            preemphasis=audio.preemphasis,
-            lookahead=lookahead,
-            postfilter=postfilter,
-        )
+        return cls(weights, audio.filters(), **features_of(audio), lookahead=lookahead, postfilter=postfilter)
 
     @property
     def context(self) -> int:
         """Frames on either side that a frame of the waveform depends on."""
-        transforms = -(-self.n_fft // self.hop_length) * (2 if self.lookahead is None else 1)
-        return int(3 * (1 + len(self._network.blocks)) + transforms)
+        return receptive_field(len(self._network.blocks), self.n_fft, self.hop_length, self.lookahead is None)
 
     def predicted_f0(self, mel_TM: FloatArray) -> FloatArray:
         """F0 (T,) in Hz, 0 where unvoiced, predicted from the mel."""

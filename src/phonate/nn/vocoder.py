@@ -239,18 +239,9 @@ class Vocoder(nn.Module):
         cls, processor: AudioProcessor, width: int, layers: int, lookahead: int | None = None, postfilter: float = 0.0
     ) -> Vocoder:
         """A vocoder for the features of `processor`."""
-        audio = processor.config
+        features = arrays.features_of(processor.config.facts)
         return cls(
-            processor.filters,
-            sample_rate=audio.sample_rate,
-            hop_length=audio.hop_length,
-            floor_db=audio.min_level_db,
-            reference_db=processor.offset_db,
-            preemphasis=audio.preemphasis,
-            width=width,
-            layers=layers,
-            lookahead=lookahead,
-            postfilter=postfilter,
+            processor.filters, **features, width=width, layers=layers, lookahead=lookahead, postfilter=postfilter
         )
 
     def pitch(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
@@ -389,8 +380,7 @@ class Vocoder(nn.Module):
     @property
     def context(self) -> int:
         """Receptive field: frames on either side that a frame of the waveform depends on."""
-        transforms = -(-self.fourier.n_fft // self.hop_length) * (2 if self._corrects else 1)
-        return 3 * (1 + len(self.network.blocks)) + transforms
+        return arrays.receptive_field(len(self.network.blocks), self.fourier.n_fft, self.hop_length, self._corrects)
 
 
 class TensorVocoder(arrays.ArrayVocoder):

@@ -325,8 +325,8 @@ def test_where_no_speaker_returns_both_readings_are_told(tmp_path, caplog):
     assert "audio_path|text," in caplog.text
 
 
-@pytest.mark.parametrize("name", ["train.lst", "voice.filelist", "VAL.LIST"])
-def test_lists_with_other_suffixes_are_seen(tmp_path, name):
+@pytest.mark.parametrize("name", ["train.lst", "voice.filelist", "VAL.LIST", "filelist"])
+def test_lists_with_other_suffixes_or_none_are_seen(tmp_path, name):
     _, report = listed(tmp_path / "voice", "wavs/a{i}.wav|{who}|{text}", name)
     assert set(report.speakers) == {"anna", "ben"}
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
 
 import fsspec
 import numpy as np
 import pytest
+import soundfile
 from s3_server import s3_server
 from small_corpora import corpus, wav
 
+from phonate.audio.settings import AudioConfig
 from phonate.cli import main
 from phonate.compute import remote
 from phonate.config.errors import DataError, InputError, MissingPackageError
@@ -163,7 +166,7 @@ def wait_for(cache):
 
 class Samples(WholeRecordings):
     def __init__(self, prepared):
-        super().__init__(prepared, range(len(prepared.index)), 100.0)
+        super().__init__(prepared, range(len(prepared.index)), AudioConfig())
 
     def get(self, index, rng):
         return self.prepared.cache.waveform(index), rng.random()
@@ -289,6 +292,18 @@ def test_shards_of_other_requirements_are_not_gone_on_with(tones, tmp_path):
     shorter = data.audio.model_copy(update={"max_seconds": 0.9 * data.audio.max_seconds})
     with pytest.raises(DataError, match="other options"):
         writing.write_shards(data.model_copy(update={"audio": shorter}), output, "3", ignore)
+
+
+def test_shards_of_a_recording_that_was_corrected_since_are_not_gone_on_with(tones, tmp_path):
+    folder, output = tmp_path / "corrected", str(tmp_path / "out")
+    shutil.copytree(tones, folder)
+    writing.write_shards(corpus(folder), output, "3", ignore)
+    assert writing.write_shards(corpus(folder), output, "3", ignore)["recordings"] == 40
+    one = sorted(folder.rglob("*.wav"))[7]
+    samples, rate = soundfile.read(one)
+    soundfile.write(one, 0.5 * samples, rate)
+    with pytest.raises(DataError, match="changed since"):
+        writing.write_shards(corpus(folder), output, "3", ignore)
 
 
 def test_the_command_writes_shards_and_refuses_what_it_would_destroy(tones, tmp_path, memory, capsys):

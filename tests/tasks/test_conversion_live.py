@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,19 @@ def in_blocks(converter: Converter, sound: np.ndarray, sizes) -> np.ndarray:
         parts.append(live.push(sound[start:end]))
         start = end
     return np.concatenate([*parts, live.finish()])
+
+
+@pytest.mark.slow
+def test_that_loudness_is_not_that_of_recordings_is_said(converter, caplog):
+    converter.live()
+    assert "data.loudness" not in caplog.text
+    data = converter.extractor.data
+    louder = data.model_copy(update={"audio": data.audio.at_loudness(-23.0)})
+    other = copy.copy(converter)
+    other.extractor = copy.copy(converter.extractor)
+    other.extractor.data = louder
+    other.live()
+    assert caplog.text.count("not to data.loudness (-23 LUFS)") == 1
 
 
 @pytest.mark.slow

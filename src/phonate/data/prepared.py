@@ -575,19 +575,10 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
         if isinstance(row, Problem):
             digest.update(repr(row).encode("utf-8", "surrogateescape"))
             continue
-        try:
-            stamp: tuple[object, ...] = ()
-            if row.member is None:
-                status = row.path.stat()
-                stamp = (status.st_size, status.st_mtime_ns)
-            else:
-                stamp = (row.member.stamp, row.member.offset, row.member.size)
-        except (OSError, ValueError):  # ValueError: a name with a null byte
-            stamp = ()
         part: tuple[object, ...] = (row.channel, row.start, row.end, row.split)
         if row.listed_seconds is not None:
             part = (*part, row.listed_seconds)
-        entry = (row.id, os.fsencode(row.path.absolute()), row.segments, part, stamp)
+        entry = (row.id, os.fsencode(row.path.absolute()), row.segments, part, row.stamp)
         digest.update(repr(entry).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:24]
 

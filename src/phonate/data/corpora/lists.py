@@ -63,7 +63,8 @@ PART = ("start", "end", "duration", "stop")
 """The columns that make a row a part of its file."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-TABLES = (".csv", ".tsv", ".txt", ".list", ".lst", ".filelist")
+TABLES = (".csv", ".tsv", ".txt", ".list", ".lst", ".filelist", "")
+"""Suffixes of tables; of files without one, those that name recordings that are there."""
 OBJECTS = (".json", ".jsonl")
 _LOOKED_AT = 20
 """Lines of a file that are looked at for names of recordings."""
@@ -85,7 +86,9 @@ def spelled(names: Sequence[str]) -> dict[str, str]:
 def listed_in(path: Path, suffixes: Sequence[str]) -> Path | None:
     """The list with one of `suffixes` that `path` is, or that a folder's recordings are listed in."""
     file = list_in(path) if path.is_dir() else path
-    return file if file is not None and file.name.lower().endswith(tuple(suffixes)) else None
+    if file is None or file.suffix.lower() not in suffixes:
+        return None
+    return file if file.suffix or (file.is_file() and _names_recordings(file)) else None
 
 
 @cache
@@ -165,7 +168,7 @@ def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path
     """The file in `folder` that lists its recordings: metadata.json, metadata.csv and their like, or else the only
     file whose first lines name a recording that is there. Raises DataError when several do."""
     for name in _KNOWN:
-        if name.endswith(tuple(suffixes)) and (folder / name).is_file():
+        if Path(name).suffix in suffixes and (folder / name).is_file():
             return folder / name
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix.lower() in suffixes)

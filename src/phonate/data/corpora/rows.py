@@ -171,6 +171,18 @@ class Row:
         """The absolute path of its file; of a recording in a shard, the shard's and its name there."""
         return str(self.path.resolve()) if self.member is None else f"{self.member.shard}/{self.member.name}"
 
+    @property
+    def stamp(self) -> tuple[object, ...]:
+        """What changes when the recording does: size and time of its file, or its place in a shard of such a stamp;
+        empty where there is no such file."""
+        if self.member is not None:
+            return self.member.stamp, self.member.offset, self.member.size
+        try:
+            status = self.path.stat()
+        except (OSError, ValueError):  # ValueError: a name with a null byte
+            return ()
+        return status.st_size, status.st_mtime_ns
+
     @classmethod
     def clip(
         cls, id: str, path: Path, speaker: str | None, text: str | None, place: str, split: str | None = None

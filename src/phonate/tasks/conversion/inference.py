@@ -5,6 +5,7 @@ Shapes: B batch, T frames, F content features, P prosody features, M mel bands, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,8 @@ from phonate.tasks.conversion.model import Network, build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionRecipe
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
+
+logger = logging.getLogger("phonate")
 
 # ----------------------- Voices: those that a model learnt, and those that recordings give
 
@@ -384,7 +387,8 @@ class Converter(Inference):
         return Demonstration(summary, "phonate convert {run} in.wav -o out.wav", self.convert(recording))
 
     def live(self, speaker: Target | None = None, semitones: float = 0.0) -> LiveConversion:
-        """Conversion of sound while it arrives, to the voice of `speaker`; `semitones`: see `convert`.
+        """Conversion of sound while it arrives, to the voice of `speaker`; `semitones`: see `convert`. Of a model
+        that was trained with `data.loudness` a warning says that live speech is not brought to it.
 
         Raises InputError if the model or the vocoder is not causal, or for an unknown speaker.
         """
@@ -399,6 +403,11 @@ class Converter(Inference):
                 f"{option('vocoder')}"
             )
         voice = self._moved(self.voices[self.speakers[number]], semitones)
+        if (loudness := self.extractor.data.audio.loudness) is not None:
+            logger.warning(
+                "live speech is levelled as it comes, not to data.loudness (%g LUFS): what follows is not known",
+                loudness,
+            )
         return LiveConversion(self.model, self.extractor, vocoder, voice, number)
 
     @property

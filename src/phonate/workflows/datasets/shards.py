@@ -60,7 +60,7 @@ def write_shards(settings: RecordingData, output: str, shards: str, progress: Pr
     listed, report = list_corpus(settings)
     first = Report(report.path, report.format)
     rows = sorted(unique_rows(listed, first), key=lambda row: (derived_seed("shards", row.id), row.id))
-    facts = [(row.id, row.source, row.start, row.end, row.channel, row.segments, row.split) for row in rows]
+    facts = [(row.id, row.source, row.start, row.end, row.channel, row.segments, row.split, row.stamp) for row in rows]
     made_from = hashlib.sha256(
         repr((shards, settings.requirements, facts)).encode("utf-8", "surrogateescape")
     ).hexdigest()
@@ -112,7 +112,10 @@ def _begun(output: str, made_from: str) -> _Done | None:
         return None
     done = _Done(**json.loads(text))
     if done.made_from != made_from:
-        raise DataError(f"{output}: has shards of another corpus or with other options; give a new folder")
+        raise DataError(
+            f"{output}: has shards of another corpus, of recordings that were changed since, or with other options; "
+            "give a new folder"
+        )
     return done
 
 

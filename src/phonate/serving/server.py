@@ -321,7 +321,8 @@ class _Server(uvicorn.Server):
             now = asyncio.get_running_loop().time()
             if self._stop_by is None:
                 self._stop_by = now + self._stop_seconds
-                _log.info("stopping when %d running requests are finished", self._gate.running)
+                if self._gate.running:
+                    _log.info("stopping when %d running requests are finished", self._gate.running)
             if self._gate.running and now >= self._stop_by:
                 _log.warning("%d requests are cut off: not finished in %g s", self._gate.running, self._stop_seconds)
             self.should_exit = not self._gate.running or now >= self._stop_by

@@ -317,7 +317,7 @@ def _verdict(run: Run) -> str:
     path = run.path / "evaluation.json"
     content = read_json(path)
     if not content:
-        return f"How good it is on recordings that it has not heard, phonate evaluate {run.path} tells."
+        return f"phonate evaluate {run.path} tells how good it is on recordings that it has not heard."
     figures = _validated(Figures, content, path)
     own = figures.systems.get(figures.focus, {})
     others = {name: values for name, values in figures.systems.items() if name != figures.focus}

@@ -97,7 +97,33 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
         main(["train", str(recipe), "--dry"])
     assert caught.value.code == 2
     error = capsys.readouterr().err
-    assert error == "error: unrecognized arguments: --dry; see phonate train --help\n"
+    assert error == "error: unrecognized arguments: --dry; did you mean --dry-run? see phonate train --help\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["session", "--mod", "gpu"], "unrecognized arguments: --mod gpu; did you mean --mode? see"),
+        (["clone", "base/voice", "--refrence", "a.wav"], "--refrence a.wav; did you mean --reference? see"),
+        (["checkpoints", "list", "run", "--jsn"], "--jsn; did you mean --json? see"),
+        (["speak", "--qqqq"], "unrecognized arguments: --qqqq; see"),
+        (["demo", "--task", "converson"], "error: --task converson: did you mean conversion? see"),
+        (["demo", "--task", "x"], "error: --task x: choose from speech, conversion; see"),
+        (["data", "chek", "x"], "error: 'chek': did you mean check? see"),
+        (["diarize", "x.wav", "--speakers", "two"], "error: --speakers two: must be a whole number; see"),
+        (["speak", "a text", "--speed", "fast"], "error: --speed fast: must be a number; see"),
+        (["speak", "-o"], "error: -o/--output: expected one argument; see"),
+    ],
+)
+def test_a_misspelt_option_or_value_names_the_nearest(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
 
 
 def test_meanings_are_refused_where_none_are_shown(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:

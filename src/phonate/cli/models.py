@@ -391,14 +391,14 @@ def generate(args: argparse.Namespace) -> int:
     """
     from phonate.cli.output import print_json
     from phonate.config.errors import InputError
-    from phonate.workflows.load import load
+    from phonate.workflows.load import load, task_of
 
     prompt = args.prompt
     if prompt == "-":
         prompt = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
     generator: Any = load(args.run, device=args.device, base=args.base)
     if not hasattr(generator, "generate"):
-        raise InputError(f"{args.run}: a {type(generator).__name__} generates no text")
+        raise InputError(f"{args.run}: holds a model of the task {task_of(args.run)}, which generates no text")
     options = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
     for name in options.keys() - inspect.signature(generator.generate).parameters.keys():
         raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")

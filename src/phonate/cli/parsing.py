@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import inspect
 import re
@@ -91,11 +92,48 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, with the recipe option that a flag stands for elsewhere, and exit."""
+        """Print what is wrong, with the option or the value that comes near, or the recipe option that a flag stands
+        for elsewhere, and exit."""
         takes_overrides = any(action.dest == "overrides" for action in self._actions)
         meant = _option_of(message) if takes_overrides else None
-        hint = f"write {meant}; " if meant else ""
-        self.exit(2, f"error: {message}; {hint}see {self.prog} --help\n")
+        near = _nearest_flag(message, self._flags())
+        parts = [_in_words(message), f"write {meant}" if meant else f"did you mean {near}?" if near else ""]
+        said = "".join(part + (" " if part.endswith("?") else "; ") for part in parts if part)
+        self.exit(2, f"error: {said}see {self.prog} --help\n")
+
+    def refuse_unknown(self, words: Sequence[str]) -> None:
+        """Exit where `words` have an option that is none: argparse would first miss what it stands for."""
+        if self._subparsers is not None:
+            return
+        for word, value in zip(words, [*words[1:], "-"], strict=False):
+            if word == "--":
+                return
+            if re.match(r"--[a-z][^\s=]*(=|$)", word) and word.partition("=")[0] not in self._option_string_actions:
+                takes_value = "=" not in word and re.match("[^-=][^=]*$", value)
+                self.error(f"unrecognized arguments: {word}" + (f" {value}" if takes_value else ""))
+
+    def _flags(self) -> list[str]:
+        """All options, those of sub-commands, too."""
+        choices = getattr(self._subparsers, "_group_actions", ())
+        within = [flag for action in choices for parser in action.choices.values() for flag in parser._flags()]
+        return [*self._option_string_actions, *within]
+
+
+def _nearest_flag(message: str, flags: Sequence[str]) -> str | None:
+    unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+    return next(iter(difflib.get_close_matches(unknown[1], flags, n=1)), None) if unknown else None
+
+
+def _in_words(message: str) -> str:
+    """A message of argparse without the words of its code."""
+    if wrong := re.fullmatch(r"argument (.+?): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
+        choices = wrong[3].replace("'", "")
+        near = difflib.get_close_matches(wrong[2], choices.split(", "), n=1)
+        what = f"{wrong[1]} {wrong[2]}" if wrong[1].startswith("-") else f"{wrong[2]!r}"
+        return f"{what}: did you mean {near[0]}?" if near else f"{what}: choose from {choices}"
+    if wrong := re.fullmatch(r"argument (.+?): invalid (int|float) value: '(.*)'", message, re.DOTALL):
+        return f"{wrong[1]} {wrong[3]}: must be a {'whole ' if wrong[2] == 'int' else ''}number"
+    return message.removeprefix("argument ")
 
 
 def _option_of(message: str) -> str | None:
@@ -194,6 +232,7 @@ def parse_command(command: str, rest: Sequence[str], namespace: argparse.Namespa
     """Parse the command's own arguments into `namespace`; returns the command."""
     parser = Parser(prog=f"phonate {command}")
     function = fill(parser, command)
+    parser.refuse_unknown(rest)
     if parser._subparsers is None:  # argparse can't mix options and positionals around sub-commands
         parser.parse_intermixed_args(rest, namespace)
     else:

@@ -45,7 +45,9 @@ def speak_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run of the task speech, or a checkpoint (default: base/voice, which comes with phonate)",
     )
     parser.add_argument("text", metavar="TEXT", help="what to say, of any length; - reads standard input")
-    parser.add_argument("--speaker", metavar="NAME", help="the voice (default: the run's first speaker)")
+    parser.add_argument(
+        "--speaker", metavar="NAME", help="the voice, or a blend: anna:0.6+ben:0.4 (default: the run's first speaker)"
+    )
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="1.2 is a fifth faster (default: 1)")
     parser.add_argument(
         "--semitones", type=float, default=0.0, metavar="X", help="raise the pitch by X semitones (default: 0)"

@@ -6,7 +6,7 @@ Shapes: L tokens, T frames, D width, M mel bands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from phonate.nn.arrays import ConvNeXt, FloatArray, Linear, Weights, part
 
 IntArray = NDArray[np.int64]
+Who: TypeAlias = int | FloatArray
+"""The number of a voice, or of a blend the share (S,) of each voice."""
 
 NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
@@ -49,7 +51,7 @@ class Voice(Protocol):
     def say(
         self,
         tokens: Sequence[IntArray],
-        speaker: int,
+        speaker: Who,
         speeds: Sequence[FloatArray],
         semitones: Sequence[FloatArray],
     ) -> list[SpokenSentence]:
@@ -57,7 +59,7 @@ class Voice(Protocol):
 
         Args:
             tokens: Token numbers (L,) of each sentence.
-            speaker: Number of the voice.
+            speaker: Who speaks them.
             speeds: Of each token (L,); 1.2 is a fifth faster.
             semitones: Added to the pitch at the beginning and the end of each token (L, 2), evenly changing between.
 
@@ -83,7 +85,7 @@ class ArrayVoice:
     def say(
         self,
         tokens: Sequence[IntArray],
-        speaker: int,
+        speaker: Who,
         speeds: Sequence[FloatArray],
         semitones: Sequence[FloatArray],
     ) -> list[SpokenSentence]:
@@ -91,9 +93,10 @@ class ArrayVoice:
         return [self._sentence(ids_L, speaker, *how) for ids_L, *how in zip(tokens, speeds, semitones, strict=True)]
 
     def _sentence(
-        self, tokens_L: IntArray, speaker: int, speed_L: FloatArray, semitones_L2: FloatArray
+        self, tokens_L: IntArray, speaker: Who, speed_L: FloatArray, semitones_L2: FloatArray
     ) -> SpokenSentence:
-        voice_D = np.float32(VOICE_SCALE) * self._voices_SD[speaker]
+        own_D = self._voices_SD[speaker] if isinstance(speaker, int) else speaker @ self._voices_SD
+        voice_D = np.float32(VOICE_SCALE) * own_D
         encoded_LD = self._encoder(self._embedding_VD[tokens_L] + voice_D)
         predicted_L2 = self._prosody_head(self._predictor(encoded_LD))
         frames_L = np.maximum(np.exp(predicted_L2[:, 0]) - np.float32(1.0), np.float32(0.0))

@@ -22,7 +22,7 @@ from phonate.audio.mel_filters import MelFacts
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.rendering import Renderer, array_renderer, renderer, saved_beside
-from phonate.tasks.speech.arrays import ArrayVoice, IntArray, SpokenSentence, Voice
+from phonate.tasks.speech.arrays import ArrayVoice, IntArray, SpokenSentence, Voice, Who
 from phonate.text.captions import TimedWord
 from phonate.text.intonation import rises
 from phonate.text.language import PARAGRAPH, language
@@ -347,13 +347,33 @@ class Synthesiser(Inference):
         phonemizer = self.inventory.phonemizer()
         self.phonemizer = LexiconPhonemizer(phonemizer, read_lexicon(lexicon, phonemizer))
 
-    def speaker(self, name: str | None) -> int:
-        """Number of a speaker; the first when none is named. Raises InputError with the nearest name."""
+    def speaker(self, name: str | None) -> Who:
+        """Number of a speaker, the first when none is named; of a blend ("anna:0.6+ben:0.4") the share (S,) of each.
+        Raises InputError with the nearest name."""
         if name is None:
             return 0
-        if name not in self.speakers:
-            raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
-        return self.speakers.index(name)
+        if name in self.speakers:
+            return self.speakers.index(name)
+        if "+" in name:
+            return self._blend(name)
+        raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
+
+    def _blend(self, blend: str) -> FloatArray:
+        shares_S = np.zeros(len(self.speakers), dtype=np.float32)
+        for one in blend.split("+"):
+            name, _, share = one.strip().rpartition(":")
+            number = self.speaker(name.strip()) if name else None
+            try:
+                weight = float(share)
+            except ValueError:
+                weight = 0.0
+            if not isinstance(number, int) or not 0.0 < weight < float("inf"):
+                raise InputError(
+                    f"speaker {blend!r}: {one.strip()!r} is no voice with its share; write two or more as in "
+                    f"{self.speakers[0]}:0.6+{self.speakers[-1]}:0.4"
+                )
+            shares_S[number] += weight
+        return shares_S / shares_S.sum()
 
     @overload
     def speak(
@@ -380,7 +400,7 @@ class Synthesiser(Inference):
 
         Args:
             text: A text or an SSML document, or a list of these; texts are synthesised in batches.
-            speaker: Name of the voice. None: the first.
+            speaker: Name of the voice, or of several with their shares: "anna:0.6+ben:0.4". None: the first.
             speed: 1.2 is a fifth faster.
             semitones: Added to the pitch.
 

@@ -42,6 +42,7 @@ from phonate.tasks.speech.arrays import (
     VOICE_SCALE,
     IntArray,
     SpokenSentence,
+    Who,
     noise_table,
 )
 from phonate.tasks.speech.settings import SpeechModel
@@ -92,7 +93,7 @@ class Acoustic(nn.Module, ABC):
     def say(
         self,
         tokens: Sequence[IntArray],
-        speaker: int,
+        speaker: Who,
         speeds: Sequence[FloatArray],
         semitones: Sequence[FloatArray],
     ) -> list[SpokenSentence]:
@@ -108,11 +109,24 @@ class Acoustic(nn.Module, ABC):
     def speak(
         self,
         tokens: Sequence[Tensor],
-        speaker: int,
+        speaker: Who,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
     ) -> list[Said]:
         """As `say`, with tensors on the model's device."""
+
+
+def _speakers(speaker: Who, sentences: int, device: torch.device) -> Tensor:
+    """Who speaks each sentence: numbers (B,), or shares (B, S)."""
+    if isinstance(speaker, int):
+        return torch.full((sentences,), speaker, device=device)
+    return torch.from_numpy(speaker).to(device)[None].expand(sentences, -1)
+
+
+def _vectors(table: nn.Embedding, speaker_B: Tensor) -> Tensor:
+    """The vector of each voice (B, D), or of each blend."""
+    vectors_BD: Tensor = speaker_B @ table.weight if speaker_B.is_floating_point() else table(speaker_B)
+    return vectors_BD
 
 
 def _array(values: Tensor | None) -> Any:
@@ -227,7 +241,7 @@ class ParallelModel(Acoustic):
 
     def encode(self, tokens_BL: Tensor, speaker_B: Tensor | None, mask_BL: Tensor | None) -> Tensor:
         """What is to be said, and by whom (B, L, D); None: the first speaker."""
-        voice_BD = self.voices.weight[:1] if speaker_B is None else self.voices(speaker_B)
+        voice_BD = self.voices.weight[:1] if speaker_B is None else _vectors(self.voices, speaker_B)
         said_BLD = self.embedding(tokens_BL) + VOICE_SCALE * voice_BD[:, None]
         encoded: Tensor = self.encoder(said_BLD, mask_BL)
         return encoded
@@ -360,7 +374,7 @@ class ParallelModel(Acoustic):
     def speak(
         self,
         tokens: Sequence[Tensor],
-        speaker: int,
+        speaker: Who,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
     ) -> list[Said]:
@@ -369,7 +383,7 @@ class ParallelModel(Acoustic):
         speeds = speeds or [torch.ones(len(one), device=device) for one in tokens]
         semitones = semitones or [torch.zeros(len(one), 2, device=device) for one in tokens]
         table = torch.from_numpy(noise_table()).to(device)
-        speaker_B = torch.full((len(tokens),), speaker, device=device)
+        speaker_B = _speakers(speaker, len(tokens), device)
         if len(tokens) == 1:
             mel_1TM, melody_1T2, durations_1L = self.spoken(
                 tokens[0][None], speaker_B, table, speeds[0][None], semitones[0][None] / 12.0
@@ -493,7 +507,7 @@ class AutoregressiveModel(Acoustic):
         x_BLD = self.dropout(self.positions(self.scale * self.embedding(tokens_BL)))
         encoded_BLD: Tensor = self.encoder(x_BLD, mask_BL)
         if self.speakers is not None and speaker_B is not None:
-            encoded_BLD = encoded_BLD + self.speakers(speaker_B)[:, None]
+            encoded_BLD = encoded_BLD + _vectors(self.speakers, speaker_B)[:, None]
         return encoded_BLD
 
     def predict(self, encoded_BLD: Tensor) -> Tensor:
@@ -596,7 +610,7 @@ class AutoregressiveModel(Acoustic):
     def speak(
         self,
         tokens: Sequence[Tensor],
-        speaker: int,
+        speaker: Who,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
     ) -> list[Said]:
@@ -612,9 +626,9 @@ class AutoregressiveModel(Acoustic):
             for one, speed_L in zip(tokens, speeds, strict=True)
         ]
 
-    def _sentence(self, tokens_1L: Tensor, speaker: int, speed_L: Tensor) -> Tensor:
+    def _sentence(self, tokens_1L: Tensor, speaker: Who, speed_L: Tensor) -> Tensor:
         """The mel (T, M) of one sentence."""
-        encoded_1LD = self.encode(tokens_1L, torch.tensor([speaker], device=tokens_1L.device), None)
+        encoded_1LD = self.encode(tokens_1L, _speakers(speaker, 1, tokens_1L.device), None)
         durations_1L = rounded_durations((self.predict(encoded_1LD).float().exp() - 1.0).clamp_min(0.0) / speed_L)
         expected = max(2, int(durations_1L.sum()))
         memory_1SD = self.regulated(encoded_1LD, durations_1L, expected)

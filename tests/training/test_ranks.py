@@ -127,12 +127,43 @@ def test_accelerate_launch_starts_the_ranks_too(tmp_path, runs):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if not name.startswith("random"))
 
 
-@pytest.mark.parametrize("engine", ["fsdp", "deepspeed"])
-def test_an_engine_that_is_not_used_is_refused(engine, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv(f"ACCELERATE_USE_{engine.upper()}", "true")
-    with pytest.raises(InputError, match=f"leave --use_{engine} out"):
-        distributed.start(torch.device("cpu"))
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"USE_DEEPSPEED": "true"}, "leave --use_deepspeed out"),
+        ({"USE_MEGATRON_LM": "true"}, "leave --use_megatron_lm out"),
+        ({"USE_PARALLELISM_CONFIG": "true"}, "leave --use_parallelism_config out"),
+        ({"MIXED_PRECISION": "fp8"}, "--mixed_precision fp8"),
+        ({"DYNAMO_BACKEND": "EAGER"}, "--dynamo_backend eager"),
+    ],
+)
+def test_what_the_launcher_asks_for_and_phonate_can_not_do_is_refused(told, error, monkeypatch):
+    for name, value in {"MIXED_PRECISION": "no", **told}.items():
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    with pytest.raises(InputError, match=error):
+        distributed.launcher_options("auto")
+
+
+def test_what_the_launcher_asks_for_is_done_where_the_recipe_leaves_it_open(monkeypatch, caplog):
+    assert distributed.launcher_options("auto") == {}
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
+    compiled = {"training.performance.compile_model": True}
+    assert distributed.launcher_options("auto") == {"training.mixed_precision": "bf16", **compiled}
+    assert not caplog.records
+    assert distributed.launcher_options("fp32") == compiled
+    assert "the recipe's fp32 comes before accelerate launch --mixed_precision bf16" in caplog.text
+
+
+def test_options_that_accelerate_launch_keeps_to_itself_are_refused(tmp_path):
+    """It takes them for every program and gives them to those of DeepSpeed."""
+    launcher = ["accelerate.commands.accelerate_cli", "launch", "--gradient_accumulation_steps", "4"]
+    process = start(tmp_path / "run", launcher=[*launcher, "--num_processes=1", "--cpu"])
+    assert process.wait(60) == 1  # accelerate's own
+    assert (
+        "it passes this on to DeepSpeed alone; set training.gradient_accumulation_steps=4"
+        in (tmp_path / "output.txt").read_text()
+    )
 
 
 def test_another_number_of_processes_than_the_recipe_wants(tmp_path):

@@ -6,16 +6,18 @@ never synchronise a GPU. Gradients are reduced by DistributedDataParallel.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phonate.config.errors import InputError
@@ -24,6 +26,75 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(days=30)
 """Time limit of `Ranks.wait`. (A rank that dies ends the wait at once, because its connection closes.)"""
+
+
+# ------------------------------------------------ What the loss of an item takes from the items of all ranks
+
+
+class _Shared:
+    """How losses that compare items see those of all ranks."""
+
+    group: Any = None
+    """None: this process has all items."""
+    placeholder = False
+    """Whether the items that this rank computes are a stand-in, because it got none."""
+
+
+@contextlib.contextmanager
+def standing_in(placeholder: bool) -> Iterator[None]:
+    """Within this block, where `placeholder`, the items of this rank are no items to those of other ranks."""
+    before, _Shared.placeholder = _Shared.placeholder, placeholder
+    try:
+        yield
+    finally:
+        _Shared.placeholder = before
+
+
+def of_all_ranks(*tensors: Tensor) -> tuple[list[Tensor], slice]:
+    """Tensors (N, ...) of this rank's N items, joined with those of the other ranks, and where its own are.
+
+    Gradients flow back to the rank that a row comes from. All ranks call it together, in the backward pass too. A rank
+    without items adds none.
+    """
+    if _Shared.group is None:
+        return list(tensors), slice(0, len(tensors[0]))
+    rank, size = dist.get_rank(_Shared.group), dist.get_world_size(_Shared.group)
+    if _Shared.placeholder:
+        tensors = tuple(one[:0] for one in tensors)
+    counts = torch.zeros(size, dtype=torch.int64, device=tensors[0].device)
+    counts[rank] = len(tensors[0])
+    dist.all_reduce(counts, group=_Shared.group)
+    ends: list[int] = counts.cumsum(0).tolist()
+    own = slice(ends[rank] - len(tensors[0]), ends[rank])
+    return [_Joined.apply(one, own, ends[-1]) for one in tensors], own  # type: ignore[no-untyped-call]  # torch's
+
+
+def own_labels(labels: Tensor) -> Tensor:
+    """`labels` (N,), of which those below 0 now differ from the labels of every other rank."""
+    if _Shared.group is None:
+        return labels
+    rank, size = dist.get_rank(_Shared.group), dist.get_world_size(_Shared.group)
+    return torch.where(labels < 0, labels * size - rank, labels)
+
+
+class _Joined(torch.autograd.Function):
+    """Rows of all ranks. The sum over ranks of (total, ...), zeros but for a rank's own rows, is that."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, own: slice, total: int) -> Tensor:
+        """Own rows (N, ...) -> all rows (total, ...)."""
+        ctx.own = own
+        joined = rows.new_zeros(total, *rows.shape[1:])
+        joined[own] = rows
+        dist.all_reduce(joined, group=_Shared.group)
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the own rows, which the losses of all ranks depend on."""
+        gradient = gradients[0].contiguous().clone()
+        dist.all_reduce(gradient, group=_Shared.group)
+        return gradient[ctx.own], None, None
 
 
 @dataclass
@@ -79,6 +150,7 @@ class Ranks:
     def close(self) -> None:
         """Leave the group, so that the process can end."""
         if self.world_size > 1 and dist.is_initialized():
+            _Shared.group = None
             dist.destroy_process_group()
 
 
@@ -108,19 +180,73 @@ def start(
                 "torchrun --nproc_per_node=N -m phonate train ..."
             )
         return Ranks()
-    for engine in ("FSDP", "DEEPSPEED"):
-        if os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true":
-            raise InputError(
-                f"accelerate launch asks for {engine}, and phonate trains with DistributedDataParallel; leave "
-                f"--use_{engine.lower()} out"
-            )
     timeout = timedelta(minutes=timeout_minutes)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(backend, timeout=timeout)
     control = dist.new_group(backend="gloo", timeout=timeout)
     patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+    _Shared.group = dist.new_group(backend=backend, timeout=timeout)
     return Ranks(dist.get_rank(), world_size, device, dict(ddp or {}), control, patient)
+
+
+def launcher_options(precision: str | bool) -> dict[str, Any]:
+    """What `accelerate launch` was told that the recipe leaves open: options of the recipe with their values.
+
+    `precision` is the recipe's `training.mixed_precision`. Raises InputError for what phonate can't do.
+    """
+    if "ACCELERATE_MIXED_PRECISION" not in os.environ:
+        return {}
+    told = {name.removeprefix("ACCELERATE_"): value.lower() for name, value in os.environ.items()}
+    for engine in ("DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+        if told.get(f"USE_{engine}") == "true":
+            raise InputError(
+                f"accelerate launch asks for {engine}, and phonate trains with DistributedDataParallel; leave "
+                f"--use_{engine.lower()} out"
+            )
+    _refuse_unheard()
+    options: dict[str, Any] = {}
+    if (asked := told["MIXED_PRECISION"]) == "fp8":
+        raise InputError("accelerate launch --mixed_precision fp8: phonate trains in fp32, bf16 or fp16; choose one")
+    if asked in ("bf16", "fp16") and precision in ("auto", True):
+        options["training.mixed_precision"] = asked
+    elif asked in ("bf16", "fp16") and precision != asked:
+        logger.warning(
+            "training.mixed_precision: the recipe's %s comes before accelerate launch --mixed_precision %s",
+            precision,
+            asked,
+        )
+    if (compiler := told.get("DYNAMO_BACKEND", "no")) == "inductor":
+        options["training.performance.compile_model"] = True
+    elif compiler != "no":
+        raise InputError(f"accelerate launch --dynamo_backend {compiler}: phonate compiles with inductor; choose that")
+    return options
+
+
+_DEEPSPEED_ONLY = {
+    "--gradient_accumulation_steps": "training.gradient_accumulation_steps",
+    "--gradient_clipping": "training.gradient_clipping",
+}
+"""Options that accelerate launch accepts for every program and passes on to those of DeepSpeed alone."""
+
+
+def _refuse_unheard() -> None:
+    """Raise InputError for options of accelerate launch that never reach this process."""
+    try:
+        launcher = psutil.Process().parent()
+        words = [] if launcher is None else launcher.cmdline()
+    except psutil.Error:
+        return
+    for place, word in enumerate(words):
+        if word == "phonate" or word.endswith("/phonate"):
+            return
+        name, _, value = word.partition("=")
+        name = name.replace("-", "_").replace("__", "--", 1)
+        if name in _DEEPSPEED_ONLY:
+            value = value or "".join(words[place + 1 : place + 2])
+            raise InputError(
+                f"accelerate launch {name}: it passes this on to DeepSpeed alone; set {_DEEPSPEED_ONLY[name]}={value}"
+            )
 
 
 def _backend(backend: str, device: torch.device) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from phonate.audio.mel_filters import band_edges
+from phonate.compute.distributed import of_all_ranks, own_labels
 from phonate.config.errors import InputError
 
 # -------------------------------------------- The base of losses: sums and counts, masks and precision
@@ -385,6 +386,9 @@ class ContrastiveLoss(Loss):
     Outputs are embeddings (B, D), compared by cosine similarity / `temperature`. Targets are either labels (B,), such
     as speakers, or a second view (B, D) of each item, whose positive is the first. An embedding is never compared with
     itself. The count is the number of embeddings that have a positive.
+
+    The embeddings of all ranks are compared with each other; the sum and the count are of this rank's. A label below 0
+    means the same on this rank alone.
     """
 
     couples_items = True
@@ -402,20 +406,23 @@ class ContrastiveLoss(Loss):
             valid = expanded(mask, valid)
         if targets.dim() == 2:
             same_shape(outputs, targets)
-            labels = torch.arange(len(outputs), device=outputs.device).repeat(2)
+            labels = -1 - torch.arange(len(outputs), device=outputs.device).repeat(2)
             outputs, valid = torch.cat([outputs, targets.to(outputs.dtype)]), valid.repeat(2)
         else:
             labels = targets
-        return self._supervised(outputs.masked_fill(~valid[:, None], 0), labels, valid)
+        outputs = outputs.masked_fill(~valid[:, None], 0)
+        (outputs, labels, valid), own = of_all_ranks(outputs, own_labels(labels), valid.to(torch.uint8))
+        return self.among(outputs, labels, valid.bool(), own)
 
-    def _supervised(self, embeddings: Tensor, labels: Tensor, valid: Tensor) -> SumCount:
-        """The mean of -log softmax over each embedding's positives, summed over embeddings (N, D) with labels (N,)."""
+    def among(self, embeddings: Tensor, labels: Tensor, valid: Tensor, own: slice) -> SumCount:
+        """The mean of -log softmax over the positives of each embedding, summed over the `own` of (N, D) with
+        labels (N,)."""
         unit = torch.nn.functional.normalize(embeddings, dim=-1)
         itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
-        compared = valid[:, None] & valid[None, :] & ~itself
-        positive = compared & (labels[:, None] == labels[None, :])
+        compared = (valid[:, None] & valid[None, :] & ~itself)[own]
+        positive = compared & (labels[own, None] == labels[None, :])
         # finite, so that rows without comparisons are not NaN
-        similarity = (unit @ unit.T / self.temperature).masked_fill(~compared, -1 / math.ulp(1.0))
+        similarity = (unit[own] @ unit.T / self.temperature).masked_fill(~compared, -1 / math.ulp(1.0))
         log_share = similarity.log_softmax(-1).masked_fill(~positive, 0)
         positives = positive.sum(-1)
         values = -log_share.sum(-1) / positives.clamp_min(1)

@@ -80,8 +80,10 @@ def batch_source(
     device: torch.device,
     *,
     validation: bool = False,
+    couples: bool = False,
 ) -> BatchSource:
-    """The planned batches of `samples`."""
+    """The planned batches of `samples`. `couples`: whether the loss of an item depends on others of its micro-batch,
+    which then stays as it is."""
     performance = settings.performance
     spare = 0 if samples.cached else min(4, max(1, (os.cpu_count() or 2) - 1))
     workers = spare if performance.num_workers == "auto" else performance.num_workers
@@ -90,7 +92,7 @@ def batch_source(
     if validation:
         batch_size = max(settings.validation.batch_size or batch_size, ranks.world_size)
     elif frames is None:
-        merged = merged_for(settings, ranks.world_size)
+        merged = 1 if couples else merged_for(settings, ranks.world_size)
         if (idle := ranks.world_size - batch_size * merged) > 0:
             _warn_idle(settings, ranks, idle)
     # a GPU is not filled by parts of a batch, and ranks would wait for each other's
@@ -165,7 +167,8 @@ def plan_sources(
     task: Task, settings: TrainingSettings, ranks: Ranks, device: torch.device
 ) -> tuple[Source, Source | None, Dataset | None]:
     """The batches of the task's training and validation set, and the latter itself; None where it is empty."""
-    make = partial(batch_source, settings=settings, ranks=ranks, device=device)
+    couples = task.coupling is not Coupling.NONE
+    make = partial(batch_source, settings=settings, ranks=ranks, device=device, couples=couples)
     collator = getattr(getattr(getattr(task, "recipe", None), "data", None), "collator", None)
     train, dataset = (with_collator(task.dataset(split), collator) for split in ("train", "validation"))
     if not len(dataset.ids):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phonate.compute.device import out_of_memory
-from phonate.compute.distributed import Ranks
+from phonate.compute.distributed import Ranks, standing_in
 from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
@@ -705,7 +705,7 @@ class TrainStep:
         """Forward and backward pass of one micro-batch; returns its loss terms."""
         part.begin(self.hooks.before_batch)
         seed_torch(self.device, *seed)
-        with self.precision.autocast():
+        with self.precision.autocast(), standing_in(part.planned.weight != 1.0):
             returned = self.compute(part.batch, phase)
         terms = counted(returned, part.planned.counts)
         if part.planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
@@ -755,7 +755,7 @@ class TrainStep:
             counts: dict[str, Count] = dict(part.planned.counts or {})
             if part.planned.counts is None or self.task.own_counts:
                 try:
-                    counts |= self._counted_by_running(part.batch, phase)
+                    counts |= self._counted_by_running(part, phase)
                 except (RuntimeError, MemoryError, TypeError) as error:
                     self._retry(error, i)
             for name, count in counts.items():
@@ -764,11 +764,11 @@ class TrainStep:
         return dict(zip(names, self.ranks.sum([totals[name] for name in names]), strict=True))
 
     @torch.no_grad()
-    def _counted_by_running(self, batch: Batch, phase: str) -> dict[str, Count]:
+    def _counted_by_running(self, part: MicroBatchState, phase: str) -> dict[str, Count]:
         """The terms' own counts, which the loss returns. Buffers that a forward pass changes are put back."""
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
-        with self.precision.autocast():
-            terms = self.task.loss(self.model, batch, phase)
+        with self.precision.autocast(), standing_in(part.planned.weight != 1.0):
+            terms = self.task.loss(self.model, part.batch, phase)
         for buffer, before in buffers:
             buffer.copy_(before)
         return {_own(name): count for name, (_, count) in terms.items() if not isinstance(count, str)}

@@ -63,7 +63,8 @@ class Coupling(Enum):
     NONE = "none"
     """Nothing. Batches may be spread over ranks, and halved when memory runs out."""
     MICRO_BATCH = "micro-batch"
-    """The other items of its micro-batch on its rank (e.g. InfoNCE with negatives per rank). Never halved."""
+    """The other items of its micro-batch (e.g. InfoNCE). Never halved. With several ranks, the loss sees the items of
+    the others where it asks for them (`phonate.compute.distributed.of_all_ranks`)."""
     BATCH = "batch"
     """All items of the batch. Never halved, and refused with several ranks."""
 

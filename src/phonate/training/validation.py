@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from phonate.compute.device import out_of_memory
+from phonate.compute.distributed import standing_in
 from phonate.config.metrics import LOSS, NEWEST, plain
 from phonate.data.loading import MicroBatch
 from phonate.training.memory import MicroBatchState
@@ -133,7 +134,7 @@ class Validator:
         try:
             for phase in own.phases:
                 seed_torch(own.device, own.settings.random_seed, "validation", number, self.ranks.rank)
-                with own.precision.autocast():
+                with own.precision.autocast(), standing_in(part.planned.weight != 1.0):
                     returned = self.task.loss(self.model, part.batch, phase.name)
                 terms.append(counted(returned, part.planned.counts))
         except (RuntimeError, MemoryError) as error:

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from phonate.audio.augmentation import sinc_resample
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
+from phonate.compute.distributed import of_all_ranks
 from phonate.config.errors import InputError
 from phonate.data.settings import cache_folder
 from phonate.nn.losses import IGNORED, ContrastiveLoss, SumCount
@@ -150,7 +151,7 @@ def contrastive_loss(
     voices of other speakers in the batch as negatives.
 
     Hidden states of the frames of a voice are averaged, normalised like a layer's input, and centred over the batch:
-    before, the part that all voices share outweighs what tells them apart.
+    before, the part that all voices share outweighs what tells them apart. The batch is that of all ranks.
 
     Args:
         hidden_NH: Last hidden states at all positions (B * L, H).
@@ -160,15 +161,14 @@ def contrastive_loss(
         temperature: Cosines are divided by it.
 
     Returns:
-        Sum and count over the 2 S voices; 0 with a single speaker.
+        Sum and count over the 2 S voices of this rank; 0 with a single speaker.
     """
     with torch.autocast(hidden_NH.device.type, enabled=False):
         voices_VH = _pooled(hidden_NH[frame_positions_A].float(), pools_A, 2 * len(speakers_S))
         voices_VH = F.layer_norm(voices_VH, voices_VH.shape[-1:])
+        (voices_VH, labels_V), own = of_all_ranks(voices_VH, speakers_S.repeat_interleave(2))
         voices_VH = voices_VH - voices_VH.mean(0)
-        labels_V = speakers_S.repeat_interleave(2)
-        loss: SumCount = ContrastiveLoss(temperature)(voices_VH, labels_V)
-        return loss
+        return ContrastiveLoss(temperature).among(voices_VH, labels_V, torch.ones_like(labels_V, dtype=torch.bool), own)
 
 
 def _pooled(frames_AH: Tensor, pools_A: Tensor, voices: int) -> Tensor:
@@ -345,12 +345,15 @@ class CloningTask(Task):
 
     def _rows(self, dataset: CloningDataset) -> int:
         """The most rows in a micro-batch of a rank, where all are as long as the longest."""
-        training = self.recipe.training
-        rows = training.batch_size
-        if training.max_length is not None:
-            rows = max(1, training.max_length // int(dataset.lengths.max()))
         ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-        return -(-rows // ranks)
+        return -(-self._rows_of_all(dataset) // ranks)
+
+    def _rows_of_all(self, dataset: CloningDataset) -> int:
+        """The same of all ranks together."""
+        training = self.recipe.training
+        if training.max_length is None:
+            return training.batch_size
+        return max(1, training.max_length // int(dataset.lengths.max()))
 
     def _autocast(self, device: torch.device) -> torch.dtype | None:
         return FORMATS.get(resolve(self.recipe.training.mixed_precision, device))
@@ -373,7 +376,7 @@ class CloningTask(Task):
             learn_text=self.settings.text == "target",
         )
         if split == "train" and self._weighs("contrastive"):
-            check_voices(dataset, self._rows(dataset))
+            check_voices(dataset, self._rows_of_all(dataset))
         return dataset
 
     # ------------------------------------------------------------------ loss
@@ -513,7 +516,7 @@ class CloningTask(Task):
 def check_voices(dataset: CloningDataset, rows: int) -> None:
     """Raise InputError for samples that give the contrastive term nothing to compare: it would be 0 throughout.
 
-    `rows`: of a rank's micro-batch.
+    `rows`: of a micro-batch, all ranks together.
     """
     known = {example.speaker for example in dataset.examples}
     if len(known) == 1 and None not in known:
@@ -523,7 +526,7 @@ def check_voices(dataset: CloningDataset, rows: int) -> None:
         )
     if rows * max(map(len, dataset.rows)) < 2:
         raise InputError(
-            "training.loss.weights.contrastive: compares the voices of a rank's micro-batch, which holds one sample; "
+            "training.loss.weights.contrastive: compares the voices of a micro-batch, which holds one sample; "
             "raise training.batch_size or data.max_length"
         )
 

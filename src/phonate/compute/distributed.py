@@ -1,7 +1,8 @@
 """Distributed start-up, and the small messages that ranks exchange.
 
 Small host-side numbers (counts, sums of metrics, stop flags) use a gloo group of their own, so that they
-never synchronise a GPU. Gradients are reduced by DistributedDataParallel.
+never synchronise a GPU. Gradients are reduced by DistributedDataParallel, or by FSDP2 (`fully_shard`), under which each
+rank holds a part of every weight: a DTensor.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -26,6 +28,46 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(days=30)
 """Time limit of `Ranks.wait`. (A rank that dies ends the wait at once, because its connection closes.)"""
+
+
+Strategy = Literal["ddp", "fsdp", "fsdp-offload"]
+
+# ------------------------------------------------------- Tensors of which each rank has a part (DTensor)
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether each rank has a part of `tensor`."""
+    module = sys.modules.get("torch.distributed.tensor")  # whose import takes a while
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """`tensor`, of all ranks together where each has a part. All ranks call it together."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def like(tensor: Any, target: Tensor) -> Any:
+    """`tensor`, of which each rank has all, divided over the ranks as `target` is, where they have one shape."""
+    if not is_sharded(target) or not isinstance(tensor, Tensor) or is_sharded(tensor) or tensor.shape != target.shape:
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(target, DTensor)
+    on_device = tensor.to(target.to_local().device)
+    # every rank has it all: nothing is sent
+    return distribute_tensor(on_device, target.device_mesh, target.placements, src_data_rank=None)
+
+
+def local_part(tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """This rank's part of `tensor`, and where in it that begins."""
+    if not is_sharded(tensor):
+        return tensor, (0,) * tensor.dim()
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(tensor, DTensor)
+    _, begins = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tensor.to_local(), tuple(begins)
 
 
 # ------------------------------------------------ What the loss of an item takes from the items of all ranks
@@ -105,6 +147,7 @@ class Ranks:
     world_size: int = 1
     device: torch.device = field(default=torch.device("cpu"), repr=False)
     ddp: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    strategy: Strategy = "ddp"
     control: Any = field(default=None, repr=False)
     patient: Any = field(default=None, repr=False)
 
@@ -140,9 +183,36 @@ class Ranks:
         if self.world_size > 1:
             dist.barrier(group=self.patient)
 
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank has a part of the weights."""
+        return self.world_size > 1 and self.strategy != "ddp"
+
+    def shard(self, module: nn.Module, blocks: Sequence[nn.Module]) -> None:
+        """Divide the weights of `module` over the ranks, in place: each of its `blocks` is whole only while it is
+        computed, the rest while `module` is. A block may be computed by its method `run`. Raises InputError."""
+        if not self.sharded:
+            return
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+
+        if any(not one.is_floating_point() for one in module.parameters()):
+            raise InputError(
+                f"training.distributed.strategy: {self.strategy} can't divide quantised weights; choose ddp, or "
+                "weights of 16 or 32 bits"
+            )
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        on_gpu = self.device.type == "cuda"
+        offload = CPUOffloadPolicy(pin_memory=on_gpu) if self.strategy == "fsdp-offload" else OffloadPolicy()
+        for block in (*blocks, module):
+            fully_shard(block, mesh=mesh, reshard_after_forward=True, offload_policy=offload)
+            if hasattr(block, "run"):
+                register_fsdp_forward_method(block, "run")
+
     def wrap(self, module: nn.Module) -> nn.Module:
-        """`module` in DistributedDataParallel, so that its gradients are averaged over the ranks."""
-        if self.world_size == 1 or not any(one.requires_grad for one in module.parameters()):
+        """`module` in DistributedDataParallel, so that its gradients are averaged over the ranks; as it is where its
+        weights are divided, which averages them too."""
+        if self.sharded or self.world_size == 1 or not any(one.requires_grad for one in module.parameters()):
             return module
         gpu = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=gpu, **self.ddp)
@@ -161,10 +231,12 @@ def start(
     expected: int | None = None,
     timeout_minutes: float = 10.0,
     ddp: Mapping[str, bool] | None = None,
+    strategy: Strategy = "ddp",
 ) -> Ranks:
     """Join the processes that torchrun or accelerate launch started; a single process without a launcher.
 
-    `expected` is the recipe's `distributed.world_size`; `ddp` holds DistributedDataParallel's switches.
+    `expected` is the recipe's `distributed.world_size`; `ddp` holds DistributedDataParallel's switches, `strategy`
+    says how weights are held.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if expected is not None and expected != world_size:
@@ -183,11 +255,12 @@ def start(
     timeout = timedelta(minutes=timeout_minutes)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=timeout)
+    off_gpu = strategy == "fsdp-offload" and backend == "nccl"  # norms of gradients are then summed on the host
+    dist.init_process_group("cuda:nccl,cpu:gloo" if off_gpu else backend, timeout=timeout)
     control = dist.new_group(backend="gloo", timeout=timeout)
     patient = dist.new_group(backend="gloo", timeout=PATIENCE)
     _Shared.group = dist.new_group(backend=backend, timeout=timeout)
-    return Ranks(dist.get_rank(), world_size, device, dict(ddp or {}), control, patient)
+    return Ranks(dist.get_rank(), world_size, device, dict(ddp or {}), strategy, control, patient)
 
 
 def launcher_options(precision: str | bool) -> dict[str, Any]:
@@ -201,7 +274,7 @@ def launcher_options(precision: str | bool) -> dict[str, Any]:
     for engine in ("DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if told.get(f"USE_{engine}") == "true":
             raise InputError(
-                f"accelerate launch asks for {engine}, and phonate trains with DistributedDataParallel; leave "
+                f"accelerate launch asks for {engine}, and phonate trains with DistributedDataParallel or FSDP; leave "
                 f"--use_{engine.lower()} out"
             )
     _refuse_unheard()
@@ -216,11 +289,19 @@ def launcher_options(precision: str | bool) -> dict[str, Any]:
             precision,
             asked,
         )
+    if told.get("USE_FSDP") == "true":
+        options["training.distributed.strategy"] = _launched_strategy()
     if (compiler := told.get("DYNAMO_BACKEND", "no")) == "inductor":
         options["training.performance.compile_model"] = True
     elif compiler != "no":
         raise InputError(f"accelerate launch --dynamo_backend {compiler}: phonate compiles with inductor; choose that")
     return options
+
+
+def _launched_strategy() -> Strategy:
+    if os.environ.get("FSDP_VERSION", "1") != "2":
+        raise InputError("accelerate launch --use_fsdp: phonate has FSDP2 (fully_shard); add --fsdp_version 2")
+    return "fsdp-offload" if os.environ.get("FSDP_OFFLOAD_PARAMS", "false") == "true" else "fsdp"
 
 
 _DEEPSPEED_ONLY = {

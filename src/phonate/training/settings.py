@@ -326,6 +326,9 @@ class DistributedSettings(Settings):
 
     backend: Literal["auto", "nccl", "gloo", "mpi"] = "auto"
     """auto: nccl on CUDA, else gloo."""
+    strategy: Literal["ddp", "fsdp", "fsdp-offload"] = "ddp"
+    """ddp: each process has all weights. fsdp: each has a part of the weights and of the optimizer's state (FSDP2), for
+    models that do not fit on one GPU (cloning, language). fsdp-offload: and keeps it in host memory."""
     world_size: PositiveInt | None = None
     """Expected number of processes; a different number is an error. Null: not checked."""
     sync_gradient_barrier: bool = False

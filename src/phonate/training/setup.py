@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from phonate.compute.distributed import Ranks
+from phonate.compute.distributed import Ranks, like
 from phonate.config.errors import InputError
 from phonate.data.batches import Consumed, with_collator
 from phonate.data.loading import BatchSource, MicroBatch
@@ -258,6 +258,11 @@ def _check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
     """Refuse settings under which a task can't be trained as they mean it. Raises InputError."""
     if task.coupling is Coupling.BATCH and ranks.world_size > 1:
         raise InputError("the task's loss depends on the whole batch, which ranks would split; use one process")
+    strategy = settings.distributed.strategy
+    if strategy != "ddp" and type(task).blocks is Task.blocks:
+        raise InputError(f"training.distributed.strategy: {strategy} is for cloning and language; choose ddp")
+    if strategy != "ddp" and settings.mixed_precision == "fp16":
+        raise InputError(f"training.mixed_precision: {strategy} does not scale losses for fp16; choose bf16 or fp32")
     if task.coupling is not Coupling.NONE and settings.performance.split_by_length:
         raise InputError(
             "training.performance.split_by_length: the loss of an item depends on the other items of its batch, which "
@@ -295,7 +300,8 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
             f"training.init_from: no weight of {path} fits this model; the table is in {run.path}/init_from.txt"
         )
     with torch.no_grad():
-        task.restore(model, {**task.saved(model), **matched})
+        saved = task.saved(model)
+        task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
     run.write("init_from.txt", f"{path}\n\n{table}\n")
     logger.info("started from %s: %d of %d tensors matched (init_from.txt)", path, len(matched), len(weights))
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from phonate.compute.device import out_of_memory
-from phonate.compute.distributed import Ranks, standing_in
+from phonate.compute.distributed import Ranks, is_sharded, like, standing_in, whole
 from phonate.config.errors import InputError, TrainingError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
@@ -414,7 +414,12 @@ class EMA:
 
     def _swap(self) -> None:
         for i, weight in enumerate(self.weights):
-            weight.data, self.averages[i] = self.averages[i], weight.data
+            if is_sharded(weight):  # FSDP gathers from the memory that the weight has
+                before = weight.detach().clone()
+                weight.detach().copy_(self.averages[i])
+                self.averages[i] = before
+            else:
+                weight.data, self.averages[i] = self.averages[i], weight.data
 
     def state(self) -> dict[str, Tensor]:
         """The averages by parameter name."""
@@ -426,7 +431,7 @@ class EMA:
             self.reset()
             return
         for name, average in zip(self.names, self.averages, strict=True):
-            average.copy_(state[name])
+            average.copy_(like(state[name], average))
 
 
 logger = logging.getLogger(__name__)
@@ -572,7 +577,12 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) 
     """Restore the state but keep the options: they are the recipe's and may have been changed for the resume."""
     options = {"initial_lr", *inspect.signature(type(optimizer)).parameters} - {"params", "lr"}
     options_now = [{name: group[name] for name in options & group.keys()} for group in optimizer.param_groups]
-    optimizer.load_state_dict(saved)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state = {
+        number: {name: like(value, parameters[number]) for name, value in values.items()}
+        for number, values in saved["state"].items()
+    }
+    optimizer.load_state_dict({**saved, "state": state})
     for group, own in zip(optimizer.param_groups, options_now, strict=True):
         group.update(own)
 
@@ -612,6 +622,7 @@ class TrainStep:
         split: Halves a micro-batch, for when memory runs out. None: it can't be halved.
         memory: Watches the device's memory.
         mark: Called with the name of each stage of a step as it ends (see `profiling.stages`).
+        module: The loss as a module, where its weights are divided over ranks.
     """
 
     def __init__(
@@ -627,6 +638,7 @@ class TrainStep:
         split: Split | None = None,
         memory: AdaptiveMemoryManager | None = None,
         mark: Callable[[str], None] = no_mark,
+        module: LossModule | None = None,
     ) -> None:
         self.task = task
         self.model = model
@@ -640,9 +652,12 @@ class TrainStep:
         self.check_memory: Callable[[], object] = memory.check if memory is not None else lambda: None
         self.finite = FiniteCheck(device, settings.not_finite, ranks)
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale, settings.grad_scaler)
-        self.compute: Callable[[Batch, str], Terms] = partial(task.loss, model)
+        self.measure: Callable[[Batch, str], Terms] = partial(task.loss, model) if module is None else module
+        """`Task.loss`, for no gradients."""
+        self.compute: Callable[[Batch, str], Terms] = self.measure
+        """`Task.loss`, for gradients that all ranks have."""
         if ranks.world_size > 1:
-            self.compute = ranks.wrap(_LossModule(task, model))
+            self.compute = ranks.wrap(module or LossModule(task, model))
         self.weights = self.loss_weights(0)
         """Of the latest step."""
         self.meter = Meter()
@@ -768,7 +783,7 @@ class TrainStep:
         """The terms' own counts, which the loss returns. Buffers that a forward pass changes are put back."""
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         with self.precision.autocast(), standing_in(part.planned.weight != 1.0):
-            terms = self.task.loss(self.model, part.batch, phase)
+            terms = self.measure(part.batch, phase)
         for buffer, before in buffers:
             buffer.copy_(before)
         return {_own(name): count for name, (_, count) in terms.items() if not isinstance(count, str)}
@@ -862,9 +877,9 @@ class _Retry(Exception):
         """Number of the micro-batch that did not fit into memory. None: only the number format changed."""
 
 
-class _LossModule(nn.Module):
-    """The task's loss as a module, so that DistributedDataParallel sees one forward per micro-batch whichever parts of
-    the model the loss calls."""
+class LossModule(nn.Module):
+    """The task's loss as a module, so that DistributedDataParallel and FSDP see one forward per micro-batch whichever
+    parts of the model the loss calls."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()
@@ -913,7 +928,7 @@ def clip(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm = norm_of(gradients)
     if norm.device.type == "cpu":
         if not norm.item() <= max_norm:
             torch._foreach_mul_(gradients, max_norm / (norm.item() + 1e-6))
@@ -929,5 +944,11 @@ def module_norms(model: nn.Module) -> dict[str, Tensor]:
     for name, module in model.named_children():
         gradients = [p.grad for p in module.parameters() if p.grad is not None]
         if gradients:
-            norms[f"grad_norm/{name}"] = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            norms[f"grad_norm/{name}"] = norm_of(gradients)
     return norms
+
+
+def norm_of(tensors: Sequence[Tensor]) -> Tensor:
+    """The L2 norm of all values of `tensors`, a scalar."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*tensors])))
+    return whole(norm)

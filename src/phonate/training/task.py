@@ -204,6 +204,14 @@ class Task(ABC):
         """
         return None
 
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The modules, such as layers, each of which is whole only while it is computed where
+        `training.distributed.strategy` divides the weights. Not given: the weights of this task are not divided.
+
+        With it, `evaluate` and `previews` must leave the model alone.
+        """
+        raise NotImplementedError
+
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """The tensors of `model` that a checkpoint stores: all by default, e.g. only the adapters for LoRA."""
         return dict(model.state_dict())

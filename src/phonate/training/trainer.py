@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from phonate.compute.distributed import Ranks
+from phonate.compute.distributed import Ranks, like
 from phonate.compute.mapping import return_freed_pages
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
@@ -58,6 +58,7 @@ from phonate.training.step import (
     EMA,
     MOST_LEFT_OUT,
     GlobalGenerators,
+    LossModule,
     Meters,
     NotFinite,
     NotFiniteError,
@@ -214,7 +215,9 @@ class Weights:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Load weights into the model. Raises RuntimeError or CheckpointError where they do not fit it."""
-        self.task.restore(self.model, {**self.task.saved(self.model), **state})
+        saved = self.task.saved(self.model)
+        state = {name: like(tensor, saved[name]) if name in saved else tensor for name, tensor in state.items()}
+        self.task.restore(self.model, {**saved, **state})
 
 
 def collect(parts: Parts) -> dict[str, Any]:
@@ -346,8 +349,16 @@ class Saver:
             return False
         self._saved_step = progress.step
         self.train_step.finite.flush()  # weights that a bad batch has spoilt are not saved over good ones
+        ranks = self.train_step.ranks
+        if ranks.sharded:
+            self.checkpoints.make_room(progress.step)
+            ranks.barrier()
         collected = collect(self.parts)
-        if not self.train_step.ranks.is_main:
+        if not ranks.is_main:
+            if ranks.sharded:
+                self.checkpoints.save_shard(
+                    progress.step, self.weights.for_inference(progress.averaged_is_better), collected
+                )
             return True
         epoch = self.meters.epoch_means(collected["meters"], self.train_step.weights)
         training = {f"train_{name}": value for name, value in epoch.items()} or progress.last_training
@@ -461,7 +472,13 @@ class Trainer:
         self.train_source, self.validation_source = train, validation
         seed_torch(self.device, settings.random_seed, "model")
         self.model = build_model(task, self.device)
-        if settings.performance.compile_model:
+        self.module = LossModule(task, self.model) if self.ranks.sharded else None
+        if self.module is not None:
+            blocks = task.blocks(self.model)
+            for block in blocks if settings.performance.compile_model else ():
+                block.compile()
+            self.ranks.shard(self.module, blocks)
+        elif settings.performance.compile_model:
             self.model.compile()
         self.steps_per_epoch = math.ceil(train.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
@@ -479,7 +496,8 @@ class Trainer:
             self.progress, self.train_step, self.meters, settings, self.ranks, self.memory, own_loader
         )
         store = settings.checkpoint
-        self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path)
+        shard = (self.ranks.rank, self.ranks.world_size) if self.ranks.sharded else None
+        self.checkpoints = CheckpointManager(run.path / store.save_dir, store, run=run.path, shard=shard)
         self.signals = Signals(self.ranks.world_size == 1, self.ranks.is_main, self.checkpoints.folder)
         self.validator: Validator | None = None
         if validation is not None:
@@ -507,6 +525,7 @@ class Trainer:
             split=lambda planned: self.train_source.halves(planned, self.epoch),
             memory=self.memory,
             mark=self.mark,
+            module=self.module,
         )
         step.finite.report = self._skipped
         return step

@@ -135,7 +135,7 @@ class Validator:
             for phase in own.phases:
                 seed_torch(own.device, own.settings.random_seed, "validation", number, self.ranks.rank)
                 with own.precision.autocast(), standing_in(part.planned.weight != 1.0):
-                    returned = self.task.loss(self.model, part.batch, phase.name)
+                    returned = own.measure(part.batch, phase.name)
                 terms.append(counted(returned, part.planned.counts))
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):

@@ -229,6 +229,7 @@ def start_ranks(settings: TrainingSettings, device: torch.device, several_phases
             "gradient_as_bucket_view": options.gradient_as_bucket_view,
             "static_graph": options.static_graph,
         },
+        strategy=options.strategy,
     )
 
 

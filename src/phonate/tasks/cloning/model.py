@@ -15,6 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MethodType
 from typing import Any, Literal
 
 import torch
@@ -196,6 +197,14 @@ def load_network(settings: CloningModel, device: torch.device) -> CloningNetwork
         projector = WhisperProjector(features_width(encoder), base.config.hidden_size).to(device)
     adapted = with_adapters(base, settings.lora, whisper)
     return CloningNetwork(adapted, projector)
+
+
+def run_by_themselves(network: Any) -> list[torch.nn.Module]:
+    """The layers of `network`, each with `run_layer` as its method `run`, which is then called."""
+    layers: list[Any] = list(network.base.model.layers)
+    for layer in layers:
+        layer.run = MethodType(run_layer, layer)
+    return layers
 
 
 def load_base(

@@ -256,11 +256,12 @@ def run_layers(
     last = len(layers) - 1
     for number, layer in enumerate(layers):
         read_here = read if number == last else None
-        arguments = (layer, hidden_BLH, position_embeddings, attention, paths, cache, read_here)
+        run: Any = layer.run if hasattr(layer, "run") else partial(run_layer, layer)
+        arguments = (hidden_BLH, position_embeddings, attention, paths, cache, read_here)
         if checkpointing and torch.is_grad_enabled():
-            hidden_BLH = checkpoint(run_layer, *arguments, use_reentrant=False)
+            hidden_BLH = checkpoint(run, *arguments, use_reentrant=False)
         else:
-            hidden_BLH = run_layer(*arguments)
+            hidden_BLH = run(*arguments)
     return hidden_BLH
 
 

@@ -482,6 +482,10 @@ class CloningTask(Task):
         """The running means of adaptive codebook weights."""
         return self._adaptive
 
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The layers of the language model."""
+        return models.run_by_themselves(model)
+
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """What is trained: adapters and the modules beside them, or every weight."""
         return saved_tensors(model, trained_only=not self._full)

@@ -66,16 +66,21 @@ def prepare(model: nn.Module, settings: LanguageModel) -> nn.Module:
     return trained
 
 
+def layers_of(model: nn.Module) -> nn.ModuleList:
+    """The layers of a language model: its longest list of modules. Empty where it has none."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=nn.ModuleList())
+
+
 def freeze(model: Any, layers: int) -> None:
     """Freeze all but the top `layers` layers, the modules after them, and the head.
 
     Raises InputError for a model without a list of layers, or with fewer.
     """
-    # the layers are the model's longest ModuleList
-    lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    if not lists:
+    stack = layers_of(model)
+    if not len(stack):
         raise InputError("model.strategy: freeze: this model has no list of layers; use lora")
-    name, stack = max(lists, key=lambda named: len(named[1]))
+    name = next(name for name, module in model.named_modules() if module is stack)
     if layers > len(stack):
         raise InputError(f"model.trained_layers: {layers}; this model has {len(stack)} layers")
     model.requires_grad_(False)

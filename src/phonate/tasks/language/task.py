@@ -7,7 +7,7 @@ compares models with different tokenizers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -90,6 +90,10 @@ class LanguageTask(Task):
     def metrics(self) -> tuple[Metric, ...]:
         """The loss terms."""
         return (*losses(["nll"]), *METRICS.values())
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The layers."""
+        return [*models.layers_of(model)]
 
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """Every weight (full), or only what is trained: adapters, or top layers."""

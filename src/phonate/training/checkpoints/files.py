@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +37,25 @@ PLUGINS = "plugins.json"
 ARCHITECTURE = "model.txt"
 INFERENCE = "model.json"
 COMPRESSED = ".zlib"
+
+_SHARD = re.compile(r"(weights|state)-(\d{5})-of-(\d{5})\.safetensors(\.zlib)?")
+
+
+def shard_name(name: str, rank: int, count: int) -> str:
+    """The file in which `rank` of `count` stores its part of `name`, such as weights-00001-of-00002.safetensors."""
+    stem, _, ending = name.partition(".")
+    return f"{stem}-{rank + 1:05d}-of-{count:05d}.{ending}"
+
+
+def shards_in(listed: Collection[str], name: str) -> list[str]:
+    """The files among `listed` that together are `name`, one of each rank; empty where not all are there."""
+    matches = [match for one in listed if (match := _SHARD.fullmatch(one)) and name.startswith(match[1])]
+    names = sorted(match[0] for match in matches)
+    if {int(match[3]) for match in matches} != {len(names)}:
+        return []
+    whole = [shard_name(name, rank, len(names)) for rank in range(len(names))]
+    return names if [one.removesuffix(COMPRESSED) for one in names] == whole else []
+
 
 _LEFTOVER = re.compile(
     r"\.step-\d{8,}(\.replaced)?\.(tmp|removed)|\.step-\d{8,}\.replaced|\.(best|checkpoint_history)\.json\.\d+\.tmp"
@@ -303,7 +322,7 @@ def problems(folder: Path, hashes: bool = True, leave_out: Container[str] = ()) 
     except FileProblemError as error:
         return [Problem(error.path.name, error.reason)]
     damage = [] if METADATA in records else [Problem(METADATA, "not in the manifest")]
-    if not {WEIGHTS, WEIGHTS + COMPRESSED} & records.keys():
+    if not {WEIGHTS, WEIGHTS + COMPRESSED} & records.keys() and not shards_in(records, WEIGHTS):
         damage.append(Problem(WEIGHTS, "not in the manifest"))
     for name, record in records.items():
         if name not in leave_out and (reason := _reason(folder / name, record, hashes)):

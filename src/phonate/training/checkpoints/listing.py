@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -368,7 +368,16 @@ def update_history(folder: Path, known: History, infos: Sequence[CheckpointInfo]
 
 # ------------------------ Copies of checkpoints: backups, and exports without what only training needs
 
-TRAINING_ONLY = frozenset({files.STATE, files.STATE_TENSORS, files.STATE_TENSORS + files.COMPRESSED})
+
+class _TrainingOnly(Container[str]):
+    """The names of files that inference does not need."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name == files.STATE or bool(_STATE_TENSORS.fullmatch(name)))
+
+
+_STATE_TENSORS = re.compile(r"state(-\d{5}-of-\d{5})?\.safetensors(\.zlib)?")
+TRAINING_ONLY = _TrainingOnly()
 _BACKUP = re.compile(r"\d{8}-\d{6}-step-\d{8,}")
 _UNFINISHED_BACKUP = re.compile(rf"\.{_BACKUP.pattern}(\.\d+\.tmp|\.tmp|\.removed)")
 
@@ -407,7 +416,7 @@ def back_up(source: Path, target: Path, max_backups: int) -> Path:
     return copy
 
 
-def copy_verified(source: Path, target: Path, leave_out: frozenset[str] = frozenset()) -> Path:
+def copy_verified(source: Path, target: Path, leave_out: Container[str] = ()) -> Path:
     """Copy a checkpoint to the new folder `target` without the files `leave_out`. Raises CheckpointError."""
     try:
         records = {name: r for name, r in read_manifest(source).items() if name not in leave_out}

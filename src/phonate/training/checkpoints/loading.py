@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -62,7 +62,7 @@ def load(path: Path, verify: bool = True, weights_only: bool = False) -> Checkpo
     """
     if not path.is_dir():
         raise CheckpointError(f"{path}: no such checkpoint")
-    left_out = TRAINING_ONLY if weights_only else frozenset()
+    left_out: Container[str] = TRAINING_ONLY if weights_only else ()
     if damage := problems(path, hashes=verify, leave_out=left_out):
         raise DamagedCheckpointError(path, damage)
     try:
@@ -99,7 +99,7 @@ def read_description(path: Path, weights_intact: bool = False) -> tuple[str, dic
         raise CheckpointError(f"{path}: no such checkpoint")
     try:
         listed = read_manifest(path).keys()
-        unread = TRAINING_ONLY if weights_intact else listed - {files.RECIPE, files.INFERENCE}
+        unread: Container[str] = TRAINING_ONLY if weights_intact else listed - {files.RECIPE, files.INFERENCE}
         if damage := problems(path, leave_out=unread):
             raise DamagedCheckpointError(path, damage)
         return _text(path, files.RECIPE, listed), _inference(path, listed)
@@ -114,15 +114,17 @@ def _inference(path: Path, listed: Container[str]) -> dict[str, Any]:
     return inference
 
 
-def _tensors(path: Path, name: str, listed: Container[str], largest: float | None = None) -> dict[str, Tensor]:
+def _tensors(path: Path, name: str, listed: Collection[str], largest: float | None = None) -> dict[str, Tensor]:
     """The tensors of the file `name`, whichever form of it is in the manifest; `largest` in 10^6 bytes."""
-    from phonate.training.checkpoints.snapshot import read_tensors
+    from phonate.training.checkpoints.snapshot import read_shards, read_tensors
 
     limit = None if not largest else round(largest * 1e6)
+    if shards := files.shards_in(listed, name):
+        return read_shards([path / one for one in shards], limit)
     return read_tensors(path / (name if name in listed else name + files.COMPRESSED), limit)
 
 
-def _state(path: Path, listed: Container[str]) -> Any:
+def _state(path: Path, listed: Collection[str]) -> Any:
     if files.STATE not in listed:
         raise CheckpointError(f"{path}: holds weights only (it was exported); training can't be resumed from it")
     from phonate.training.checkpoints import snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,6 +62,78 @@ class Job:
     """Whether the best value was measured at this step. None: if it is better than that of the best checkpoint."""
 
 
+def temporary_of(final: Path) -> Path:
+    """Where a checkpoint is written before it has its name."""
+    return final.with_name(f".{final.name}.tmp")
+
+
+Shard = tuple[int, int]
+"""A rank that writes its part of each checkpoint, and how many ranks do."""
+SHARDS_PATIENCE = 1800.0
+"""Seconds after which a part that another rank has not written is missed."""
+_SHARD_RECORD = "shard-{:05d}.json"
+
+
+def write_tensors(
+    folder: Path, shard: Shard | None, weights: Snapshot, state: Snapshot, compress: bool
+) -> dict[str, Written]:
+    """Write the tensors of a checkpoint, or this rank's part of them, and return what was written by name.
+
+    Raises CheckpointError where weights hold NaN, OSError.
+    """
+    if (broken := weights.first_nan()) is not None:
+        raise CheckpointError(
+            f"{folder.parent}: {broken} holds NaN, so this checkpoint was not saved and earlier ones are kept; "
+            "resume from them with a lower training.optimizer.lr, or with training.mixed_precision: fp32"
+        )
+    written = {}
+    for name, tensors in ((files.WEIGHTS, weights), (files.STATE_TENSORS, state)):
+        name = (name if shard is None else files.shard_name(name, *shard)) + (files.COMPRESSED if compress else "")
+        written[name] = tensors.write(folder / name, compress)
+    return written
+
+
+def write_shard(final: Path, shard: Shard, weights: Snapshot, state: Snapshot, compress: bool) -> None:
+    """Write the part of a rank that is not the main one, and a record of it that the main one waits for.
+
+    Raises CheckpointError.
+    """
+    folder, told = temporary_of(final), _SHARD_RECORD.format(shard[0])
+    try:
+        if not folder.is_dir():
+            raise CheckpointError(
+                f"{folder.parent}: rank {shard[0]} does not see what the first rank makes there; the folder of a run "
+                "must be the same for all ranks"
+            )
+        try:
+            written = write_tensors(folder, shard, weights, state, compress)
+        except (OSError, CheckpointError) as error:
+            files.replace_file(folder / told, files.render({"error": str(error)}))
+            raise
+        records = {name: {"size": one.record.size, "sha256": one.record.sha256} for name, one in written.items()}
+        files.replace_file(folder / told, files.render(records))
+    except OSError as error:
+        raise files.explained(error, folder.parent, weights.nbytes + state.nbytes) from error
+
+
+def other_shards(folder: Path, count: int) -> dict[str, Record]:
+    """The records of what the other ranks have written, once all have. Raises CheckpointError."""
+    records: dict[str, Record] = {}
+    ends = time.monotonic() + SHARDS_PATIENCE
+    for rank in range(1, count):
+        told = folder / _SHARD_RECORD.format(rank)
+        while not told.exists():
+            if time.monotonic() > ends:
+                raise CheckpointError(f"{folder.parent}: rank {rank} has not written its part of {folder.name}")
+            time.sleep(0.005)
+        document = files.read_json(told)
+        if "error" in document:
+            raise CheckpointError(f"rank {rank}: {document['error']}")
+        records |= {name: Record(**entry) for name, entry in document.items()}
+        told.unlink()
+    return records
+
+
 class Writer:
     """Writes checkpoints into one folder, one after the other.
 
@@ -69,10 +141,14 @@ class Writer:
         folder: where the checkpoints are.
         config: how many are kept and what is recorded.
         backup_folder: where each new best checkpoint is copied to. None: nowhere.
+        shard: the part that this rank writes. None: all of it.
     """
 
-    def __init__(self, folder: Path, config: CheckpointConfig, backup_folder: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: CheckpointConfig, backup_folder: Path | None = None, shard: Shard | None = None
+    ) -> None:
         self.folder = folder
+        self.shard = shard
         self.config = config
         self.backup_folder = backup_folder
         self.history = listing.recovered_history(folder) if config.versioning else listing.History()
@@ -86,10 +162,11 @@ class Writer:
 
     def write(self, job: Job) -> None:
         """Write, verify, rename; then tidy up. Raises CheckpointError, with nothing old deleted."""
-        temporary = job.final.with_name(f".{job.final.name}.tmp")
+        temporary = temporary_of(job.final)
         try:
-            files.delete(temporary)
-            temporary.mkdir()
+            if self.shard is None:  # else it is there, and other ranks write into it
+                files.delete(temporary)
+                temporary.mkdir()
             self._write_files(temporary, job)
             files.commit(temporary, job.final)
         except OSError as error:
@@ -106,18 +183,12 @@ class Writer:
             self._back_up(self.backup_folder)
 
     def _write_files(self, temporary: Path, job: Job) -> None:
-        if (broken := job.weights.first_nan()) is not None:
-            raise CheckpointError(
-                f"{job.final}: {broken} holds NaN, so this checkpoint was not saved and earlier ones are kept; "
-                "resume from them with a lower training.optimizer.lr, or with training.mixed_precision: fp32"
-            )
-        compress = self.config.compress
-        suffix = files.COMPRESSED if compress else ""
-        written: dict[str, Written] = {}
-        for name, tensors in ((files.WEIGHTS, job.weights), (files.STATE_TENSORS, job.state)):
-            written[name] = tensors.write(temporary / (name + suffix), compress)
-        records = {name + suffix: entry.record for name, entry in written.items()}
-        metadata = self._complete(job, files.WEIGHTS + suffix, written[files.WEIGHTS])
+        written = write_tensors(temporary, self.shard, job.weights, job.state, self.config.compress)
+        records = {name: entry.record for name, entry in written.items()}
+        if self.shard is not None:
+            records |= other_shards(temporary, self.shard[1])
+        weights = next(iter(written))
+        metadata = self._complete(job, weights, written[weights])
         contents = {
             **job.contents,
             # without indentation json uses its C encoder, which holds up the training less
@@ -135,7 +206,7 @@ class Writer:
             "timestamp": time_after(max((item.metadata.timestamp for item in infos if item.metadata), default=None)),
             "version": self._next_version(infos) if self.config.versioning else None,
             "is_best": listing.improves(infos, job.metadata) if job.is_best is None else job.is_best,
-            "model_hash": weights.content_sha256 if self.config.track_model_hash else None,
+            "model_hash": weights.content_sha256 if self.config.track_model_hash and self.shard is None else None,
         }
         still_best = _still_best(job.final, weights_name, weights.record)
         return job.metadata.model_copy(update={**fields, **still_best, **self._environment})
@@ -195,6 +266,7 @@ class CheckpointManager:
         config: how many are kept, what is recorded, whether files are compressed and verified.
         run: the run's folder, which a relative `backup_dir` belongs to. None: the parent of `folder`.
         is_main: False in all but one of several processes; those save nothing.
+        shard: this rank and their number, where each rank has a part of the tensors and writes that.
     """
 
     def __init__(
@@ -204,8 +276,10 @@ class CheckpointManager:
         *,
         run: str | Path | None = None,
         is_main: bool = True,
+        shard: Shard | None = None,
     ) -> None:
         self.folder = Path(folder)
+        self.shard = shard
         self.config = config or CheckpointConfig()
         self.is_main = is_main
         self.blocked_seconds = 0.0
@@ -311,16 +385,51 @@ class CheckpointManager:
             writer = self._opened()
             document, tensors = snapshot.encode(state)
             self._require(sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values())))
-            self._weights.take(weights)
-            self._state.take(tensors)
+            self._take(weights, tensors)
             job = Job(final, self._weights, self._state, document, contents, metadata, is_best)
-            # A thread for each save: OpenMP keeps workers for each thread that calculates as long as it lives, and
-            # with more workers than cores, those of the training would sleep and wake at each operation.
-            thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
-            self._pending = thread.submit(writer.write, job)
-            thread.shutdown(wait=False)
+            self._start(writer.write, job)
         finally:
             self.blocked_seconds += time.perf_counter() - started
+
+    def _start(self, write: Callable[..., None], *arguments: Any) -> None:
+        # A thread for each save: OpenMP keeps workers for each thread that calculates as long as it lives, and
+        # with more workers than cores, those of the training would sleep and wake at each operation.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._pending = thread.submit(write, *arguments)
+        thread.shutdown(wait=False)
+
+    def _take(self, weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+        if self.shard is None:
+            self._weights.take(weights)
+            self._state.take(tensors)
+            return
+        for target, source in ((self._weights, weights), (self._state, tensors)):
+            target.take(*snapshot.shards_of(source, is_main=self.shard[0] == 0))
+
+    def make_room(self, step: int) -> None:
+        """Where ranks write parts: make the folder for those of `step`, on the first rank, once the save before this
+        one is done. All ranks wait for it before they save. Raises CheckpointError."""
+        started = time.perf_counter()
+        self.flush()
+        self.waited_seconds += time.perf_counter() - started
+        if self.shard is not None and self.shard[0] == 0:
+            self._opened()
+            temporary = temporary_of(self.folder / listing.name_of(step))
+            try:
+                files.delete(temporary)
+                temporary.mkdir()
+            except OSError as error:
+                raise files.explained(error, self.folder, 0) from error
+        self.blocked_seconds += time.perf_counter() - started
+
+    def save_shard(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Save this rank's part of a checkpoint that the first rank saves. Raises CheckpointError as that does."""
+        assert self.shard is not None
+        started = time.perf_counter()
+        self._take(weights, snapshot.encode(state)[1])
+        final = self.folder / listing.name_of(step)
+        self._start(write_shard, final, self.shard, self._weights, self._state, self.config.compress)
+        self.blocked_seconds += time.perf_counter() - started
 
     def check_space(self, *trees: Any) -> None:
         """Raise CheckpointError unless the disk has room for a checkpoint of the tensors in `trees`.
@@ -384,7 +493,7 @@ class CheckpointManager:
                 self._lock = self._lock or folder_lock(self.folder)
                 files.recover(self.folder)
                 listing.write_best(self.folder, listing.best_of(listing.scan(self.folder)))
-                self._writer = Writer(self.folder, self.config, self._backup_folder())
+                self._writer = Writer(self.folder, self.config, self._backup_folder(), self.shard)
             except OSError as error:
                 raise files.explained(error, self.folder, 0) from error
         return self._writer

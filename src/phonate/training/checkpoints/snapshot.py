@@ -26,7 +26,7 @@ import math
 import os
 import zlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from safetensors.torch import load as load_bytes
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from phonate.compute.distributed import is_sharded, local_part
 from phonate.compute.system import open_regular
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints.files import (
@@ -100,7 +101,7 @@ class _Encoder:
         return {"$dict": pairs}
 
     def encode_leaf(self, value: Any, path: tuple[Any, ...]) -> Any:
-        if type(value) in (Tensor, nn.Parameter, nn.Buffer):
+        if type(value) in (Tensor, nn.Parameter, nn.Buffer) or (isinstance(value, Tensor) and is_sharded(value)):
             return {"$tensor": self.keep(value.detach(), path)}
         if type(value) is np.ndarray:
             try:
@@ -221,22 +222,24 @@ class Snapshot:
         """Size of the uncompressed file."""
         return len(self._header) + self._used
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def take(self, tensors: Mapping[str, Tensor], begins: Mapping[str, Sequence[int]] | None = None) -> None:
         """Copy `tensors`; they may change once this returns (on CUDA: by later work of the same stream).
+
+        `begins`: for parts of larger tensors, where in them they begin.
 
         Raises CheckpointError for a tensor without plain dense values (sparse, quantised, meta).
         """
         pinned = any(tensor.is_cuda for tensor in tensors.values())
         layout: list[tuple[object, ...]] = [(n, t.dtype, t.shape, t.layout, t.device.type) for n, t in tensors.items()]
         if layout != self._layout or (pinned and not self._buffer.is_pinned()):
-            self._lay_out(tensors, pinned)
+            self._lay_out(tensors, pinned, begins)
             self._layout = layout
         with torch.no_grad():
             for name, tensor in tensors.items():
                 self._views[name].copy_(tensor, non_blocking=tensor.is_cuda)
         self._copied = _mark_streams(tensors) if pinned else []
 
-    def _lay_out(self, tensors: Mapping[str, Tensor], pinned: bool) -> None:
+    def _lay_out(self, tensors: Mapping[str, Tensor], pinned: bool, begins: Mapping[str, Sequence[int]] | None) -> None:
         """Find each tensor's place in the buffer. The layout stays as long as names, types and shapes do."""
         for name, tensor in tensors.items():
             if tensor.dtype not in DTYPES or tensor.layout != torch.strided or tensor.is_meta:
@@ -248,7 +251,7 @@ class Snapshot:
         names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
         ends = np.cumsum([tensors[name].nbytes for name in names], dtype=np.int64).tolist()
         starts = [0, *ends][:-1]
-        self._header = _header(names, tensors, starts, ends)
+        self._header = _header(names, tensors, starts, ends, begins)
         self._used = ends[-1] if ends else 0
         self._layout, self._views = None, {}
         if self._used > self._buffer.nbytes or (pinned and not self._buffer.is_pinned()):
@@ -308,8 +311,34 @@ class Snapshot:
         return not pending.size and next(pieces, None) is None
 
 
-def _header(names: list[str], tensors: Mapping[str, Tensor], starts: list[int], ends: list[int]) -> bytes:
-    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+PARTS = "DCP_SHARDING_INFO"
+"""In the metadata of a safetensors file: where its tensors begin in larger ones, in the form of
+torch.distributed.checkpoint, whose HuggingFaceStorageReader reads such files."""
+
+
+def shards_of(tensors: Mapping[str, Tensor], is_main: bool) -> tuple[dict[str, Tensor], dict[str, Sequence[int]]]:
+    """What this rank stores of `tensors`: its parts of those that are divided, on the main rank the others too; and
+    where each begins in the whole."""
+    parts: dict[str, Tensor] = {}
+    begins: dict[str, Sequence[int]] = {}
+    for name, tensor in tensors.items():
+        part, begin = local_part(tensor)
+        if (part.numel() and is_sharded(tensor)) or (is_main and not is_sharded(tensor)):
+            parts[name], begins[name] = part, begin
+    return parts, begins
+
+
+def _header(
+    names: list[str],
+    tensors: Mapping[str, Tensor],
+    starts: list[int],
+    ends: list[int],
+    begins: Mapping[str, Sequence[int]] | None,
+) -> bytes:
+    about = {"format": "pt"}
+    if begins is not None:
+        about |= {"DCP_VERSION": "1.0", PARTS: json.dumps({n: {"saved_offsets": [*begins[n]]} for n in names})}
+    entries: dict[str, object] = {"__metadata__": about}
     for name, start, end in zip(names, starts, ends, strict=True):
         tensor = tensors[name]
         shape = list(tensor.shape)
@@ -377,6 +406,52 @@ def read_tensors(path: Path, largest: int | None = None) -> dict[str, Tensor]:
         return {name: tensor.clone() for name, tensor in load_file(path).items()}
     except (OSError, SafetensorError, zlib.error, ValueError) as error:
         raise FileProblemError(path, f"can't be read ({error})") from error
+
+
+def read_shards(paths: Sequence[Path], largest: int | None = None) -> dict[str, Tensor]:
+    """The tensors whose parts are in the safetensors files `paths`. Raises FileProblemError, as `read_tensors`."""
+    parts: dict[str, list[tuple[Sequence[int], Tensor]]] = {}
+    for path in paths:
+        try:
+            begins = _begins(path)
+            for name, tensor in read_tensors(path, largest).items():
+                begin = [int(place) for place in begins[name]["saved_offsets"]]
+                if len(begin) != tensor.dim() or min(begin, default=0) < 0:
+                    raise ValueError(f"{name} begins at {begin}")
+                parts.setdefault(name, []).append((begin, tensor))
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            raise FileProblemError(path, f"can't be read ({type(error).__name__}: {str(error)[:80]})") from error
+    return {name: _joined(name, pieces, paths[0]) for name, pieces in parts.items()}
+
+
+def _begins(path: Path) -> Any:
+    """Where the tensors of a file begin in larger ones."""
+    pieces = _decompressed(path) if path.name.endswith(COMPRESSED) else chunks_of(path)
+    start = bytearray()
+    for piece in pieces:
+        start += piece
+        length = int.from_bytes(start[:8], "little")
+        if length > LARGEST_HEADER:
+            break
+        if len(start) >= 8 + length:
+            return json.loads(json.loads(start[8 : 8 + length])["__metadata__"][PARTS])
+    raise ValueError("no header")
+
+
+def _joined(name: str, pieces: Sequence[tuple[Sequence[int], Tensor]], where: Path) -> Tensor:
+    """The tensor whose parts begin at these places."""
+    if len(pieces) == 1 and not any(pieces[0][0]):
+        return pieces[0][1]
+    if len({(part.dtype, part.dim()) for _, part in pieces}) > 1:
+        raise FileProblemError(where, f"the parts of {name} do not fit together")
+    ends = [[a + n for a, n in zip(begin, part.shape, strict=True)] for begin, part in pieces]
+    shape = [max(each) for each in zip(*ends, strict=True)]
+    if math.prod(shape) != sum(part.numel() for _, part in pieces):  # before memory is asked for
+        raise FileProblemError(where, f"the parts of {name} do not make a whole")
+    whole = torch.zeros(shape, dtype=pieces[0][1].dtype)  # parts that overlap leave gaps
+    for begin, part in pieces:
+        whole[tuple(slice(a, a + n) for a, n in zip(begin, part.shape, strict=True))] = part
+    return whole
 
 
 def _unpack(path: Path, largest: int | None) -> bytes:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import functools
+import logging
+import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch.utils.data
 
 from phonate.compute.system import ignore_console
@@ -33,6 +42,16 @@ from phonate.data.batches import (
     unit_counts,
 )
 
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A sample without which a batch was made."""
+
+    id: str
+    reason: str
+
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -50,6 +69,8 @@ class MicroBatch:
     """Whether the epoch ends with it."""
     counts: Mapping[str, float] | None = None
     """How many it has of each unit that loss terms name (see `UnitCounts`). None: the data set does not count."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Samples that belong to it and could not be loaded."""
 
     def pin_memory(self) -> MicroBatch:
         """The same with its tensors in page-locked memory. torch's loader calls this."""
@@ -74,9 +95,16 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         multiple: int = 1,
         merged: int = 1,
         by_length: bool = False,
+        tolerant: bool = False,
     ) -> None:
+        """`tolerant`: whether batches are made without samples that can't be loaded."""
         self.samples = samples
         self.by_length = by_length
+        self.tolerant = tolerant
+        self.unusable: dict[str, str] = {}
+        """Samples that are not even tried, and why."""
+        self.note: Callable[[int], None] = lambda index: None
+        """Called with the position of each sample before it is loaded."""
         self.multiple = multiple
         self.merged = merged
         self.ids = samples.ids
@@ -113,7 +141,7 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in {"plan", "_ranks"}}
+        return {name: value for name, value in vars(self).items() if name not in {"plan", "_ranks", "note"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -176,15 +204,31 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         merged = plan[position : position + self.merged]
         batch, mine = self._mine(epoch, position)
         weight = 1.0
-        if not len(mine):
-            mine, weight = self._placeholder(epoch, position), 0.0
+        items, left_out = self._items(mine, epoch)
+        if not items:
+            weight = 0.0
+            items = self._placeholder_items(epoch, position)
+        mine = np.array([*items], dtype=np.int64)
         if self.streams is not None and position + self.merged < len(plan):
             self.samples.expect(self._mine(epoch, position + self.merged)[1].tolist())  # type: ignore[attr-defined]
         parts = [mine[part] for part in parts_by_length(self.lengths[mine])] if self.by_length else [mine]
-        *before, last = (self._part(part, epoch, weight) for part in parts)
+        *before, last = (self._part(part, [items[int(i)] for i in part], weight) for part in parts)
         ends = position + len(merged) == len(plan)
-        last = replace(last, planned=len(merged), samples=len(batch), last=ends)
+        last = replace(last, planned=len(merged), samples=len(batch), last=ends, left_out=tuple(left_out))
         return [*(replace(part, planned=0) for part in before), last]
+
+    def _placeholder_items(self, epoch: int, position: int) -> dict[int, Any]:
+        """The first sample that can be loaded, from the one on that stands in where a rank has none."""
+        items, left_out = self._items(self._placeholder(epoch, position), epoch)
+        if not items and self.streams is None:
+            plan = self.plan(epoch)
+            for index in np.concatenate([*plan[position:], *plan[:position]]):
+                items, _ = self._items(index[None], epoch)
+                if items:
+                    break
+        if not items:
+            raise DataError(f"sample {left_out[0].id}: {left_out[0].reason}; no other sample could take its place")
+        return items
 
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """`planned`, a micro-batch of `epoch`, as two of half the items, the same to the bit; None where it has one.
@@ -195,12 +239,14 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             return None
         middle = (len(planned.ids) + 1) // 2
         positions = [self._position(name) for name in planned.ids]
-        first, second = positions[:middle], positions[middle:]
-        return self._part(first, epoch, planned.weight), self._part(second, epoch, planned.weight)
+        parts = positions[:middle], positions[middle:]
+        first, second = (self._part(part, [self._item(i, epoch) for i in part], planned.weight) for part in parts)
+        return first, second
 
     def alone(self, name: str, epoch: int) -> MicroBatch:
         """The sample `name` as a micro-batch of its own."""
-        return self._part([self._position(name)], epoch, 1.0)
+        position = self._position(name)
+        return self._part([position], [self._item(position, epoch)], 1.0)
 
     def shown(self, name: str, epoch: int) -> Shown:
         """The sample `name` for people."""
@@ -212,14 +258,31 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             self._positions.update({name: i for i, name in enumerate(self.ids)})
         return self._positions[name]
 
-    def _part(self, positions: Sequence[int] | Indices, epoch: int, weight: float) -> MicroBatch:
-        """The samples at `positions` as a micro-batch."""
-        ids = [self.ids[i] for i in positions]
-        items = [self._item(int(i), epoch, name) for i, name in zip(positions, ids, strict=True)]
+    def _part(self, positions: Sequence[int] | Indices, items: list[Any], weight: float) -> MicroBatch:
+        """The samples at `positions`, which are `items`, as a micro-batch."""
         batch = padded_to(self.samples.collate(items), self.multiple)
-        return MicroBatch(ids, batch, weight, counts=unit_counts(self.samples, batch))
+        return MicroBatch([self.ids[i] for i in positions], batch, weight, counts=unit_counts(self.samples, batch))
 
-    def _item(self, index: int, epoch: int, name: str) -> Any:
+    def _items(self, positions: Indices, epoch: int) -> tuple[dict[int, Any], list[LeftOut]]:
+        """The samples by position, and those that are left out. Raises DataError where none may be."""
+        items: dict[int, Any] = {}
+        left_out: list[LeftOut] = []
+        for index in positions.tolist():
+            name = self.ids[index]
+            if name in self.unusable:
+                left_out.append(LeftOut(name, self.unusable[name]))
+                continue
+            try:
+                items[index] = self._item(index, epoch)
+            except DataError as error:
+                if not self.tolerant:
+                    raise
+                left_out.append(LeftOut(name, str(error)))
+        return items, left_out
+
+    def _item(self, index: int, epoch: int) -> Any:
+        name = self.ids[index]
+        self.note(index)
         try:
             return self.samples.get(index, generator(self.seed, epoch, name))
         except (PhonateError, OSError, ValueError, RuntimeError) as error:
@@ -291,10 +354,15 @@ class BatchSource:
         multiple: int = 1,
         merged: int = 1,
         by_length: bool = False,
+        tolerant: bool = False,
+        stuck_seconds: float = 0.0,
     ) -> None:
         self._batches = PlannedBatches(
-            samples, seed, batch_size, max_frames, rank, world_size, multiple, merged, by_length
+            samples, seed, batch_size, max_frames, rank, world_size, multiple, merged, by_length, tolerant
         )
+        self._stuck_seconds = stuck_seconds
+        self._watch: Watch | None = None
+        self._deaths: Counter[str] = Counter()
         self.merged = merged
         self.max_frames = max_frames
         self._workers = num_workers
@@ -354,14 +422,12 @@ class BatchSource:
                 # the workers, which are daemons and may not start processes themselves.
                 self._batches[epoch, 0]
                 self._computed = True
-            self.close()
-            last = None if self._persistent else epoch + 1
-            self._stream, self._next = iter(self._loader(_Positions(self, epoch, last))), (epoch, 0)
+            self._start(epoch, 0)
         try:
             for position in range(0, end, self.merged):
                 assert self._next == (epoch, position), "another epoch was begun, or the source closed"
                 self._next = None
-                planned = self._received()
+                planned = self._planned(epoch, position)
                 after = position + self.merged
                 self._next = (epoch, after) if after < end else (epoch + 1, 0)
                 yield from planned
@@ -369,12 +435,52 @@ class BatchSource:
             if not self._persistent:
                 self.close()
 
+    def leave_out(self, samples: Mapping[str, str]) -> None:
+        """Make batches without these samples: why, by id."""
+        self._batches.unusable.update(samples)
+
+    def _start(self, epoch: int, position: int) -> None:
+        """Begin to load in worker processes from there on."""
+        self.close()
+        self._watch = Watch(self._workers)
+        last = None if self._persistent else epoch + 1
+        with _without_torchs_handler():
+            self._stream = iter(self._loader(_Positions(self, epoch, position, last), self._watch))
+        self._next = epoch, position
+
+    def _planned(self, epoch: int, position: int) -> list[MicroBatch]:
+        """The micro-batch at a position of the plan, in its parts. A worker that dies or is stuck is replaced once; the
+        second time, the sample that it was at is left out, or is an error."""
+        while True:
+            try:
+                return self._received()
+            except _WorkerLostError as lost:
+                self._blame(lost)
+            self._start(epoch, position)
+            self._next = None
+
+    def _blame(self, lost: _WorkerLostError) -> None:
+        """Note at which samples workers were lost. Raises DataError where they can't be left out."""
+        names = [self._batches.ids[index] for index in lost.at]
+        where = f" at sample {', '.join(names)}" if names else ""
+        self._deaths.update(names or [""])
+        again = [name for name in names or [""] if self._deaths[name] > 1]
+        if not again:
+            logger.warning("%s%s; its work is begun again", lost, where)
+            return
+        if not (names and self._batches.tolerant):
+            raise DataError(
+                f"{lost}{where}, for the second time; if memory ran out, lower training.performance.num_workers; leave "
+                "the recording out, or let up to so many be left out with training.quarantine"
+            ) from lost
+        self.leave_out(dict.fromkeys(again, f"{lost}, twice"))
+
     def _received(self) -> list[MicroBatch]:
         """The next micro-batch from the workers, in its parts; raises the error that they met."""
         assert self._stream is not None
         try:
             try:
-                planned = next(self._stream)
+                planned = self._next_of(self._stream)
             except (OSError, EOFError):
                 # A worker that was killed resets its connection a moment before torch's signal handler names it.
                 time.sleep(0.5)
@@ -382,27 +488,47 @@ class BatchSource:
         except (RuntimeError, OSError, EOFError) as error:
             if str(error).startswith("Caught "):  # torch's words for what our own code raised there
                 raise
-            raise DataError(
-                f"a loader process died ({' '.join(str(error).split())}); if memory ran out, lower "
-                "training.performance.num_workers"
-            ) from error
+            assert self._watch is not None
+            words = " ".join(str(error).split())
+            if "timed out" in words:
+                stacks = self._watch.kill()
+                logger.error("loader processes gave no batch for %g s\n%s", self._stuck_seconds, stacks)
+                words = f"nothing came from it for {self._stuck_seconds:g} s"
+            raise _WorkerLostError(f"a loader process died ({words})", self._watch.samples()) from error
         if isinstance(planned, PhonateError):
             raise planned
         return planned
 
+    def _next_of(self, stream: Iterator[Any]) -> Any:
+        """What the workers give next, after at most the time in which they count as stuck."""
+        began = time.monotonic()
+        while True:
+            try:
+                return next(stream)
+            except RuntimeError as error:  # torch has looked whether they live; it waits on where it is asked again
+                waited = time.monotonic() - began
+                if "timed out" not in str(error) or (self._stuck_seconds and waited >= self._stuck_seconds):
+                    raise
+
     def close(self) -> None:
         """End the worker processes."""
         self._stream, self._next = None, None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
-    def _loader(self, positions: _Positions) -> torch.utils.data.DataLoader[list[MicroBatch] | PhonateError]:
+    def _loader(
+        self, positions: _Positions, watch: Watch
+    ) -> torch.utils.data.DataLoader[list[MicroBatch] | PhonateError]:
         return torch.utils.data.DataLoader(
-            _InWorker(self._batches),
+            _InWorker(self._batches, watch),
             batch_size=None,
+            timeout=_LOOKS_SECONDS,
             sampler=positions,
             num_workers=self._workers,
             prefetch_factor=self._prefetch,
             pin_memory=self._pin,
-            worker_init_fn=_ignore_signals,
+            worker_init_fn=functools.partial(_begin_worker, watch),
             # The default one draws from torch's global generator, which is not the loader's to use.
             generator=torch.Generator().manual_seed(0),
         )
@@ -411,18 +537,122 @@ class BatchSource:
 class _InWorker(torch.utils.data.Dataset[list[MicroBatch] | PhonateError]):
     """Returns errors as values: torch would turn them into a message with the whole traceback."""
 
-    def __init__(self, batches: PlannedBatches) -> None:
+    def __init__(self, batches: PlannedBatches, watch: Watch) -> None:
         self._batches = batches
+        self._watch = watch
 
     def __getitem__(self, where: tuple[int, int]) -> list[MicroBatch] | PhonateError:
+        self._batches.note = self._watch.note
         try:
             return self._batches[where]
         except PhonateError as error:
             error.add_note(f"in a loader process:\n{traceback.format_exc()}")
             return error
+        finally:
+            self._watch.note(NO_SAMPLE)
 
 
-def _ignore_signals(_: int) -> None:
+NO_SAMPLE = -1
+"""In place of the position of a sample: none is being loaded."""
+_STACKS = getattr(signal, "SIGUSR2", None)
+"""Told so, a worker writes the stacks of its threads. None: this system has no such signal."""
+_STACKS_SECONDS = 1.0
+"""How long to wait for stacks."""
+_LOOKS_SECONDS = 2.0
+"""How often to look whether workers live, while a batch is waited for."""
+
+
+@contextlib.contextmanager
+def _without_torchs_handler() -> Iterator[None]:
+    """Keep torch from handling SIGCHLD from now on, as it does once loader processes begin: its handler raises an error
+    wherever the main thread is, in the middle of a step, too. A dead worker is found when its batch is waited for."""
+    number = getattr(signal, "SIGCHLD", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(number)
+    yield
+    is_torchs = getattr(before, "__module__", "").startswith("torch.")
+    signal.signal(number, signal.SIG_DFL if before is None or is_torchs else before)
+
+
+class _WorkerLostError(Exception):
+    """A worker died or is stuck."""
+
+    def __init__(self, message: str, at: Sequence[int]) -> None:
+        super().__init__(message)
+        self.at = at
+        """Positions of the samples that were being loaded."""
+
+
+class Watch:
+    """What each of several loader processes is at, in memory that they share with the one that trains."""
+
+    def __init__(self, workers: int) -> None:
+        self._cells = multiprocessing.RawArray("q", [0, NO_SAMPLE] * workers)
+        """For each worker its process id and the position of the sample that it loads."""
+        self._folder = tempfile.mkdtemp(prefix="phonate-workers-")
+        self._own = 0
+
+    def begin(self, worker: int) -> None:
+        """Called in worker number `worker` when it begins."""
+        self._own = 2 * worker
+        self._cells[self._own] = os.getpid()
+        if _STACKS is not None:
+            # closed when the process ends; faulthandler writes to it from a signal handler
+            file = self._file(os.getpid()).open("w")
+            faulthandler.register(_STACKS, file=file, all_threads=True)
+
+    def note(self, index: int) -> None:
+        """Called in a worker before it loads the sample at `index`."""
+        self._cells[self._own + 1] = index
+
+    def samples(self) -> list[int]:
+        """Positions of the samples that dead workers were at; of all workers, where none is known to be dead."""
+        at = {pid: index for pid, index in self._pairs() if index != NO_SAMPLE}
+        dead = [index for pid, index in at.items() if not psutil.pid_exists(pid) or _has_ended(pid)]
+        return sorted(dead or at.values())
+
+    def kill(self) -> str:
+        """End all workers; returns the stacks of those that were at a sample."""
+        pids = [pid for pid, index in self._pairs() if index != NO_SAMPLE]
+        if _STACKS is not None:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, _STACKS)
+            time.sleep(_STACKS_SECONDS)
+        stacks = [f"process {pid}:\n{file.read_text()}" for pid in pids if (file := self._file(pid)).is_file()]
+        for pid, _ in self._pairs():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        return "\n".join(stacks)
+
+    def close(self) -> None:
+        """Remove the files of stacks."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _file(self, pid: int) -> Path:
+        return Path(self._folder) / f"{pid}.txt"
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        cells = list(self._cells)
+        return [(pid, index) for pid, index in zip(cells[::2], cells[1::2], strict=True) if pid]
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended and only waits to be forgotten."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _begin_worker(watch: Watch, worker: int) -> None:
+    watch.begin(worker)
+    _ignore_signals()
+
+
+def _ignore_signals() -> None:
     """Ignore signals that reach every process of a run (Ctrl-C, SIGHUP, a scheduler's SIGTERM): the trainer saves, then
     ends its workers."""
     ignore_console()
@@ -440,14 +670,15 @@ def _exit_on_sigterm_from(parent: int) -> None:
 class _Positions(torch.utils.data.Sampler[tuple[int, int]]):
     """(epoch, position) from an epoch on; without an end, for ever."""
 
-    def __init__(self, source: BatchSource, epoch: int, end: int | None) -> None:
+    def __init__(self, source: BatchSource, epoch: int, position: int, end: int | None) -> None:
         self._source = source
         self._begin = epoch
+        self._position = position
         self._end = end
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        epoch = self._begin
+        epoch, first = self._begin, self._position
         while self._end is None or epoch < self._end:
-            for position in range(0, self._source.steps(epoch), self._source.merged):
+            for position in range(first, self._source.steps(epoch), self._source.merged):
                 yield epoch, position
-            epoch += 1
+            epoch, first = epoch + 1, 0

@@ -34,6 +34,7 @@ _BEFORE_TRAINING = frozenset(
         files.PLUGINS,
         "previews",
         "profile",
+        "quarantine.jsonl",
         "recipe.yaml",
         "system.json",
         "time.jsonl",

@@ -302,6 +302,9 @@ class PerformanceSettings(Settings):
     """Batches prefetched by each worker."""
     persistent_workers: bool = True
     """Keep the workers alive between epochs."""
+    stuck_minutes: PositiveFloat = 30.0
+    """Minutes without a batch or a step after which loader processes, or this one, count as stuck: their stacks are
+    logged, and loader processes replaced."""
     compile_model: bool = False
     """torch.compile the model."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"
@@ -449,6 +452,9 @@ class TrainingSettings(Settings):
     """What follows a loss or gradient that is NaN or infinite: stop; skip leaves weights and optimizer as they are in
     such a step; rollback returns to the newest checkpoint and trains again from there, without that batch. The samples
     are told, on a GPU with the next log line."""
+    quarantine: NonNegativeInt = 0
+    """Number of samples that may be left out because they can't be loaded or their loader process died twice; one more
+    ends the run. They are in RUN/quarantine.jsonl: once mended, remove their lines."""
     gradient_accumulation_steps: PositiveInt = 1
     """Forward passes per optimizer step."""
     mixed_precision: Literal["auto", "fp32", "fp16", "bf16"] | bool = "auto"

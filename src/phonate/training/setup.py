@@ -64,6 +64,10 @@ class Source(Protocol):
         """A digest of everything that samples are made from, by its id; None where that is not known."""
         ...
 
+    def leave_out(self, samples: Mapping[str, str]) -> None:
+        """Make batches without these samples: why, by id."""
+        ...
+
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a micro-batch of `epoch`, for when memory has no room for it; None where it has one item."""
         ...
@@ -112,6 +116,8 @@ def batch_source(
         multiple=SHIM_FRAMES if performance.batch_shim else 1,
         merged=merged,
         by_length=split,
+        tolerant=settings.quarantine > 0 and not validation,
+        stuck_seconds=60.0 * performance.stuck_minutes,
     )
     if not (split or validation) and frames is None and ranks.is_main:
         _advise_on_padding(source.padding(0), samples, batch_size)

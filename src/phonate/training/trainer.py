@@ -32,12 +32,14 @@ from phonate.config.metrics import Better, plain
 from phonate.config.resolve import Resolved
 from phonate.data.batches import Consumed, digest_of
 from phonate.data.loading import MicroBatch
+from phonate.training import quarantine
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, load_first_intact, misfits
 from phonate.training.ledger import FILE, Ledger, read, told
 from phonate.training.memory import memory_error, memory_manager
 from phonate.training.metrics import Best, UnknownMetricError
+from phonate.training.quarantine import Quarantine
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
 from phonate.training.schedules import Schedule
@@ -505,6 +507,7 @@ class Trainer:
             self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
+        self.quarantine = Quarantine(run.path / quarantine.FILE, settings.quarantine)
         self.left_out: set[int] = set()
         """Steps (from 0) whose batch is passed over since a return to a checkpoint."""
 
@@ -653,6 +656,7 @@ class Trainer:
             initialise_from(self.settings.init_from, self.task, self.model, self.run)
             if self.ema is not None:
                 self.ema.reset()
+        self.train_source.leave_out(self.quarantine.samples)
         self._open_stream(checkpoint)
         if checkpoint is not None:
             self.reporter.stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
@@ -751,8 +755,7 @@ class Trainer:
                     self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
                     self._end_epoch({})
                 break
-            if progress.step not in self.left_out:
-                self._step(group)
+            self._step(group)
             progress.step += 1
             progress.consume(sum(planned.samples for planned in group), self.train_source.max_frames)
             for hook in self.callbacks.on_optimizer_step:
@@ -761,8 +764,16 @@ class Trainer:
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 self._report_profile()
 
+    def _note_left_out(self, planned: MicroBatch) -> None:
+        for one in self.quarantine.add(planned.left_out, self.step + 1):
+            self.reporter.stream.event(self.step + 1, "quarantined", id=one.id, reason=one.reason)
+
     def _step(self, group: Sequence[MicroBatch]) -> None:
-        self.train_step(group, self.progress.step, self.ema)
+        for planned in group:
+            if planned.left_out:
+                self._note_left_out(planned)
+        if self.progress.step not in self.left_out:
+            self.train_step(group, self.progress.step, self.ema)
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the epoch that has ended. `metrics`: of the validation after it, if any."""

@@ -126,6 +126,9 @@ class LoaderSource:
                 )
             yield batch
 
+    def leave_out(self, samples: Mapping[str, str]) -> None:
+        """Nothing: the loader decides."""
+
     def halves(self, planned: MicroBatch, epoch: int) -> tuple[MicroBatch, MicroBatch] | None:
         """The halves of a batch; None where it has one item. Raises InputError where it can't be told apart."""
         batch = planned.batch

@@ -19,6 +19,7 @@ from phonate.config.documents import read
 from phonate.config.errors import InputError
 from phonate.data.batches import Shown
 from phonate.data.loading import BatchSource, MicroBatch
+from phonate.training import quarantine
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import load_first_intact
@@ -147,6 +148,7 @@ def replay(
         copy.create(resuming=False)
         trainer = _Trainer(planned, copy, step)
         trainer.left_out |= _left_out(folder, step)
+        trainer.train_source.leave_out(quarantine.read(folder / quarantine.FILE))
         if trainer.total_steps < step:
             raise InputError(f"step {step}: the run has {trainer.total_steps}")
         if trainer.scheduled_by_losses:

@@ -16,7 +16,7 @@ from language_texts import write_texts
 from safetensors.torch import load_file, save_file
 
 import phonate
-from phonate.audio.decoding import read_audio, resample
+from phonate.audio.decoding import read_audio, resample, write_audio, write_pieces
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.training.checkpoints import best_or_latest, listing
@@ -133,6 +133,34 @@ def test_a_long_recording_in_a_batch_is_converted_in_windows(conversion: Path, c
     for made, recording in zip(converter.convert_mels(recordings, "ben"), recordings, strict=True):
         np.testing.assert_allclose(made, converter.convert_mel(recording, "ben"), atol=1e-5)
         assert len(made) == len(recording.mel_TM)
+
+
+def test_a_recording_of_any_length_is_converted_in_parts(
+    conversion: Path, clips: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converter = phonate.load(conversion, "conversion", vocoder="griffin_lim")
+    clip = read_audio(clips[0], RATE)[0]
+    write_audio(tmp_path / "long.wav", np.concatenate([clip, np.zeros(RATE // 2, np.float32)] * 4), RATE)
+    (whole,) = converter.parts(tmp_path / "long.wav")
+    monkeypatch.setattr("phonate.tasks.conversion.inference._PART_SECONDS", 2.0)
+    parts = list(converter.parts(tmp_path / "long.wav"))
+    assert len(parts) > 1
+    assert all(RATE <= len(part) <= 2 * RATE + 256 for part in parts[:-1])
+    assert abs(sum(map(len, parts)) - len(whole)) <= 256 * len(parts)
+    converted = converter.convert(tmp_path / "long.wav")
+    assert len(converted) == sum(map(len, parts))
+    assert write_pieces(tmp_path / "pieces.wav", parts, RATE) == len(converted)
+    write_audio(tmp_path / "whole.wav", converted, RATE)
+    np.testing.assert_array_equal(read_audio(tmp_path / "pieces.wav")[0], read_audio(tmp_path / "whole.wav")[0])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["long.wav", "pieces.wav", "whole.wav"]
+
+
+def test_a_long_recording_is_cut_where_it_is_quiet() -> None:
+    from phonate.tasks.conversion.inference import _quietest
+
+    waveform = np.sin(np.arange(10 * RATE) / 20).astype(np.float32)
+    waveform[8 * RATE : 9 * RATE] *= 0.01
+    assert 8 * RATE < _quietest(waveform, RATE) < 9 * RATE
 
 
 def test_arrays_and_files_are_the_same_audio(conversion: Path, clips: list[Path]) -> None:

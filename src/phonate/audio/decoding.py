@@ -9,6 +9,7 @@ import io
 import itertools
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ PEAK = 0.95
 """Of sound that is written or played."""
 _SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
 _LARGEST = 2.0**31  # full scale is 1; only integers that were never scaled are larger, and squares stay finite
+_WRITTEN_AT_ONCE = 2**20
 _SLACK_SECONDS = 0.05  # a manifest's end may be rounded
 BLOCK_SECONDS = 30.0
 _SILENT_BLOCK = 2**18
@@ -427,6 +429,36 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+
+
+def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: int, comment: str | None = None) -> int:
+    """Write the pieces (n,) of a sound as `write_audio` does, with a peak of `PEAK` for all of it, and return the
+    number of its samples. They wait in a file beside it, so memory does not grow with their number."""
+    path = _encodable(path)
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    peak, samples = np.float32(0.0), 0
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as waiting:
+            for piece in pieces:
+                waiting.write(piece.astype(np.float32, copy=False).tobytes())
+                peak, samples = max(peak, np.abs(piece).max(initial=0.0)), samples + len(piece)
+            waiting.seek(0)
+            suffix = path.suffix.lower()
+            with soundfile.SoundFile(
+                temporary, "w", sample_rate, 1, subtype=_SUBTYPES[suffix], format=suffix[1:].upper()
+            ) as file:
+                if comment is not None:
+                    file.comment = comment
+                while block := waiting.read(4 * _WRITTEN_AT_ONCE):
+                    written = np.frombuffer(block, np.float32)
+                    file.write(PEAK * (written / peak) if peak else written)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return samples
 
 
 def normalised_peak(waveform: FloatArray) -> FloatArray:

@@ -303,7 +303,7 @@ def convert(args: argparse.Namespace) -> int:
     (recipe conversion-live). IN is then a recording, microphone, or - for raw 16-bit samples of one channel from
     standard input; OUT is a file, loudspeaker, or - for raw samples to standard output.
     """
-    from phonate.audio.decoding import MADE, write_audio
+    from phonate.audio.decoding import MADE, write_pieces
     from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
@@ -319,10 +319,10 @@ def convert(args: argparse.Namespace) -> int:
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     reference = args.reference
     voice = converter.reference(reference) if reference else args.speaker
-    waveform = converter.convert(args.recording, voice, semitones=args.semitones)
-    write_audio(args.output, waveform, converter.sample_rate, MADE)
+    parts = converter.parts(args.recording, voice, semitones=args.semitones)
+    samples = write_pieces(args.output, parts, converter.sample_rate, MADE)
     name = ", ".join(reference) if reference else args.speaker or converter.target
-    print(f"{args.output}: {len(waveform) / converter.sample_rate:.1f} s as {name}")
+    print(f"{args.output}: {samples / converter.sample_rate:.1f} s as {name}")
     return 0
 
 

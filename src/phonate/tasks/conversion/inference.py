@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.audio.containers import USUAL_SUFFIXES
-from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, windows
+from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, probe, read_blocks, windows
 from phonate.audio.live import streamed
 from phonate.audio.pitch import f0_stream
 from phonate.audio.processor import PEAK, normalised_peak
@@ -297,6 +297,8 @@ class LiveConversion:
 
 # ------------------------------------------------ From a trained run to converted speech
 
+_PART_SECONDS = 300.0
+"""Of a long recording, which are converted by themselves."""
 _WINDOW_SECONDS = 10.0
 _OVERLAP_SECONDS = 1.0
 _BATCH = 8
@@ -513,7 +515,40 @@ class Converter(Inference):
         if isinstance(audio, list | tuple):
             recordings = [self._recording(one, sample_rate) for one in audio]
             return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker, semitones)]
-        return self._finished(self.convert_mel(self._recording(audio, sample_rate), speaker, semitones))
+        rendered = list(self.parts(audio, speaker, sample_rate=sample_rate, semitones=semitones))
+        return _raised(rendered[0] if len(rendered) == 1 else np.concatenate(rendered), any(map(np.any, rendered)))
+
+    def parts(
+        self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None, semitones: float = 0.0
+    ) -> Iterator[FloatArray]:
+        """As `convert` for one recording, in parts (N,) at the level of the mel, for recordings of any length: each is
+        about five minutes of the recording, cut where it is quiet, and read by itself. Parts without sound are zeros.
+        """
+        if self._streams:
+            source = self._waveform(audio, sample_rate)
+            for piece in self.stream(source, speaker, semitones=semitones):
+                yield piece if source.any() else np.zeros_like(piece)
+            return
+        for waveform in self._cut(audio, sample_rate):
+            mel_TM = self.convert_mel(self.extractor.recording(waveform), speaker, semitones)
+            rendered = self.render(mel_TM)
+            yield rendered if mel_TM.any() else np.zeros_like(rendered)
+
+    def _cut(self, audio: Audio, sample_rate: int | None) -> Iterator[FloatArray]:
+        """The samples of a recording at `self.sample_rate`, in the parts that are converted by themselves."""
+        rate = self.sample_rate
+        if not isinstance(audio, str | Path) or sample_rate is not None or probe(audio).duration <= _PART_SECONDS:
+            blocks: Iterator[FloatArray] = iter([self._waveform(audio, sample_rate)])
+        else:
+            blocks = read_blocks(audio, sample_rate=rate)
+        held, most = np.zeros(0, np.float32), round(_PART_SECONDS * rate)
+        for block in blocks:
+            held = np.concatenate([held, block])
+            while len(held) > most + rate:  # what is left is a second or more
+                at = _quietest(held[:most], rate)
+                yield held[:at]
+                held = held[at:]
+        yield held
 
     def stream(
         self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None, semitones: float = 0.0
@@ -661,6 +696,13 @@ class Converter(Inference):
             return data.crop_frames, data.crop_frames // 4
         rate = data.audio.frames_per_second
         return round(_WINDOW_SECONDS * rate), round(_OVERLAP_SECONDS * rate)
+
+
+def _quietest(waveform_N: FloatArray, rate: int) -> int:
+    """The middle of the quietest fifth of a second in the last quarter."""
+    size, first = rate // 5, len(waveform_N) * 3 // 4
+    late_N = waveform_N[first : first + (len(waveform_N) - first) // size * size].astype(np.float64)
+    return first + int(np.argmin(np.square(late_N).reshape(-1, size).sum(axis=1))) * size + size // 2
 
 
 def _raised(waveform_N: FloatArray, sounds: bool) -> FloatArray:

@@ -19,7 +19,7 @@ import phonate
 from phonate.audio.decoding import read_audio
 from phonate.audio.whisper import is_included
 from phonate.cli import main
-from phonate.config.errors import InputError, RecipeError
+from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.data.cache import IndexedSegment
 from phonate.nn import whisper
@@ -250,6 +250,26 @@ def test_exports_are_the_same_model(run: Path, folder: Path, tmp_path: Path) -> 
     assert generation.suppress_tokens == [7]
     assert getattr(generation, "forced_decoder_ids", None) is None
     assert (tmp_path / "hf" / "preprocessor_config.json").is_file()
+    waveform = read_audio(folder / "corpus" / "wavs" / "0.wav", 16000)[0]
+    texts = set()
+    for form in ("hf", "ct2"):
+        recogniser = phonate.load(tmp_path / form)
+        assert isinstance(recogniser, WhisperTranscriber)
+        assert recogniser.name == str(tmp_path / form)
+        assert recogniser.languages == ("en",)
+        texts.add(recogniser.transcribe(waveform, 1, sample_rate=16000))
+    assert len(texts) == 1
+
+
+def test_what_is_no_whisper_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "begun").mkdir(parents=True)
+    for name in ("runs/begun", "runs/misspelt"):
+        with pytest.raises((CheckpointError, InputError), match="no checkpoints here|no such run"):
+            phonate.load(name, "recognition")
+    (tmp_path / "runs" / "begun" / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(CheckpointError, match="no checkpoints here"):
+        phonate.load("runs/begun", "recognition")
 
 
 @pytest.mark.slow

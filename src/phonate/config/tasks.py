@@ -91,6 +91,8 @@ class TaskInfo:
     """Options, such as training.eval_knobs.label_type, that make a recipe without `task` one of this task."""
     model_types: tuple[str, ...] = ()
     """`model_type` in the config.json of models, merged or pretrained, that its inference loads as they are."""
+    model_keys: tuple[str, ...] = ()
+    """Keys that tell such models by their config.json where that has no `model_type`, as CTranslate2's have none."""
     sections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Other top-level keys of its recipes -> the paths of the sections whose options may stand under them, such as
     `{"global_config": ("data.audio", "data")}`; or the path of one option, whose value it is."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import struct
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -451,3 +452,13 @@ def convert(source: Path, folder: Path, quantization: str | None = None) -> None
         converters.TransformersConverter(str(source), copy_files=files).convert(
             str(folder), quantization=quantization, force=True
         )
+
+
+def rewrite(name: str, folder: Path) -> None:
+    """Write the pretrained Whisper `name`, of transformers, to the new `folder` as CTranslate2 and faster-whisper read
+    it. Raises the errors of `load_whisper_network`."""
+    network, tokens = load_whisper_network(name, "auto"), WhisperTokens.load(name)
+    suppress = whisper_of(network).generation_config.suppress_tokens or []
+    with tempfile.TemporaryDirectory(prefix="phonate-whisper-") as written:
+        save(network, Path(written), tokens, "en", True, suppress)
+        convert(Path(written), folder)

@@ -101,7 +101,8 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
 
     Args:
         run: A run's folder or a checkpoint's; for cloning also a merged model's, or a model's name on the hub; for
-            recognition also whisper, the best Whisper model that is installed, or whisper/NAME.
+            recognition also whisper, the best Whisper model that is installed, whisper/NAME, or a Whisper in a folder or
+            on the hub, of transformers or CTranslate2.
         task: The task it must be of, which also tells type checkers what is returned; None: any.
         device: Such as "cuda:0"; None: cpu.
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
@@ -149,24 +150,32 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
                 return name
     file: Path | None = path / "config.json"
     if not path.exists():
-        if expected is not None and task_info(expected).model_types:
+        if expected is not None and task_info(expected).model_types and not _is_below(path):
             return expected
-        if expected is None and _HUB_NAME.fullmatch(str(run)) and not path.parent.exists():
+        if expected is None and _HUB_NAME.fullmatch(str(run)) and not _is_below(path):
             from phonate.nn.pretrained import pretrained_file
 
             file = pretrained_file(str(run), "config.json")
     if file is not None and file.is_file():
-        kind = _model_type(file)
+        described = _config(file)
         for name in TASKS.names():
-            if kind in task_info(name).model_types:
+            info = task_info(name)
+            if described.get("model_type") in info.model_types:
+                return name
+            if "model_type" not in described and any(key in described for key in info.model_keys):
                 return name
     return task_of_checkpoint(run)
 
 
-def _model_type(file: Path) -> str | None:
-    """What a config.json says that it describes."""
+def _is_below(path: Path) -> bool:
+    """Whether `path` is in a folder that is here, such as runs, so that it is no name on the hub."""
+    return path.parent != Path() and path.parent.is_dir()
+
+
+def _config(file: Path) -> dict[str, Any]:
+    """What a config.json holds."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:  # of JSON and of UTF-8
         raise InputError(f"{file}: is no JSON ({error}); export the model again") from error
-    return content.get("model_type") if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else {}

@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ from phonate.tasks.recognition.settings import (
     RecognitionRecipe,
 )
 from phonate.tasks.recognition.task import RecognitionTask
+from phonate.text.characters import lower_case
 from phonate.training.task import Batch, Metric, Picture, Preview, Terms, losses, move
 
 logger = logging.getLogger("phonate")
@@ -102,11 +103,9 @@ class WhisperCorpus(RecognitionCorpus):
         everything = "".join(one.text for one in said)
         if everything.upper() == everything and everything.lower() != everything:
             logger.info("%s: its texts are in capitals; Whisper learns them in lower case", self.data.path)
+            case = partial(lower_case, language=self.language)
             said = [
-                Transcript(
-                    one.text.lower(),
-                    one.parts and tuple((start, end, text.lower()) for start, end, text in one.parts),
-                )
+                Transcript(case(one.text), one.parts and tuple((a, b, case(text)) for a, b, text in one.parts))
                 for one in said
             ]
         return said

@@ -4,8 +4,10 @@ folder, and those that were fine-tuned here."""
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +22,8 @@ from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import one_line
 from phonate.data.transcripts import Speakers, Transcription
+from phonate.nn import whisper
+from phonate.nn.pretrained import pretrained_file
 from phonate.tasks.recognition.alignment import UNSPACED
 from phonate.tasks.recognition.export import FineTuned
 from phonate.tasks.recognition.inference import PRETRAINED, Recogniser, require_no_base
@@ -70,13 +74,22 @@ class WhisperTranscriber(Recogniser):
 
     @classmethod
     def load(cls, source: str | Path, *, device: Device | None = None, base: str | Path | None = None) -> Self:
-        """`source`: whisper, whisper/NAME, a folder with a model of faster-whisper, or its name on the hub. `base`:
-        None."""
+        """`source`: whisper, whisper/NAME, a Whisper in a folder, of CTranslate2 or transformers, or its name on the
+        hub. `base`: None.
+
+        Raises the errors of `load_whisper`, and for one of transformers those of `load_whisper_network`."""
         require_no_base(source, base)
         name = str(source)
         if name == PRETRAINED:
             name = next((one for one in ("base", "tiny.en") if is_included(one)), "base")
-        return cls(name.removeprefix(f"{PRETRAINED}/"), inference_device(device))
+        name = name.removeprefix(f"{PRETRAINED}/")
+        if not _is_of_transformers(name):
+            return cls(name, inference_device(device))
+        with tempfile.TemporaryDirectory(prefix="phonate-whisper-") as folder:
+            whisper.rewrite(name, Path(folder) / "ct2")
+            transcriber = cls(str(Path(folder) / "ct2"), inference_device(device))
+        transcriber.name = name
+        return transcriber
 
     @property
     def networks(self) -> Sequence[nn.Module]:
@@ -267,6 +280,18 @@ class FineTunedWhisper(WhisperTranscriber):
         if language is not None and primary(language) != trained:
             raise InputError(f"this model was trained on {trained}, not {language}; leave the language out")
         return trained
+
+
+def _is_of_transformers(name: str) -> bool:
+    """Whether the folder `name`, or the model of this name on the hub, is in the form of transformers."""
+    file: Path | None = Path(name) / "config.json"
+    if not Path(name).is_dir():
+        if name.count("/") != 1 or find_spec("transformers") is None:
+            return False
+        file = pretrained_file(name, "config.json")
+    if file is None or not file.is_file():
+        return False
+    return bool(json.loads(file.read_text(encoding="utf-8")).get("model_type") == "whisper")
 
 
 def _louder(samples: FloatArray) -> FloatArray:

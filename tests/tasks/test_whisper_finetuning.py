@@ -23,9 +23,10 @@ from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
 from phonate.data.cache import IndexedSegment
 from phonate.nn import whisper
+from phonate.nn.pretrained import merge_adapters
 from phonate.nn.whisper import WhisperTokens
 from phonate.tasks.recognition.export import FineTuned
-from phonate.tasks.recognition.finetuning import Transcript, WhisperTask, sequence_of, transcript_of
+from phonate.tasks.recognition.finetuning import Transcript, WhisperTask, moved_back, sequence_of, transcript_of
 from phonate.tasks.recognition.task import RecognitionTask
 from phonate.tasks.recognition.whisper import FineTunedWhisper, WhisperTranscriber
 from phonate.workflows.evaluate import evaluate
@@ -182,6 +183,8 @@ def test_what_does_not_fit_is_refused(folder: Path, changes: dict[str, Any], mes
     ("changes", "message"),
     [
         ({"data.audio.n_mels": 64}, r"n_mels.*leave it out"),
+        ({"model.keep": 0.5, "model.strategy": "full"}, "only adapters are moved back"),
+        ({"model.keep": 0.5, "model.lora.dora": True}, "only adapters are moved back"),
         ({"data.audio.max_seconds": 40}, "up to 30 s"),
         ({"model.width": 64}, "width: a model of kind whisper has no width"),
         ({"data.padding": [2, 1]}, "other way round"),
@@ -229,6 +232,30 @@ def test_only_tokens_that_labels_lack_stay_suppressed(run: Path) -> None:
     assert FineTuned.load(run).metadata["suppress"] == [7]
 
 
+def test_a_model_is_moved_back_to_the_pretrained_one(run: Path, folder: Path) -> None:
+    """In use and in validation alike, by 0.4 where the recipe does not say."""
+    trained = FineTuned.load(run)
+    moved = trained.model()
+    trained.recipe.model.__dict__["keep"] = 0.0
+    whole = trained.model()
+    batch = {"input_features": torch.randn(1, 80, 100), "decoder_input_ids": torch.tensor([[50257, 50362, 11, 12]])}
+    mel = batch["input_features"].transpose(1, 2)
+
+    def scores(model: torch.nn.Module) -> torch.Tensor:
+        return whisper.logits(model, whisper.decode(model, batch["decoder_input_ids"], whisper.encode(model, mel)[0]))
+
+    with torch.no_grad():
+        unmoved = scores(whole)
+        with moved_back(whole, 0.4):
+            torch.testing.assert_close(scores(whole), scores(moved))
+        assert (unmoved - scores(moved)).abs().max() > 1e-3
+        torch.testing.assert_close(scores(whole), unmoved, rtol=0, atol=0)
+        layer = "model.decoder.layers.0.fc1.weight"
+        before = whisper.load_whisper_network(str(folder / "small")).get_parameter(layer)
+        merged = [merge_adapters(model).get_parameter(layer) for model in (moved, whole)]
+        torch.testing.assert_close(merged[0] - before, 0.6 * (merged[1] - before))
+
+
 def test_exports_are_the_same_model(run: Path, folder: Path, tmp_path: Path) -> None:
     assert main(["checkpoints", "export", str(run), "-o", str(tmp_path / "hf"), "--format", "transformers"]) == 0
     assert main(["checkpoints", "export", str(run), "-o", str(tmp_path / "ct2"), "--format", "ctranslate2"]) == 0
@@ -265,7 +292,7 @@ def test_what_is_no_whisper_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "begun").mkdir(parents=True)
     for name in ("runs/begun", "runs/misspelt"):
-        with pytest.raises((CheckpointError, InputError), match="no checkpoints here|no such run"):
+        with pytest.raises((CheckpointError, InputError), match=r"no checkpoints here|no such run"):
             phonate.load(name, "recognition")
     (tmp_path / "runs" / "begun" / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(CheckpointError, match="no checkpoints here"):

@@ -424,8 +424,8 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         nargs="?",
         default=WHISPER,
-        help="a run of the task recognition, a checkpoint, whisper, whisper/NAME such as whisper/small, or a Whisper of "
-        "CTranslate2 or transformers, in a folder or by its name on the hub (default: whisper, the best installed)",
+        help="a run of the task recognition, a checkpoint, whisper, whisper/NAME such as whisper/small, or a Whisper "
+        "in a folder or on the hub (default: whisper, the best that is installed)",
     )
     parser.add_argument("recording", metavar="IN.wav", help="the recording to transcribe")
     parser.add_argument(

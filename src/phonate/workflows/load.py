@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from phonate.config.errors import InputError, WrongTaskError
-from phonate.config.tasks import TASKS, referred, require_options, task_info
+from phonate.config.tasks import TASKS, TaskInfo, referred, require_options, task_info
 
 if TYPE_CHECKING:
     import torch
@@ -101,8 +101,8 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
 
     Args:
         run: A run's folder or a checkpoint's; for cloning also a merged model's, or a model's name on the hub; for
-            recognition also whisper, the best Whisper model that is installed, whisper/NAME, or a Whisper in a folder or
-            on the hub, of transformers or CTranslate2.
+            recognition also whisper, the best Whisper that is installed, whisper/NAME, or a Whisper in a folder or
+            on the hub.
         task: The task it must be of, which also tells type checkers what is returned; None: any.
         device: Such as "cuda:0"; None: cpu.
         vocoder: For speech and conversion: a run of the task vocoder to use instead of the recipe's, or griffin_lim.
@@ -159,12 +159,16 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
     if file is not None and file.is_file():
         described = _config(file)
         for name in TASKS.names():
-            info = task_info(name)
-            if described.get("model_type") in info.model_types:
-                return name
-            if "model_type" not in described and any(key in described for key in info.model_keys):
+            if _loads(task_info(name), described):
                 return name
     return task_of_checkpoint(run)
+
+
+def _loads(info: TaskInfo, described: dict[str, Any]) -> bool:
+    """Whether a task's inference loads models with such a config.json."""
+    if "model_type" in described:
+        return described["model_type"] in info.model_types
+    return any(key in described for key in info.model_keys)
 
 
 def _is_below(path: Path) -> bool:

@@ -69,7 +69,7 @@ class FineTuned:
         return tokens
 
     def model(self) -> nn.Module:
-        """The network on the CPU, with adapters where it was trained with them.
+        """The network on the CPU, with adapters where it was trained with them, moved back by `model.keep`.
 
         Raises CheckpointError where the weights do not fit, and InputError where the base is not there.
         """
@@ -87,7 +87,10 @@ class FineTuned:
         model = prepared(network, settings)
         if settings.adapted and pretrained.base_fingerprint(model) != self.metadata["base"]:
             raise CheckpointError(f"{self.path}: belongs to other weights than {settings.name} has now")
-        pretrained.copy_tensors(pretrained.saved_tensors(model, settings.adapted), self.trained.weights)
+        weights = self.trained.weights
+        if kept := settings.kept:  # half an adapter's product is the adapter with half of one factor
+            weights = {name: (1.0 - kept) * one if ".lora_B." in name else one for name, one in weights.items()}
+        pretrained.copy_tensors(pretrained.saved_tensors(model, settings.adapted), weights)
         return model.eval()
 
     def save(self, model: nn.Module, folder: Path) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -41,7 +42,7 @@ from phonate.tasks.recognition.settings import (
 )
 from phonate.tasks.recognition.task import RecognitionTask
 from phonate.text.characters import lower_case
-from phonate.training.task import Batch, Metric, Picture, Preview, Terms, losses, move
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Terms, losses, move
 
 logger = logging.getLogger("phonate")
 
@@ -236,6 +237,20 @@ def prepared(network: nn.Module, settings: RecognitionModel) -> nn.Module:
     return network
 
 
+@contextmanager
+def moved_back(model: nn.Module, kept: float) -> Iterator[None]:
+    """`model` with its adapters counting for 1 - `kept` of what they are."""
+    scalings = [module.scaling for module in model.modules() if isinstance(getattr(module, "scaling", None), dict)]
+    before = [dict(one) for one in scalings]
+    for one in scalings:
+        one.update({name: (1.0 - kept) * value for name, value in one.items()})
+    try:
+        yield
+    finally:
+        for one, values in zip(scalings, before, strict=True):
+            one.update(values)
+
+
 def _decoder_layers(network: nn.Module, targets: Sequence[str] | None) -> list[str]:
     """The names of the decoder's linear layers, those that end in one of `targets` (None: all)."""
     names = [name for name, module in network.named_modules() if isinstance(module, nn.Linear) and ".decoder." in name]
@@ -305,6 +320,12 @@ class WhisperTask(RecognitionTask):
     def metrics(self) -> tuple[Metric, ...]:
         """The loss and the error rates."""
         return (*losses(["nll"]), *METRICS.values())
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
+        """As `RecognitionTask.evaluate`, of the model that transcribes: moved back by `model.keep`."""
+        with moved_back(model, self.recipe.model.kept):
+            return super().evaluate(model, dataset, positions)
 
     def _decoded(self, model: nn.Module, samples: RecognitionDataset, positions: Sequence[int]) -> dict[int, str]:
         """Greedy transcripts of the samples at `positions`, batched with others of similar length."""

@@ -113,7 +113,7 @@ def test_halving_goes_down_to_single_items(tmp_path, caplog):
     assert task.sizes[:3] == [8, 4, 2]
     assert task.sizes[-8:] == [1] * 8
     told = next(record.getMessage() for record in caplog.records if "out of memory" in record.getMessage())
-    assert "step 0" in told
+    assert "step 1" in told
     assert "item-1-" in told
     assert "in 8 parts of at most 1 items" in told
     for remedy in ("training.batch_size", "gradient checkpointing", "training.mixed_precision", "memory_management"):
@@ -191,7 +191,7 @@ def test_a_gradient_that_was_half_added_is_caught(tmp_path, monkeypatch):
 
 def test_a_loss_that_couples_items_is_never_split(tmp_path):
     task = small("forward", base=CoupledTask)
-    with pytest.raises(TrainingError, match=r"step 0 \(batch: item-1-.*other items") as error:
+    with pytest.raises(TrainingError, match=r"step 1 \(batch: item-1-.*other items") as error:
         train(tmp_path / "run", task)
     assert task.sizes == [4]
     assert "training.batch_size" in str(error.value)
@@ -245,7 +245,7 @@ def test_memory_that_runs_out_elsewhere_is_one_line_with_the_mend(tmp_path):
         def evaluate(self, model, dataset, positions):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(TrainingError, match=r"out of memory at step 5.*training\.batch_size"):
+    with pytest.raises(TrainingError, match=r"out of memory after step 4.*training\.batch_size"):
         train(tmp_path / "run", Greedy())
 
 

@@ -640,6 +640,8 @@ OBSERVED = {
         what=rates,
     ),
     "scheduler.metric": plateau_metric,
+    "not_finite": lambda t, m: train(t / "a", not_finite="skip", max_steps=1).train_step.finite.skips,
+    "quarantine": lambda t, m: train(t / "a", quarantine=2, max_steps=1).train_source._batches.tolerant,
     "gradient_clipping": lambda t, m: differ(
         t, {"optimizer": {"type": "sgd"}}, {"optimizer": {"type": "sgd"}, "gradient_clipping": 0.01}
     ),
@@ -778,6 +780,9 @@ OBSERVED = {
     "performance.memory_management": lambda t, m: (
         train(t / "a", max_steps=1).memory is not None
         and train(t / "b", max_steps=1, performance={"memory_management": False}).memory is None
+    ),
+    "performance.stuck_minutes": lambda t, m: (
+        train(t / "a", performance={"stuck_minutes": 2.0}, max_steps=1).train_source._stuck_seconds == 120.0
     ),
     "performance.profile_batches": lambda t, m: (
         bool(train(t / "a", performance={"profile_batches": 4})) and any((t / "a/profile").iterdir())

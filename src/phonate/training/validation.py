@@ -115,7 +115,7 @@ class Validator:
                 part = parts.pop(0)
                 terms = self._terms(part, i)
                 if terms is None:
-                    parts[:0] = own.recovery.halves(part, step, self._split)
+                    parts[:0] = own.recovery.halves(part, step - 1, self._split)  # of the last step, as the log counts
                     continue
                 for one in terms:
                     self._terms_seen.update(one)

@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_too_small_for_the_first_save_is_said_at_once(small_disk: Path) -> None:
     with CheckpointManager(small_disk / "checkpoints") as store:
-        message = rf"{small_disk}/checkpoints: disk full: .*9.0 MB, 4.\d MB"
+        message = rf"{small_disk}/checkpoints: disk full: a checkpoint needs 9.0 MB, 4.\d MB more than is free"
         with pytest.raises(CheckpointError, match=message):
             save(store, 1, numel=1_000_000)
 
@@ -52,6 +52,35 @@ def test_a_disk_that_fills_while_saving_loses_nothing(small_disk: Path, monkeypa
         filler.unlink()
         save(store, 3, numel=100_000)
         assert store.load_checkpoint("latest").metadata.global_step == 3
+
+
+def test_where_the_disk_gets_full_the_oldest_go_and_nothing_that_is_needed(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = small_disk / "checkpoints"
+    with CheckpointManager(folder, CheckpointConfig(save_total_limit=9)) as store:
+        for step in range(1, 9):
+            save(store, step, numel=60_000, best_metric=("val_loss", 1.0), is_best=step == 1)
+            store.flush()
+        names = sorted(path.name for path in folder.glob("step-*"))
+        assert "step-00000001" in names, "the best"
+        assert "step-00000008" in names
+        assert "step-00000002" not in names
+        assert len(names) < 8
+        assert caplog.text.count("the disk is nearly full; the oldest checkpoint") == 8 - len(names)
+        # the newest is damaged: the one before it is what a resume would take, and stays
+        weights = folder / "step-00000008" / files.WEIGHTS
+        weights.write_bytes(b"x" + weights.read_bytes()[1:])
+        for step in (9, 10):
+            save(store, step, numel=60_000)
+            store.flush()
+            assert store.load_checkpoint("latest").metadata.global_step == step
+        (small_disk / "filler").write_bytes(b"x" * files.free_bytes(small_disk))
+        before = sorted(path.name for path in folder.glob("step-*"))
+        with pytest.raises(CheckpointError, match="disk full"):
+            save(store, 11, numel=1_000_000)
+        after = sorted(path.name for path in folder.glob("step-*"))
+        assert after == ["step-00000001", "step-00000010"] != before, "the best and the newest are never removed"
 
 
 def test_a_failed_save_is_told_by_the_next_one(tmp_path: Path) -> None:

@@ -223,8 +223,9 @@ def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
 
 def no_space(where: Path, needed: int) -> str:
     """The message for a full disk."""
-    free = megabytes(free_bytes(where))
-    return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {free} is free; make room there"
+    free = free_bytes(where)
+    short = megabytes(max(needed - free, 100_000))
+    return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {short} more than is free; make room there"
 
 
 def megabytes(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -250,6 +251,8 @@ def _still_best(final: Path, weights_name: str, weights: Record) -> dict[str, An
     return replaced.model_dump(include=names) if same_weights else {}
 
 
+logger = logging.getLogger(__name__)
+
 SPARE_BYTES = 1 << 20
 """Room asked for beside the tensors: the small files and the file system's own needs."""
 
@@ -384,7 +387,9 @@ class CheckpointManager:
             self.waited_seconds += time.perf_counter() - started
             writer = self._opened()
             document, tensors = snapshot.encode(state)
-            self._require(sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values())))
+            nbytes = sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values()))
+            self._make_room(nbytes + SPARE_BYTES)
+            self._require(nbytes)
             self._take(weights, tensors)
             job = Job(final, self._weights, self._state, document, contents, metadata, is_best)
             self._start(writer.write, job)
@@ -442,6 +447,25 @@ class CheckpointManager:
     def _require(self, nbytes: int) -> None:
         if files.free_bytes(self.folder) < nbytes + SPARE_BYTES:
             raise CheckpointError(files.no_space(self.folder, nbytes + SPARE_BYTES))
+
+    def _make_room(self, needed: int) -> None:
+        """Where the disk is too full for `needed` bytes, remove the oldest checkpoints, one after the other: neither
+        the best one nor the newest that is intact, nor anything where none is."""
+        if files.free_bytes(self.folder) >= needed:
+            return
+        infos = listing.newest_first(listing.scan(self.folder))
+        intact = next((item for item in infos if not problems(item.path)), None)
+        best = listing.best_of(infos)
+        if intact is None:
+            return
+        for item in reversed(infos):
+            if files.free_bytes(self.folder) >= needed:
+                break
+            if item.step >= intact.step or (best is not None and item.name == best.name):
+                continue
+            logger.warning("%s: the disk is nearly full; the oldest checkpoint, %s, is removed", self.folder, item.name)
+            listing.remove(item)
+        self._tidy()
 
     def poll(self) -> bool:
         """Whether a save is being written. Raises CheckpointError if the last one failed."""

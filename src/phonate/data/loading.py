@@ -480,7 +480,7 @@ class BatchSource:
         assert self._stream is not None
         try:
             try:
-                planned = self._next_of(self._stream)
+                planned: list[MicroBatch] | PhonateError = self._next_of(self._stream)
             except (OSError, EOFError):
                 # A worker that was killed resets its connection a moment before torch's signal handler names it.
                 time.sleep(0.5)

@@ -240,7 +240,8 @@ def prepared(network: nn.Module, settings: RecognitionModel) -> nn.Module:
 @contextmanager
 def moved_back(model: nn.Module, kept: float) -> Iterator[None]:
     """`model` with its adapters counting for 1 - `kept` of what they are."""
-    scalings = [module.scaling for module in model.modules() if isinstance(getattr(module, "scaling", None), dict)]
+    found = (getattr(module, "scaling", None) for module in model.modules())
+    scalings = [one for one in found if isinstance(one, dict)]
     before = [dict(one) for one in scalings]
     for one in scalings:
         one.update({name: (1.0 - kept) * value for name, value in one.items()})

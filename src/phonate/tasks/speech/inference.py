@@ -373,7 +373,8 @@ class Synthesiser(Inference):
                     f"{self.speakers[0]}:0.6+{self.speakers[-1]}:0.4"
                 )
             shares_S[number] += weight
-        return shares_S / shares_S.sum()
+        shares_S /= shares_S.sum()
+        return shares_S
 
     @overload
     def speak(

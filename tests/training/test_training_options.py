@@ -782,7 +782,7 @@ OBSERVED = {
         and train(t / "b", max_steps=1, performance={"memory_management": False}).memory is None
     ),
     "performance.stuck_minutes": lambda t, m: (
-        train(t / "a", performance={"stuck_minutes": 2.0}, max_steps=1).train_source._stuck_seconds == 120.0
+        train(t / "a", performance={"stuck_minutes": 2.0}, max_steps=1).train_source._stuck_seconds == 90.0
     ),
     "performance.profile_batches": lambda t, m: (
         bool(train(t / "a", performance={"profile_batches": 4})) and any((t / "a/profile").iterdir())

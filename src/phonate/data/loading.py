@@ -45,6 +45,10 @@ from phonate.data.batches import (
 logger = logging.getLogger(__name__)
 
 
+NO_SAMPLE = -1
+"""In place of the position of a sample: none is being loaded."""
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """A sample without which a batch was made."""
@@ -103,8 +107,10 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         self.tolerant = tolerant
         self.unusable: dict[str, str] = {}
         """Samples that are not even tried, and why."""
-        self.note: Callable[[int], None] = lambda index: None
-        """Called with the position of each sample before it is loaded."""
+        self.at = NO_SAMPLE
+        """Position of the sample that this process loads."""
+        self.note: Callable[[int], None] | None = None
+        """Called with it too, in a worker."""
         self.multiple = multiple
         self.merged = merged
         self.ids = samples.ids
@@ -141,7 +147,7 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in {"plan", "_ranks", "note"}}
+        return {name: value for name, value in vars(self).items() if name not in {"plan", "_ranks"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -282,7 +288,9 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
 
     def _item(self, index: int, epoch: int) -> Any:
         name = self.ids[index]
-        self.note(index)
+        self.at = index
+        if self.note is not None:
+            self.note(index)
         try:
             return self.samples.get(index, generator(self.seed, epoch, name))
         except (PhonateError, OSError, ValueError, RuntimeError) as error:
@@ -435,6 +443,11 @@ class BatchSource:
             if not self._persistent:
                 self.close()
 
+    def loading(self) -> str:
+        """The sample that this process loads or has loaded last; empty where others do."""
+        at = self._batches.at
+        return "" if self._workers or at == NO_SAMPLE else self._batches.ids[at]
+
     def leave_out(self, samples: Mapping[str, str]) -> None:
         """Make batches without these samples: why, by id."""
         self._batches.unusable.update(samples)
@@ -552,8 +565,6 @@ class _InWorker(torch.utils.data.Dataset[list[MicroBatch] | PhonateError]):
             self._watch.note(NO_SAMPLE)
 
 
-NO_SAMPLE = -1
-"""In place of the position of a sample: none is being loaded."""
 _STACKS = getattr(signal, "SIGUSR2", None)
 """Told so, a worker writes the stacks of its threads. None: this system has no such signal."""
 _STACKS_SECONDS = 1.0

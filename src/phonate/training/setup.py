@@ -64,6 +64,10 @@ class Source(Protocol):
         """A digest of everything that samples are made from, by its id; None where that is not known."""
         ...
 
+    def loading(self) -> str:
+        """The sample that this process loads; empty where that is not known."""
+        ...
+
     def leave_out(self, samples: Mapping[str, str]) -> None:
         """Make batches without these samples: why, by id."""
         ...
@@ -117,7 +121,7 @@ def batch_source(
         merged=merged,
         by_length=split,
         tolerant=settings.quarantine > 0 and not validation,
-        stuck_seconds=60.0 * performance.stuck_minutes,
+        stuck_seconds=45.0 * performance.stuck_minutes,  # before this process counts as stuck, as it waits
     )
     if not (split or validation) and frames is None and ranks.is_main:
         _advise_on_padding(source.padding(0), samples, batch_size)

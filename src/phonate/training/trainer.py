@@ -72,6 +72,7 @@ from phonate.training.step import (
     seed_global_generators,
     seed_torch,
 )
+from phonate.training.stuck import StuckWatch
 from phonate.training.task import Dataset, Stateful, Task
 from phonate.training.trackers import build_stream
 from phonate.training.validation import Validator
@@ -507,6 +508,11 @@ class Trainer:
             self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
+        self._group: Sequence[MicroBatch] = ()
+        seconds = 60.0 * settings.performance.stuck_minutes
+        if self.ranks.world_size > 1:  # before those that wait give up, in words of their library
+            seconds = min(seconds, 48.0 * settings.distributed.timeout_minutes)
+        self.stuck = StuckWatch(run.logs, self.ranks.rank, seconds, self._stuck_at)
         self.quarantine = Quarantine(run.path / quarantine.FILE, settings.quarantine)
         self.left_out: set[int] = set()
         """Steps (from 0) whose batch is passed over since a return to a checkpoint."""
@@ -608,6 +614,7 @@ class Trainer:
         finite or memory has run out.
         """
         with self.signals:
+            self.stuck.start()
             try:
                 self._begin(checkpoint)
                 while not self.finished:
@@ -625,6 +632,8 @@ class Trainer:
                     raise
                 raise TrainingError(f"{explained}; {self.saver.last_save()}") from error
             finally:
+                self.stuck.leave()
+                self.stuck.close()
                 self.checkpoints.close()
                 self.train_source.close()
                 self.reporter.close()
@@ -744,7 +753,10 @@ class Trainer:
             self.ledger.mark("train")
             started = time.perf_counter()
             self.signals.enter()
+            self._group = ()
+            self.stuck.enter()
             group = next(groups, None)
+            self.stuck.leave()
             self.signals.leave()
             self.reporter.waited += time.perf_counter() - started
             self.ledger.mark("data")
@@ -772,8 +784,20 @@ class Trainer:
         for planned in group:
             if planned.left_out:
                 self._note_left_out(planned)
+        self._group = group
         if self.progress.step not in self.left_out:
+            self.stuck.enter()
             self.train_step(group, self.progress.step, self.ema)
+            self.stuck.leave()
+
+    def _stuck_at(self) -> str:
+        ids = [name for planned in self._group for name in planned.ids]
+        what = f"in step {self.step + 1} (batch: {', '.join(ids)})" if ids else f"loading step {self.step + 1}"
+        if not ids and (name := self.train_source.loading()):
+            what += f", at sample {name}"
+        saved = listing.newest_first(listing.scan(self.checkpoints.folder))
+        last = f"the last checkpoint is {saved[0].path}" if saved else "there is no checkpoint yet"
+        return f"{what}; {last}; continue with {self.run.resume_option}"
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the epoch that has ended. `metrics`: of the validation after it, if any."""

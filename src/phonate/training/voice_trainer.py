@@ -126,6 +126,10 @@ class LoaderSource:
                 )
             yield batch
 
+    def loading(self) -> str:
+        """Not known."""
+        return ""
+
     def leave_out(self, samples: Mapping[str, str]) -> None:
         """Nothing: the loader decides."""
 

@@ -1,0 +1,86 @@
+"""A step that does not end: where every thread is, and on which samples, is written, and the process ends."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from phonate.training.signals import write_to_console
+
+LOOKS = 20
+"""How often to look within the time after which a step counts as stuck."""
+
+
+class StuckWatch:
+    """Ends a process whose step, or whose wait for data, takes too long. A thread looks; a step costs two assignments.
+
+    What waits for a stuck rank is stuck too, so every rank writes its stacks. Nothing can be saved then: the run goes
+    on from its last checkpoint.
+
+    Args:
+        folder: RUN/logs, where stuck-rankN.txt is written.
+        rank: N.
+        seconds: After how long a step counts as stuck.
+        describe: Says what was being done and where the run would go on.
+        end: Ends the process.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        seconds: float,
+        describe: Callable[[], str],
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._path = folder / f"stuck-rank{rank}.txt"
+        self._rank = rank
+        self._seconds = seconds
+        self._describe = describe
+        self._end = end
+        self._since: float | None = None
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._look, name="stuck", daemon=True)
+        self._thread.start()
+
+    def enter(self) -> None:
+        """A step, or a wait for data, begins."""
+        self._since = time.monotonic()
+
+    def leave(self) -> None:
+        """It has ended. What comes then may take as long as it likes: a validation, a save."""
+        self._since = None
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _look(self) -> None:
+        while not self._closed.wait(self._seconds / LOOKS):
+            since = self._since
+            if since is not None and time.monotonic() - since > self._seconds:
+                self._tell()
+                self._end(1)
+                return
+
+    def _tell(self) -> None:
+        message = f"rank {self._rank}: stuck for {self._seconds:g} s {self._describe()}"
+        try:
+            with self._path.open("w", encoding="utf-8") as file:
+                file.write(f"{message}\n\n")
+                file.flush()
+                faulthandler.dump_traceback(file, all_threads=True)
+            message += f"; the stacks of all threads are in {self._path}"
+        except OSError as error:
+            message += f"; {self._path} can't be written: {error.strerror}"
+        write_to_console(message)  # the main thread may hold the locks of logging

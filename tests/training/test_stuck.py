@@ -1,0 +1,77 @@
+"""A step, a sample or a rank that hangs: its stacks and samples are told, and the process ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from small_tasks import RegressionTask
+from test_quarantine import BadTask
+from test_trainer import train
+
+from phonate.training import stuck
+from phonate.training.stuck import StuckWatch
+
+
+class Ended(Exception):
+    pass
+
+
+@pytest.fixture
+def told(monkeypatch, capfd):
+    """Processes that count as stuck after a second are released in the place of ended."""
+    release = threading.Event()
+
+    def hang():
+        assert release.wait(20), "nobody found it"
+        raise Ended
+
+    build = StuckWatch.__init__
+
+    def built(self, folder, rank, seconds, describe):
+        build(self, folder, rank, 0.5, describe, end=lambda code: release.set())
+
+    monkeypatch.setattr(stuck.StuckWatch, "__init__", built)
+    return hang, lambda: capfd.readouterr().err
+
+
+def test_a_step_that_hangs_is_told_with_its_batch_and_stack(tmp_path, told):
+    hang, said = told
+
+    class Hanging(RegressionTask):
+        def loss(self, model, batch, phase):
+            if self.step == 5:
+                hang()
+            return super().loss(model, batch, phase)
+
+    task = Hanging()
+    with pytest.raises(Ended):
+        train(tmp_path / "run", task)
+    message = said()
+    assert "rank 0: stuck for 0.5 s in step 6 (batch: item-1-" in message
+    assert "the last checkpoint is" in message
+    assert "step-00000004" in message
+    stacks = (tmp_path / "run/logs/stuck-rank0.txt").read_text()
+    assert "in hang" in stacks
+    assert "in loss" in stacks
+
+
+def test_a_sample_that_hangs_is_named(tmp_path, told):
+    hang, said = told
+    with pytest.raises(Ended):
+        train(tmp_path / "run", BadTask(_7=hang), performance={"num_workers": 0})
+    assert "at sample item-1-007; there is no checkpoint yet" in said()
+
+
+def test_a_long_validation_is_not_stuck(tmp_path, told):
+    _, said = told
+
+    class Slow(RegressionTask):
+        def evaluate(self, model, dataset, positions):
+            time.sleep(0.8)
+            return {}
+
+    train(tmp_path / "run", Slow(), max_steps=4)
+    assert "stuck" not in said()
+    assert not any(thread.name == "stuck" for thread in threading.enumerate())

@@ -47,6 +47,18 @@ def test_any_number_of_speakers_is_found(persons):
     assert same(cluster(found, 0.5, SpeakerLimits(persons, persons)), truth)
 
 
+def test_asking_for_more_speakers_than_there_are_splits_no_voice():
+    found, truth = conversation(0, 3, 60)
+    assert same(cluster(found, 0.5, SpeakerLimits(12, 12)), truth)
+
+
+def test_one_speaker_in_two_places_of_a_window_is_one_where_the_model_may_be_wrong():
+    voices = unit(np.array([[1.0, 0.0, 0.1], [1.0, 0.1, 0.0], [0.0, 1.0, 0.0]]))
+    found = local_speakers([0, 0, 0], voices, [3.0, 3.0, 3.0])
+    assert len(set(cluster(found, 0.4).tolist())) == 3
+    assert same(cluster(found, 0.4, apart=0.1), np.array([0, 0, 1]))
+
+
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 25), st.floats(0.0, 6.0), st.floats(0.05, 1.9))
 @settings(max_examples=150)
 def test_two_speakers_of_a_window_are_two_persons(seed, persons, windows, noise, distance):

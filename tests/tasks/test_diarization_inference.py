@@ -157,6 +157,26 @@ def test_what_a_model_confuses_is_put_right_by_the_voices(known, monkeypatch):
         known.decode(known.analyse(waveform), settings=compared)
 
 
+class Merged(Known):
+    """Takes two people for one."""
+
+    def activity_probabilities(self, features, lengths):
+        out = super().activity_probabilities(features, lengths)
+        return torch.stack([out[..., :2].amax(-1), torch.zeros_like(out[..., 0]), out[..., 2]], dim=-1)
+
+
+def test_two_whom_the_model_takes_for_one_are_told_apart_by_their_voices(known, monkeypatch):
+    monkeypatch.setattr("phonate.tasks.diarization.segmentation.SpeakerEncoder", lambda device: FakeJudge())
+    monkeypatch.setattr(known, "model", Merged())
+    waveform, truth = meeting([(at, at + 1.4, number % 2) for number, at in enumerate(range(0, 40, 2))], 40.0)
+    settings = known.decoding.model_copy(update={"reassignment_margin": 0.05})
+    analysis = known.analyse(waveform, settings=settings)
+    assert score(truth, known.decode(analysis).turns).der > 0.3
+    together = known.decode(analysis, settings=settings)
+    assert len(together.speakers) == 2
+    assert score(truth, together.turns).der < 0.1
+
+
 def test_files_arrays_and_lists_give_the_same(known, tmp_path, monkeypatch):
     monkeypatch.setattr("phonate.tasks.diarization.segmentation.SpeakerEncoder", lambda device: FakeJudge())
     waveform, truth = meeting([(0.5, 2.0, 0), (2.5, 5.0, 1), (6.0, 9.5, 0)], 10.0)

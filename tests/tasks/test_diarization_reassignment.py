@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phonate.tasks.diarization.segmentation import Exchange, Segmentation, Segments, exchanges, joined
+from phonate.tasks.diarization.segmentation import Exchange, Segmentation, Segments, exchanges, joined, voices_of_tracks
 
 ANN, BEN = 0, 1
 FRAMES = 40
@@ -62,6 +62,15 @@ def test_long_and_short_segments_that_share_frames_are_found():
     found = exchanges(nested, SAME_ORDER, 0.1)
     assert Exchange(0, 2, 38, ANN, BEN) in found  # compared with Ann's last words only
     assert Exchange(2, 32, 40, ANN, BEN) not in found
+
+
+def test_a_track_of_two_voices_is_divided():
+    """Short segments go to the nearer one; another track is another voice, whatever it sounds like."""
+    voices = voices_of_tracks(
+        CONFUSED, np.array([0, 0, 0, 0, 0, 1]), np.array([2.0, 2.0, 0.5, 2.0, 2.0, 2.0], dtype=np.float32), 0.4
+    )
+    assert voices[1] == voices[2] == voices[3] == voices[4] != voices[0]
+    assert voices[5] not in voices[:5]
 
 
 def test_nobody_speaks():

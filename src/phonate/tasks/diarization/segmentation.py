@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.cluster.hierarchy import cut_tree, fcluster, linkage
 from scipy.ndimage import median_filter
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
@@ -250,7 +250,7 @@ def joined(windows: Segmentation, assignment_WK: Assignment, exchanges: Sequence
     Each frame is the mean over the windows that contain it, weighted by its distance to the nearer end of the window.
     If several speakers of a window are the same speaker of the recording, the highest probability counts.
     """
-    count = int(assignment_WK.max(initial=SILENT)) + 1
+    count = 1 + max(int(assignment_WK.max(initial=SILENT)), *(one.other for one in exchanges), SILENT)
     by_window: dict[int, list[Exchange]] = {}
     for exchange in exchanges:
         by_window.setdefault(exchange.window, []).append(exchange)
@@ -366,6 +366,9 @@ _FARTHEST = 3.0
 """Upper bound of all other distances: 1 - cosine is at most 2."""
 _ENOUGH_SECONDS = 1.0
 """Tracks with less non-overlapped speech are not clustered, but assigned to clusters afterwards."""
+_ONE_VOICE = 0.3
+"""Voices that are nearer than this are one speaker, however many are asked for. Segments of one speaker have a mean
+distance of 0.3, read close to the microphone as well as in meetings; those of two, 0.4 and more."""
 _LEAST_WEIGHT = 1e-3
 """Weight in means, in seconds, of speakers without non-overlapped speech."""
 
@@ -415,14 +418,20 @@ class LocalSpeakers:
     seconds_N: FloatArray
     """Duration of non-overlapped speech."""
     tracks_N: Labels
-    """The track of each. Two speakers of one window are never in one track."""
+    """The track of each."""
+    columns_N: Labels | None = None
+    """What the model takes for one speaker. Tracks with the same may be one speaker though they share a window. None:
+    each track has its own."""
 
 
-def cluster(speakers: LocalSpeakers, distance: float, limits: SpeakerLimits = SpeakerLimits()) -> Labels:
+def cluster(
+    speakers: LocalSpeakers, distance: float, limits: SpeakerLimits = SpeakerLimits(), apart: float = _APART
+) -> Labels:
     """(N,) the cluster of each local speaker, numbered from 0.
 
     Tracks with at least one second of speech are clustered by average linkage up to `distance` (1 - cosine similarity),
-    or until the limits are met. The others, longest first, are then assigned to the nearest cluster that does not occur
+    or until the limits are met; speakers of one window are farther apart by `apart`, by default so that they are never
+    merged. The others, longest first, are then assigned to the nearest cluster that does not occur
     in their windows. If there is none, they become a new cluster, or, if `limits` do not allow that, join the nearest.
     """
     if not len(speakers.windows_N):
@@ -434,7 +443,9 @@ def cluster(speakers: LocalSpeakers, distance: float, limits: SpeakerLimits = Sp
     labels_M = np.full(len(clear_M), -1)
     if clear_M.any():
         chosen = np.flatnonzero(clear_M)
-        labels_M[chosen] = _largest(_linked(tracks, chosen, distance, limits), tracks.seconds_M[chosen], limits.most)
+        labels_M[chosen] = _largest(
+            _linked(tracks, chosen, distance, limits, apart), tracks.seconds_M[chosen], limits.most
+        )
     return _completed(tracks, labels_M, limits.most)[tracks.track_N]
 
 
@@ -447,37 +458,49 @@ class _Tracks:
     seconds_M: FloatArray
     there_MW: Any
     """Sparse: 1 if the track occurs in the window."""
+    column_M: Labels
 
     @classmethod
     def of(cls, speakers: LocalSpeakers) -> _Tracks:
-        _, track_N = np.unique(speakers.tracks_N, return_inverse=True)
+        _, first_M, track_N = np.unique(speakers.tracks_N, return_index=True, return_inverse=True)
         weights_N = np.maximum(speakers.seconds_N, _LEAST_WEIGHT)
         where = (track_N, np.arange(len(track_N)))
         sums_MN = csr_array((weights_N, where))
         embeddings_MD = (sums_MN @ speakers.embeddings_ND) / np.bincount(track_N, weights_N)[:, None]
         there_MW = csr_array((np.ones(len(track_N), dtype=np.int32), (track_N, speakers.windows_N)))
         seconds_M = np.bincount(track_N, speakers.seconds_N).astype(np.float32)
-        return cls(track_N, embeddings_MD.astype(np.float32), seconds_M, there_MW)
+        column_M = (speakers.tracks_N if speakers.columns_N is None else speakers.columns_N)[first_M]
+        return cls(track_N, embeddings_MD.astype(np.float32), seconds_M, there_MW, column_M)
 
 
-def _linked(tracks: _Tracks, chosen: Labels, distance: float, limits: SpeakerLimits) -> Labels:
-    """Cluster labels of the `chosen` tracks. There may be more clusters than `limits.most`, as speakers of one window
+def _linked(tracks: _Tracks, chosen: Labels, distance: float, limits: SpeakerLimits, apart: float) -> Labels:
+    """Cluster labels of the `chosen` tracks. There may be more clusters than `limits.most` where speakers of one window
     are not merged."""
     count = len(chosen)
     if count == 1:
         return np.zeros(1, dtype=np.int64)
-    embeddings = tracks.embeddings_MD[chosen].astype(np.float64)
-    apart = np.maximum(0.0, 1.0 - embeddings @ embeddings.T)
-    there = tracks.there_MW[chosen]
-    apart[(there @ there.T).nonzero()] = _APART
-    np.fill_diagonal(apart, 0.0)
-    tree = linkage(squareform(apart, checks=False), method="average")
+    there, column = tracks.there_MW[chosen], tracks.column_M[chosen]
+    one, other = (there @ there.T).nonzero()
+    others = column[one] != column[other]
+    extra = np.zeros((count, count))
+    extra[one[others], other[others]] = apart
+    tree = linkage(_distances(tracks.embeddings_MD[chosen], extra), method="average")
     merges = int(np.searchsorted(tree[:, 2], distance, side="right"))
     merges = min(merges, count - min(limits.least, count))
+    merges = max(merges, int(np.searchsorted(tree[:, 2], min(distance, _ONE_VOICE), side="right")))
     if limits.most is not None:
         merges = max(merges, count - limits.most)
     merges = min(merges, int(np.searchsorted(tree[:, 2], _FARTHEST)))
     return np.asarray(cut_tree(tree, n_clusters=count - merges)[:, 0], dtype=np.int64)
+
+
+def _distances(embeddings_ND: FloatArray, extra_NN: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
+    """1 - cosine similarity of each pair, and `extra_NN`, as scipy's condensed matrix."""
+    embeddings = embeddings_ND.astype(np.float64)
+    apart_NN = np.maximum(0.0, 1.0 - embeddings @ embeddings.T) + extra_NN
+    np.fill_diagonal(apart_NN, 0.0)
+    condensed: NDArray[np.float64] = squareform(apart_NN, checks=False)
+    return condensed
 
 
 def _largest(labels: Labels, seconds: FloatArray, most: int | None) -> Labels:
@@ -534,7 +557,48 @@ class Segments:
     embeddings_SD: FloatArray
 
 
-def exchanges(segments: Segments, assignment_WK: Assignment, margin: float) -> list[Exchange]:
+_MOST_COMPARED = 1000
+"""Segments of a track that are compared with each other at a time, which bounds memory in monologues of hours."""
+
+
+def voices_of_tracks(segments: Segments, tracks_S: Labels, seconds_S: FloatArray, distance: float) -> Labels:
+    """(S,) the voice of each segment, numbered from 0, of which a track may have several.
+
+    A model that takes two people for one in a window gives them one track, whose mean voice is that of neither. So the
+    segments of each track, at least a second long, are clustered by average linkage up to `distance`; shorter ones go
+    to the nearest of these voices.
+    """
+    voices_S = np.zeros(len(tracks_S), dtype=np.int64)
+    count = 0
+    for track in np.unique(tracks_S).tolist():
+        own = np.flatnonzero(tracks_S == track)
+        for part in np.array_split(own, -(-len(own) // _MOST_COMPARED)):
+            voices_S[part] = count + _voices(segments.embeddings_SD[part], seconds_S[part], distance)
+            count = int(voices_S[part].max()) + 1
+    return voices_S
+
+
+def _voices(embeddings_SD: FloatArray, seconds_S: FloatArray, distance: float) -> Labels:
+    """(S,) the voice of each segment of a track, numbered from 0."""
+    long = np.flatnonzero(seconds_S >= _ENOUGH_SECONDS)
+    if len(long) < 2:
+        return np.zeros(len(seconds_S), dtype=np.int64)
+    tree = linkage(_distances(embeddings_SD[long]), method="average")
+    own = fcluster(tree, distance, "distance").astype(np.int64) - 1
+    centres = np.stack(
+        [
+            np.average(embeddings_SD[long][own == one], axis=0, weights=seconds_S[long][own == one])
+            for one in range(own.max() + 1)
+        ]
+    )
+    voices = (embeddings_SD @ centres.T).argmax(axis=1)
+    voices[long] = own
+    return np.asarray(voices, dtype=np.int64)
+
+
+def exchanges(
+    segments: Segments, assignment_WK: Assignment, margin: float, speakers_S: Labels | None = None
+) -> list[Exchange]:
     """The segments that are given to another speaker than `assignment_WK` says.
 
     Within a window, a model may give a segment to the wrong one of two speakers, above all where they speak in turn for
@@ -548,10 +612,12 @@ def exchanges(segments: Segments, assignment_WK: Assignment, margin: float) -> l
         found: The segments.
         assignment_WK: The speakers of the recording.
         margin: By how much the cosine similarity to the other speaker's voice must be higher.
+        speakers_S: The speaker of each segment so far. None: as `assignment_WK` says.
     """
     if not len(segments.windows_S):
         return []
-    persons_S = assignment_WK[segments.windows_S, segments.columns_S]
+    assigned_S = assignment_WK[segments.windows_S, segments.columns_S]
+    persons_S = assigned_S if speakers_S is None else speakers_S
     frames_S = segments.frames_S2[:, 1] - segments.frames_S2[:, 0]
     weighted_SD = frames_S[:, None] * segments.embeddings_SD
     frames_G = np.bincount(persons_S, frames_S)
@@ -559,18 +625,19 @@ def exchanges(segments: Segments, assignment_WK: Assignment, margin: float) -> l
     np.add.at(sums_GD, persons_S, weighted_SD)
     changed = []
     for segment, same in enumerate(_simultaneous(segments)):
-        own = int(persons_S[segment])
+        speaker = own = int(persons_S[segment])
         elsewhere_G = frames_G - np.bincount(persons_S[same], frames_S[same], len(frames_G))
-        if elsewhere_G[own] == 0:
-            continue
-        voices_GD = sums_GD.copy()
-        np.subtract.at(voices_GD, persons_S[same], weighted_SD[same])
-        similarity_G = voices_GD @ segments.embeddings_SD[segment] / np.linalg.norm(voices_GD, axis=1).clip(_SMALL)
-        similarity_G[elsewhere_G == 0] = -np.inf
-        nearest = int(similarity_G.argmax())
-        if similarity_G[nearest] > similarity_G[own] + margin:
+        if elsewhere_G[own] > 0:
+            voices_GD = sums_GD.copy()
+            np.subtract.at(voices_GD, persons_S[same], weighted_SD[same])
+            similarity_G = voices_GD @ segments.embeddings_SD[segment] / np.linalg.norm(voices_GD, axis=1).clip(_SMALL)
+            similarity_G[elsewhere_G == 0] = -np.inf
+            nearest = int(similarity_G.argmax())
+            if similarity_G[nearest] > similarity_G[own] + margin:
+                speaker = nearest
+        if speaker != assigned_S[segment]:
             start, end = segments.frames_S2[segment].tolist()
-            changed.append(Exchange(int(segments.windows_S[segment]), start, end, own, nearest))
+            changed.append(Exchange(int(segments.windows_S[segment]), start, end, int(assigned_S[segment]), speaker))
     return changed
 
 
@@ -725,9 +792,56 @@ def by_voice(
     """(W, K) the speaker of the recording for each speaker of a window, and where single segments have another one."""
     active_WUK = [active(own_UK, settings.threshold, settings.median) for own_UK in windows.probabilities]
     frames = math.ceil(_TRACKED_SECONDS * frames_per_second)
-    speakers, columns_N = voices.local_speakers(tracks(windows.starts, active_WUK, frames))
+    tracks_WK = tracks(windows.starts, active_WUK, frames)
+    speakers, columns_N = voices.local_speakers(tracks_WK)
     assignment_WK = np.full((len(windows.starts), windows.probabilities[0].shape[1]), SILENT)
-    assignment_WK[speakers.windows_N, columns_N] = cluster(speakers, settings.cluster_distance, limits)
-    if settings.reassignment_margin is None:
+    margin = settings.reassignment_margin
+    if margin is None:
+        assignment_WK[speakers.windows_N, columns_N] = cluster(speakers, settings.cluster_distance, limits)
         return assignment_WK, ()
-    return assignment_WK, exchanges(voices.segments(), assignment_WK, settings.reassignment_margin)
+    segments = voices.segments()
+    segments_S = len(segments.windows_S)
+    pieces, piece_columns_N = _pieces(speakers, columns_N, segments, tracks_WK, settings, frames_per_second)
+    labels_N = cluster(pieces, settings.cluster_distance, limits, apart=margin)
+    # a speaker of a window is who speaks most of what the model gives him; segments of others are exchanged
+    shares_WKG = np.zeros((*assignment_WK.shape, int(labels_N.max(initial=-1)) + 1), dtype=np.float32)
+    np.add.at(shares_WKG, (pieces.windows_N, piece_columns_N, labels_N), np.maximum(pieces.seconds_N, _LEAST_WEIGHT))
+    assignment_WK[pieces.windows_N, piece_columns_N] = shares_WKG[pieces.windows_N, piece_columns_N].argmax(axis=1)
+    return assignment_WK, exchanges(segments, assignment_WK, margin, labels_N[:segments_S])
+
+
+def _pieces(
+    speakers: LocalSpeakers,
+    columns_N: NDArray[np.int64],
+    segments: Segments,
+    tracks_WK: Assignment,
+    settings: DecodingSettings,
+    frames_per_second: float,
+) -> tuple[LocalSpeakers, NDArray[np.int64]]:
+    """The segments, then the speakers of windows who have none, with the voice of each in place of its track, and the
+    column of each in its window."""
+    seconds_S = (segments.frames_S2[:, 1] - segments.frames_S2[:, 0]).astype(np.float32) / frames_per_second
+    tracks_S = tracks_WK[segments.windows_S, segments.columns_S]
+    voices_S = voices_of_tracks(segments, tracks_S, seconds_S, settings.cluster_distance)
+    spoken_WK = np.zeros(tracks_WK.shape, dtype=bool)
+    spoken_WK[segments.windows_S, segments.columns_S] = True
+    rest = np.flatnonzero(~spoken_WK[speakers.windows_N, columns_N])
+    # who has no segment is the voice that his track has most of; a track without segments is a voice of its own
+    seconds: dict[int, dict[int, float]] = {}
+    for track, voice, length in zip(tracks_S.tolist(), voices_S.tolist(), seconds_S.tolist(), strict=True):
+        own = seconds.setdefault(track, {})
+        own[voice] = own.get(voice, 0.0) + length
+    first = int(voices_S.max(initial=-1)) + 1
+    rest_tracks = speakers.tracks_N[rest]
+    voices_of_rest = [
+        max(seconds[one], key=seconds[one].__getitem__) if one in seconds else first + one
+        for one in rest_tracks.tolist()
+    ]
+    pieces = LocalSpeakers(
+        np.concatenate([segments.windows_S, speakers.windows_N[rest]]),
+        np.concatenate([segments.embeddings_SD, speakers.embeddings_ND[rest]]),
+        np.concatenate([seconds_S, speakers.seconds_N[rest]]),
+        np.concatenate([voices_S, np.array(voices_of_rest, dtype=np.int64)]),
+        np.concatenate([tracks_S, rest_tracks]),
+    )
+    return pieces, np.concatenate([segments.columns_S, columns_N[rest]])

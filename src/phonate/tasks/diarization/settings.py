@@ -151,9 +151,10 @@ class DecodingSettings(Settings):
     unless the number of speakers is given."""
 
     reassignment_margin: Annotated[float, Field(ge=0.0, lt=2.0)] | None = None
-    """With stitching embeddings: segments of half a second and more in which one speaker is active go to the speaker of
-    the recording whose voice they are nearest to, if its cosine similarity is higher by more than this. Null: they stay
-    where the model puts them."""
+    """With stitching embeddings: the voices of all segments of half a second and more in which one speaker is active
+    are compared, and outweigh the model: a segment goes to the speaker of the recording whose voice is nearer by more
+    than this cosine similarity, and speakers of one window whose voices are nearer by this than `cluster_distance` are
+    one. Null: segments stay where the model puts them, and speakers of one window are always two."""
 
     @model_validator(mode="after")
     def _odd_median(self) -> Self:

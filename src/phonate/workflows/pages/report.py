@@ -297,7 +297,9 @@ def _page(story: _Story) -> dict[str, Any]:
 def _summary(story: _Story) -> str:
     """Summary of the run in a sentence or two."""
     metadata = story.newest
-    model = f"A {metadata.model_name} of {_count(metadata.num_parameters)} parameters" if metadata else "A model"
+    model = f"A model of the task {value_at(story.recipe, ('task',))}"
+    if metadata:
+        model += f" with {_count(metadata.num_parameters)} parameters"
     data = value_at(story.recipe, ("data", "path"))
     text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,} steps"
     text += f" in {duration(story.seconds)}." if story.seconds else "."

@@ -33,11 +33,11 @@ class PluginTask(RegressionTask):
         return SlowSequences(24, 1) if split == "train" else Sequences(6, 2)
 
     def loss(self, model, batch, phase):
+        here = [str(self.step), os.environ.get("RANK", "0")] if torch.is_grad_enabled() else []
+        if here and here == os.environ.get("STUCK", "").split():
+            time.sleep(600)
         terms = super().loss(model, batch, phase)
-        if (
-            torch.is_grad_enabled()
-            and [str(self.step), os.environ.get("RANK", "0")] == os.environ.get("BAD", "").split()
-        ):
+        if here and here == os.environ.get("BAD", "").split():
             terms["mse"] = (terms["mse"][0] * float("nan"), terms["mse"][1])
         return terms
 

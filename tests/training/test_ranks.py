@@ -91,6 +91,21 @@ def test_what_is_not_finite_on_one_rank_is_left_out_by_all(tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if name.endswith(("weight", "bias")))
 
 
+def test_a_rank_that_hangs_is_found_and_all_tell_their_stacks(tmp_path):
+    run = tmp_path / "run"
+    options = ("training.max_steps=8", "training.performance.stuck_minutes=0.1")
+    process = start(run, *options, ranks=2, env={"STUCK": "5 1"})
+    assert process.wait(120) != 0
+    said = (tmp_path / "output.txt").read_text()
+    assert "rank 1: stuck for 6 s in step 6 (batch: item-1-" in said
+    stacks = [(run / "logs" / f"stuck-rank{rank}.txt").read_text() for rank in (0, 1)]
+    assert "plugin_task.py" in stacks[1]
+    assert "plugin_task.py" not in stacks[0].partition("Thread")[0]
+    assert last_step(run) == 4
+    finish(run, "training.max_steps=8", ranks=2)
+    assert last_step(run) == 8
+
+
 @pytest.mark.parametrize(
     "switch",
     ["static_graph=true", "gradient_as_bucket_view=false", "find_unused_parameters=true", "sync_gradient_barrier=true"],

@@ -198,6 +198,8 @@ class FiniteCheck:
     def loss(self, value: Tensor, step: int, ids: Sequence[str], terms: CountedTerms) -> Tensor:
         """Check the loss of a micro-batch of step `step` (from 0), which is made of `terms`; returns what the backward
         pass begins from. Raises NotFiniteError."""
+        if self._reads_at_once and math.isfinite(value.item()):
+            return value
         unread = _Unread(
             "loss", step, ids, value.detach(), {name: total.detach() for name, (total, _) in terms.items()}
         )
@@ -205,20 +207,18 @@ class FiniteCheck:
             self._unread.append(unread)
             # exactly `value` where that is finite; else every gradient is NaN, on all ranks, whatever the graph
             return value * (1.0 + 0.0 * value.detach()) if self.skips else value
-        if math.isfinite(value.item()):
-            return value
         self._found(unread.read())
         return value * math.nan
 
     def gradient(self, norm: Tensor, step: int, ids: Sequence[str]) -> Tensor | bool:
         """Check the norm of the gradients of a phase, the same on all ranks; returns whether they must not be used,
         where that is not known on the host as a scalar on the device. Raises NotFiniteError."""
+        if self._reads_at_once and math.isfinite(norm.item()):
+            return False
         unread = _Unread(GRADIENT, step, ids, norm.detach(), {})
         if not self._reads_at_once:
             self._unread.append(unread)
             return ~norm.isfinite() if self.skips else False
-        if math.isfinite(norm.item()):
-            return False
         if self._latest != step + 1:  # else its loss was reported
             self._found(unread.read())
         return True

@@ -233,7 +233,7 @@ def test_only_tokens_that_labels_lack_stay_suppressed(run: Path) -> None:
 
 
 def test_a_model_is_moved_back_to_the_pretrained_one(run: Path, folder: Path) -> None:
-    """In use and in validation alike, by 0.4 where the recipe does not say."""
+    """In use and in validation alike, by 0.3 where the recipe does not say."""
     trained = FineTuned.load(run)
     moved = trained.model()
     trained.recipe.model.__dict__["keep"] = 0.0
@@ -246,14 +246,14 @@ def test_a_model_is_moved_back_to_the_pretrained_one(run: Path, folder: Path) ->
 
     with torch.no_grad():
         unmoved = scores(whole)
-        with moved_back(whole, 0.4):
+        with moved_back(whole, 0.3):
             torch.testing.assert_close(scores(whole), scores(moved))
         assert (unmoved - scores(moved)).abs().max() > 1e-3
         torch.testing.assert_close(scores(whole), unmoved, rtol=0, atol=0)
         layer = "model.decoder.layers.0.fc1.weight"
         before = whisper.load_whisper_network(str(folder / "small")).get_parameter(layer)
         merged = [merge_adapters(model).get_parameter(layer) for model in (moved, whole)]
-        torch.testing.assert_close(merged[0] - before, 0.6 * (merged[1] - before))
+        torch.testing.assert_close(merged[0] - before, 0.7 * (merged[1] - before))
 
 
 def test_exports_are_the_same_model(run: Path, folder: Path, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class RecognitionModel(Settings):
     """The adapters (whisper)."""
     keep: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     """How far the trained model is moved back to the pretrained one, for validation and use: 0 not at all, 0.5 to the
-    middle (Wortsman et al. 2022). It forgets other speech less, and learns this one nearly as well. Null: 0.4 for
+    middle (Wortsman et al. 2022). It forgets other speech less, and learns this one nearly as well. Null: 0.3 for
     adapters, 0 where other weights are trained, too, or all (whisper)."""
     train_encoder: bool = True
     """Whether the encoder is trained, too, or the decoder alone (whisper)."""
@@ -168,7 +168,7 @@ class RecognitionModel(Settings):
         return self
 
 
-KEEP = 0.4
+KEEP = 0.3
 OWN = {
     "ctc": ("width", "layers", "kernel", "dropout", "language_order", "language_weight", "symbol_bonus"),
     "whisper": ("name", "strategy", "lora", "keep", "train_encoder", "gradient_checkpointing"),

@@ -73,6 +73,18 @@ _PER_STEP, _AT_MOST = 0.5, 4.0
 octave off its neighbours. Chosen on other recordings than benchmarks/pitch.py reports."""
 _JUMPS = np.minimum(_PER_STEP * np.abs(np.subtract.outer(range(len(_LOG_HZ)), range(len(_LOG_HZ)))), _AT_MOST)
 _JUMPS = _JUMPS.astype(np.float32)
+_LOWS_HZ, _NO_LOWS = 250.0, -4.2
+"""Where the strongest band under so many Hz is weaker than the strongest above by more than this, in natural
+logarithms, the sound came through a band filter. Recordings as they are have -1.3 at least, of telephones 0 to -3.3,
+behind filters that leave nothing under 300 Hz -5 at most."""
+_HABIT, _HABIT_WIDTH, _HABIT_LEAST, _SURE = 2.0, 4.0, 3.0, 1.0
+"""Then a pitch whose harmonics are even ones of another is hardly told from it, and frames in doubt take the pitches
+of those that are not: the weight of these, the width in steps and the least logarithm of their distribution, and the
+voicing of frames that count by half. Chosen on other recordings than benchmarks/pitch.py reports."""
+_NARROW_THRESHOLD = 0.15
+"""What is voiced then: below, pitches are often an octave off."""
+_LOUD, _FEWEST = 0.1, 0.2
+"""Share of the loudest that counts as loud; frames of which there is no habit yet."""
 _WINDOWS = (0.064, 0.128, 0.032)
 """Seconds, of the three spectrograms."""
 _TRAINED_RATE = 16000
@@ -119,6 +131,7 @@ class _Swift:
         padded = np.pad(waveform.astype(np.float32) * np.float32(_PEAK / peak), self.half)
         loudness = self.loudness(padded, count)
         parts = []
+        lows_T = np.empty(count, dtype=np.float32)
         for start in range(0, count, _FRAMES_AT_ONCE):
             stop = min(start + _FRAMES_AT_ONCE, count)
             first, last = max(0, start - _CONTEXT), min(count, stop + _CONTEXT)
@@ -126,12 +139,18 @@ class _Swift:
             logits, voicing = _network(spectra, begins=first == 0, ends=last == count)
             offset = start - first if first == 0 else 0
             own = slice(offset, offset + stop - start)
+            lows_T[start:stop] = _lows(spectra[:, :, start - first : stop - first])
             parts.append((logits[:, own], voicing[own]))
         logits_PT, voicing_T = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
         emissions_PT = _emissions(logits_PT, voicing_T)
+        least = 0.0
+        if np.median(lows_T[loudness >= _LOUD * loudness.max()]) < _NO_LOWS:
+            least = _NARROW_THRESHOLD
+            habit_P = _habit(_distribution(logits_PT, voicing_T).sum(axis=1))
+            emissions_PT += habit_P[:, None] / (1.0 + np.exp(-voicing_T))
         path_PT = _scores(emissions_PT) + _scores(emissions_PT[:, ::-1])[:, ::-1] - emissions_PT
         track = _hertz(logits_PT, path_PT.argmax(axis=0))
-        voiced = (voicing_T > 0.0) & (loudness > _QUIET * loudness.max())
+        voiced = (voicing_T > least) & (loudness > _QUIET * loudness.max())
         voiced = _without_short(voiced, round(_SHORTEST_SECONDS * self.rate / self.hop))
         return np.where(voiced, track, 0.0).astype(np.float32)
 
@@ -175,6 +194,9 @@ class _SwiftStream:
         """(3, B, 0 to 7), of the frames before the next one."""
         self._given = 0  # frames
         self._loudest, self._peak = 0.0, _STREAM_PEAK
+        self._lows, self._loud = 0.0, 0
+        """Of the loud frames, the sum of `_lows`, and how many there are."""
+        self._counts = np.zeros(len(_LOG_HZ), dtype=np.float32)
 
     @property
     def samples_ahead(self) -> int:
@@ -212,9 +234,15 @@ class _SwiftStream:
             return 0.0
         logits, voicing = _network(spectra + np.float32(np.log(_PEAK / self._peak)), begins, ends=True)
         own = slice(earlier, earlier + 1) if begins else slice(1)
+        if loudness >= _LOUD * self._loudest:
+            self._lows, self._loud = self._lows + float(_lows(spectra[:, :, earlier : earlier + 1])[0]), self._loud + 1
+        self._counts += _distribution(logits[:, own], voicing[own])[:, 0]
         if voicing[own][0] <= _STREAM_THRESHOLD:
             return 0.0
-        return float(_hertz(logits[:, own], logits[:, own].argmax(axis=0))[0])
+        likely = logits[:, own]
+        if self._lows < _NO_LOWS * self._loud:
+            likely = likely + _habit(self._counts)[:, None]
+        return float(_hertz(logits[:, own], likely.argmax(axis=0))[0])
 
 
 def _network(spectra_3BT: FloatArray, begins: bool, ends: bool) -> tuple[FloatArray, FloatArray]:
@@ -248,6 +276,27 @@ def _emissions(logits_PT: FloatArray, voicing_T: FloatArray) -> FloatArray:
     log_PT = logits_PT - logits_PT.max(axis=0)
     log_PT -= np.log(np.exp(log_PT).sum(axis=0))
     return np.asarray(log_PT / (1.0 + np.exp(-voicing_T)), dtype=np.float32)
+
+
+def _lows(spectra_3BT: FloatArray) -> FloatArray:
+    """(T,) how much stronger the strongest band under `_LOWS_HZ` is than the strongest above, in logarithms."""
+    sharpest_BT, low = spectra_3BT[1], int(np.log(_LOWS_HZ / _FIRST_HZ) / np.log(_STEP)) + 1
+    return np.asarray(sharpest_BT[:low].max(axis=0) - sharpest_BT[low:].max(axis=0))
+
+
+def _distribution(logits_PT: FloatArray, voicing_T: FloatArray) -> FloatArray:
+    """(P, T) probabilities of pitches, weighted by how surely there is a voice."""
+    shares_PT = np.exp(logits_PT - logits_PT.max(axis=0))
+    return np.asarray(shares_PT / shares_PT.sum(axis=0) / (1.0 + np.exp(-2.0 * (voicing_T - _SURE))))
+
+
+def _habit(counts_P: FloatArray) -> FloatArray:
+    """(P,) log probabilities to be added to those of a frame: how usual pitches are among `counts_P`."""
+    away_PP = np.subtract.outer(range(len(counts_P)), range(len(counts_P))) / _HABIT_WIDTH
+    usual_P = np.exp(-0.5 * np.square(away_PP)) @ counts_P
+    if usual_P.max() < _FEWEST:
+        return np.zeros(len(counts_P), dtype=np.float32)
+    return np.asarray(_HABIT * np.log(usual_P / usual_P.max() + np.exp(-_HABIT_LEAST)), dtype=np.float32)
 
 
 def _scores(emissions_PT: FloatArray) -> FloatArray:

@@ -1,9 +1,10 @@
 """Models that come trained: a transcriber (Whisper), a voice activity detector (Silero), a speaker encoder
 (resemblyzer), a predictor of listeners' scores (distillmos), and an aligner (pocketsphinx).
 
-Each has packages that phonate does not require, named in one table, and computes on the device that it is given. They
-take one recording at a time, whose windows are one batch: on a CPU batches of recordings give the same values in no
-less time (Whisper tiny.en: 16 clips in 30.0 s, in batches of 8 in 33.0 s; distillmos: 6 clips in 2.2 s and 2.5 s).
+Each has packages that phonate does not require, named in one table, and computes on the device that it is given. All
+but the speaker encoder, whose pieces are short, take one recording at a time, whose windows are one batch: on a CPU
+batches of recordings give the same values in no less time (Whisper tiny.en: 16 clips in 30.0 s, in batches of 8 in
+33.0 s; distillmos: 6 clips in 2.2 s and 2.5 s).
 """
 
 from __future__ import annotations

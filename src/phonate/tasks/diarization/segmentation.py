@@ -796,6 +796,8 @@ def by_voice(
     speakers, columns_N = voices.local_speakers(tracks_WK)
     assignment_WK = np.full((len(windows.starts), windows.probabilities[0].shape[1]), SILENT)
     margin = settings.reassignment_margin
+    if not len(columns_N):
+        return assignment_WK, ()
     if margin is None:
         assignment_WK[speakers.windows_N, columns_N] = cluster(speakers, settings.cluster_distance, limits)
         return assignment_WK, ()

@@ -332,7 +332,27 @@ def test_compiled_models_run_it_as_it_is() -> None:
     torch.manual_seed(0)
     module = SelfAttention(32, 4, features=64, causal=True)
     x = torch.randn(2, 100, 32)
-    assert torch.allclose(torch.compile(module, backend="eager")(x), module(x), atol=1e-6)
+    plain = module(x)
+    compiled: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        compiled.append(graph.code)
+        return graph.forward
+
+    assert torch.allclose(torch.compile(module, backend=backend)(x), plain, atol=1e-6)
+    assert "linear" in "".join(compiled), "the layers around it"
+    assert "exp_" not in "".join(compiled), "none of its features"
+
+
+@pytest.mark.slow
+def test_no_compiler_is_imported_for_it() -> None:
+    script = """
+import sys, torch
+from phonate.nn.attention import SelfAttention
+SelfAttention(8, 2, features=4, causal=True)(torch.randn(1, 5, 8)).sum().backward()
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_the_default_number_of_features_is_that_of_the_paper() -> None:

@@ -21,8 +21,11 @@ values), R rows (items x heads), C frames per block.
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -39,6 +42,27 @@ from phonate.nn.random_features import (
 )
 
 # ------------------------------------ Linear attention, whose time and memory are linear in the length
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """As `torch.compiler.disable`, for functions whose loops over blocks torch.compile would unroll; without importing
+    the compiler, which takes a second or two of every start, where nothing is compiled."""
+
+    disabled: list[Callable[P, R]] = []
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
+
+    return call
+
 
 SMALLEST_SUM = 1e-12
 """Lower bound of the denominator, so that without keys the output is 0, not NaN. With a key it is >= M x EPSILON^2."""
@@ -66,7 +90,7 @@ class LinearSums:
         return type(self)(self.weighted_BHME[rows_B], self.plain_BHM[rows_B])
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll
+@_uncompiled
 def key_sums(
     key_value_2BHSE: Tensor, projection_ME: Tensor, mask_BS: Tensor | None = None, rotation: Rotation | None = None
 ) -> LinearSums:
@@ -77,7 +101,7 @@ def key_sums(
     return LinearSums(weighted_BHME, plain_BHM)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll
+@_uncompiled
 def read_sums(query_BHTE: Tensor, sums: LinearSums, projection_ME: Tensor, rotation: Rotation | None = None) -> Tensor:
     """Attention of queries (B, H, T, E) to the keys in `sums`: (B, H, T, E)."""
     out: Tensor = _ReadSums.apply(  # type: ignore[no-untyped-call]
@@ -184,7 +208,7 @@ class _ReadSums(torch.autograd.Function):
 # ------------------------------ Causal linear attention: each frame attends to itself and earlier ones
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # loops over blocks, which it would unroll
+@_uncompiled
 def causal_attention(
     packed_3BHTE: Tensor,
     projection_ME: Tensor,

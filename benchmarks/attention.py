@@ -39,8 +39,7 @@ with contextlib.redirect_stdout(io.StringIO()):  # it prints that it has no CUDA
     from performer_pytorch import SelfAttention as PerformerAttention
 
 from phonate.nn.attention import SelfAttention
-from phonate.nn.linear_attention import causal_attention, key_sums, read_sums
-from phonate.nn.random_features import draw_projection
+from phonate.nn.linear_attention import causal_attention, draw_projection, key_sums, read_sums
 from phonate.nn.settings import LayerSettings
 from phonate.nn.transformer import build_encoder
 

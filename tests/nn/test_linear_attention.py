@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from phonate.nn import random_features as blocks
+from phonate.nn import linear_attention as blocks
 from phonate.nn.attention import SelfAttention
-from phonate.nn.linear_attention import causal_attention, key_sums, read_sums
-from phonate.nn.random_features import RandomFeatures, draw_projection
+from phonate.nn.linear_attention import RandomFeatures, causal_attention, draw_projection, key_sums, read_sums
 from phonate.nn.sequences import RotaryPositions, rotate
 
 EPSILON = 1e-4

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from phonate.config.errors import InputError
-from phonate.nn.random_features import RandomFeatures
+from phonate.nn.linear_attention import RandomFeatures
 from phonate.nn.sequences import RotaryPositions
 from phonate.nn.settings import LayerSettings, TransformerSettings
 from phonate.nn.transformer import (

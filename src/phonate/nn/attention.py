@@ -1,8 +1,5 @@
 """Multi-head softmax or linear attention over padded batches, parallel or incremental.
 
-Linear attention is imported where it is used: its functions, which torch.compile is to leave alone, import torch's
-compiler, and that takes a second or two of every start.
-
 Masks are True for real frames. Shapes: B batch, T frames, S positions of the memory, D model, H heads, E = D / H head
 dimension.
 """
@@ -10,17 +7,21 @@ dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.nn.random_features import RandomFeatures, Rotation
+from phonate.nn.linear_attention import (
+    LinearSums,
+    RandomFeatures,
+    Rotation,
+    causal_attention,
+    key_sums,
+    read_sums,
+)
 from phonate.nn.sequences import rotate
-
-if TYPE_CHECKING:
-    from phonate.nn.linear_attention import LinearSums
 
 
 class KeyValueCache:
@@ -215,12 +216,8 @@ class SelfAttention(nn.Module):
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, key_BHTE, value_BHTE, mask_BT, self.causal, dropout, self.window)
         elif self.causal:
-            from phonate.nn.linear_attention import causal_attention
-
             out_BHTE, _ = causal_attention(packed_3BHTE, self.random.projection_ME, mask_BT, rotation)
         else:
-            from phonate.nn.linear_attention import key_sums, read_sums
-
             query_1BHTE, key_value_2BHTE = torch.split(packed_3BHTE, [1, 2])
             sums = key_sums(key_value_2BHTE, self.random.projection_ME, mask_BT, rotation)
             out_BHTE = read_sums(query_1BHTE[0], sums, self.random.projection_ME, rotation)
@@ -235,8 +232,6 @@ class SelfAttention(nn.Module):
             return RecentKeys(self.window - 1)
         if self.random is None:
             return KeyValueCache()
-        from phonate.nn.linear_attention import LinearSums
-
         return LinearSums.empty(batch, self.n_heads, self.random.projection_ME)
 
     def step(self, x_BTD: Tensor, state: AttentionState, rotation: Rotation | None = None) -> Tensor:
@@ -257,8 +252,6 @@ class SelfAttention(nn.Module):
             keys, values = state.add(torch.stack((key_BHTE, value_BHTE)))
             out_BHTE = softmax_attention(query_BHTE, keys, values, causal=x_BTD.shape[1] > 1)
         else:
-            from phonate.nn.linear_attention import LinearSums, causal_attention
-
             assert isinstance(state, LinearSums)
             assert self.random is not None
             out_BHTE, after = causal_attention(packed_3BHTE, self.random.projection_ME, None, rotation, before=state)
@@ -289,8 +282,6 @@ class CrossAttention(nn.Module):
         """Project a memory (B, S, D), once for any number of `forward` calls. `mask_BS`: True for real positions."""
         packed_2BHSE = _heads(self.key_value(memory_BSD), 2, self.n_heads)
         if self.random is not None:
-            from phonate.nn.linear_attention import key_sums
-
             sums: LinearSums = key_sums(packed_2BHSE, self.random.projection_ME, mask_BS, rotation)
             return sums
         key_BHSE, value_BHSE = packed_2BHSE.unbind(0)
@@ -307,8 +298,6 @@ class CrossAttention(nn.Module):
                 query_BHTE = rotate(query_BHTE, rotation)
             out_BHTE = softmax_attention(query_BHTE, memory.keys, memory.values, memory.mask_BS, dropout=dropout)
         else:
-            from phonate.nn.linear_attention import read_sums
-
             assert self.random is not None
             out_BHTE = read_sums(query_BHTE, memory, self.random.projection_ME, rotation)
         out: Tensor = self.output(_joined(out_BHTE))

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from phonate.nn.attention import AttentionState, CrossAttention, Memory, SelfAttention
 from phonate.nn.convolution import depthwise, zero_padding
 from phonate.nn.dropout import Dropout
-from phonate.nn.random_features import RandomFeatures, Rotation
+from phonate.nn.linear_attention import RandomFeatures, Rotation
 from phonate.nn.sequences import LearntPositions, Positions, RotaryPositions, Segments, SinusoidalPositions, run_layers
 from phonate.nn.settings import LayerSettings, TransformerSettings
 

@@ -132,5 +132,5 @@ def test_undivided_checkpoints_are_divided_and_back(tmp_path, runs):
 
 def test_what_can_not_be_divided_is_refused():
     settings = TrainingSettings.model_validate({"distributed": {"strategy": "fsdp"}})
-    with pytest.raises(InputError, match="fsdp is for cloning and language"):
+    with pytest.raises(InputError, match="does not divide its weights"):
         check_settings(RegressionTask(), settings, Ranks())

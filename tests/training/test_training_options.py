@@ -789,6 +789,9 @@ OBSERVED = {
     ),
     "distributed.backend": lambda t, m: ranks(m, backend="mpi")["backend"] == "mpi",
     "distributed.world_size": world_size,
+    "distributed.strategy": lambda t, m: (
+        "static_graph" in ranks(m, strategy="ddp") and "static_graph" not in ranks(m, strategy="fsdp")
+    ),
     "distributed.sync_gradient_barrier": sync_gradient_barrier,
     "distributed.find_unused_parameters": lambda t, m: (
         ranks(m, find_unused_parameters=True)["find_unused_parameters"] is True

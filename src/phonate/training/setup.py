@@ -270,7 +270,7 @@ def _check_task(task: Task, settings: TrainingSettings, ranks: Ranks) -> None:
         raise InputError("the task's loss depends on the whole batch, which ranks would split; use one process")
     strategy = settings.distributed.strategy
     if strategy != "ddp" and type(task).blocks is Task.blocks:
-        raise InputError(f"training.distributed.strategy: {strategy} is for cloning and language; choose ddp")
+        raise InputError("training.distributed.strategy: this task does not divide its weights; choose ddp")
     if strategy != "ddp" and settings.mixed_precision == "fp16":
         raise InputError(f"training.mixed_precision: {strategy} does not scale losses for fp16; choose bf16 or fp32")
     if task.coupling is not Coupling.NONE and settings.performance.split_by_length:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import soundfile
@@ -11,6 +13,8 @@ from phonate.config.documents import parse
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve_document
 from phonate.data.annotations import SpeakerTurn, read_rttm
+from phonate.data.features import MelFeatures
+from phonate.data.settings import VoiceData
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.inference import Diarizer
 from phonate.tasks.diarization.model import build_model
@@ -306,6 +310,22 @@ def test_a_long_recording_is_read_as_it_is_needed():
     assert given_back == 299
     assert max(ahead) <= 4 * RATE + 2 * size
     assert read_by == [120 * size]
+
+
+def test_a_long_recording_is_not_held_for_features_that_measure_its_level_first():
+    alive, most = [], 0
+
+    def read():
+        nonlocal most
+        for _ in range(60):
+            block = np.full(5 * RATE, 0.1, dtype=np.float32)
+            alive.append(weakref.ref(block))
+            most = max(most, sum(one() is not None for one in alive))
+            yield block
+
+    own = MelFeatures(VoiceData(path="unused", audio={"sample_rate": RATE, "hop_length": 160}))
+    assert len(list(read_windows(read, own, 400, 200, 10))) == 150
+    assert most < 20
 
 
 def test_windows_of_a_powerset_model_are_smoothed_and_others_refused():

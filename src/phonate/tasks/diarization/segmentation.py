@@ -61,12 +61,13 @@ def read_windows(read: Read, features: Features, length: int, step: int, stride:
     assert length % stride == 0
     assert step % stride == 0
     hop = features.audio.hop_length
-    blocks, again = itertools.tee(read())  # decoded once for the features and the samples
-    first = iter([again])
-    samples = _Samples(blocks)
-    for start, features_TF in _sliding(
-        features.compute_blocks(lambda: next(first, None) or read()), length, step, stride
-    ):
+    if features.normalises_level:  # they read the whole recording before their first frame, to learn its level
+        samples, feature_blocks = _Samples(read()), features.compute_blocks(read)
+    else:
+        blocks, again = itertools.tee(read())  # decoded once for the features and the samples
+        first = iter([again])
+        samples, feature_blocks = _Samples(blocks), features.compute_blocks(lambda: next(first, None) or read())
+    for start, features_TF in _sliding(feature_blocks, length, step, stride):
         waveform_N = samples.cut(start * hop, (start + len(features_TF)) * hop)
         yield Window(start, features_TF, waveform_N)
 
@@ -657,7 +658,7 @@ def _simultaneous(segments: Segments) -> Iterator[NDArray[np.int64]]:
 _SHORTEST_SECONDS = 0.5
 """Speakers with less non-overlapped speech are embedded from all their speech."""
 _PIECES_PER_SECOND = 0.65
-"""Pieces of 1.6 s, side by side. Twice as many, which overlap, take twice the time and find the same speakers."""
+"""Pieces of 1.6 s, side by side. Twice as many, which overlap, take twice the time."""
 _WAITING_SECONDS = 100.0
 """So much speech is embedded at a time."""
 _TRACKED_SECONDS = 0.3

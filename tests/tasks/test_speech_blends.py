@@ -53,7 +53,17 @@ def test_names_come_before_blends() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["anna+ben", "anna:0+ben:1", "anna:x+ben:1", "anna:1+", "anna:-1+ben:2", "anna:nan+ben:1"]
+    "name",
+    [
+        "anna+ben",
+        "anna:0+ben:1",
+        "anna:x+ben:1",
+        "anna:1+",
+        "anna:-1+ben:2",
+        "anna:nan+ben:1",
+        "anna:1e39+ben:1",
+        "anna:1e-50+ben:1e-50",
+    ],
 )
 def test_what_is_no_blend_is_told(name: str) -> None:
     with pytest.raises(InputError, match=r"is no voice with its share; write two or more as in anna:0.6\+"):

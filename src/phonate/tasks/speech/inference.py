@@ -359,7 +359,7 @@ class Synthesiser(Inference):
         raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
 
     def _blend(self, blend: str) -> FloatArray:
-        shares_S = np.zeros(len(self.speakers), dtype=np.float32)
+        shares_S = np.zeros(len(self.speakers))
         for one in blend.split("+"):
             name, _, share = one.strip().rpartition(":")
             number = self.speaker(name.strip()) if name else None
@@ -367,14 +367,13 @@ class Synthesiser(Inference):
                 weight = float(share)
             except ValueError:
                 weight = 0.0
-            if not isinstance(number, int) or not 0.0 < weight < float("inf"):
+            if not isinstance(number, int) or not 1e-6 <= weight <= 1e6:
                 raise InputError(
                     f"speaker {blend!r}: {one.strip()!r} is no voice with its share; write two or more as in "
                     f"{self.speakers[0]}:0.6+{self.speakers[-1]}:0.4"
                 )
             shares_S[number] += weight
-        shares_S /= shares_S.sum()
-        return shares_S
+        return (shares_S / shares_S.sum()).astype(np.float32)
 
     @overload
     def speak(

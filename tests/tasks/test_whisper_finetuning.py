@@ -324,6 +324,15 @@ def test_a_run_knows_the_language_that_it_was_trained_on(monkeypatch: pytest.Mon
     assert FineTunedWhisper(run).languages == ("de",)
 
 
+def test_a_whisper_that_was_not_trained_here_is_not_evaluated(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WhisperTranscriber, "__init__", lambda *_: None)
+    with pytest.raises(InputError, match=r"^whisper: a Whisper .* evaluate a run of recognition-whisper"):
+        evaluate("whisper", str(folder / "corpus"), output=tmp_path / "figures")
+    assert not (tmp_path / "figures").exists()
+
+
 def test_the_base_may_have_moved(run: Path, folder: Path, tmp_path: Path) -> None:
     (folder / "small").rename(tmp_path / "moved")
     try:

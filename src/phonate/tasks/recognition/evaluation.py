@@ -45,10 +45,14 @@ def evaluate(
     """Evaluate the recogniser of `run` on the recordings with texts of the corpus `data` (None: its validation
     recordings), on `device` (None: cpu). `base`: as for `Recogniser.load`.
 
-    Raises InputError if there are none.
+    Raises InputError if there are none, and for a pretrained Whisper, which has no recipe.
     """
     transcriber = Recogniser.load(run, device=device, base=base)
-    assert isinstance(transcriber, Transcriber | FineTunedWhisper), "a run has a recipe"
+    if not isinstance(transcriber, Transcriber | FineTunedWhisper):
+        raise InputError(
+            f"{run}: a Whisper that was not trained here, which has no recipe to be evaluated with; evaluate a run of "
+            "recognition-whisper that starts from it: the Whisper as it was before is judged beside the run"
+        )
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
     clips = list(_spoken(candidates, settings.language))

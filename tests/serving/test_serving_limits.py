@@ -310,7 +310,7 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(monkeypatch: pytest.Mo
     [
         (["--api-key-file", "missing"], "--api-key-file missing: can't be read"),
         (["--api-key-file", "empty"], "--api-key-file empty: has no key"),
-        (["--max-batch", "0"], "max_batch"),
+        (["--max-batch", "0"], "--max-batch: expected a number >= 1, got 0"),
         (["--max-text", "x"], "--max-text x: must be a whole number"),
         ([], "no-such-run: no such run"),
     ],

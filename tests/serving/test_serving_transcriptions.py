@@ -90,7 +90,8 @@ def mp3() -> bytes:
 
 @pytest.mark.parametrize("model", ["whisper", *get_args(AudioModel), "gpt-transcribe", "gpt-9-transcribe-2031-01-01"])
 def test_a_file_becomes_text(hearing: Make, mp3: bytes, model: str) -> None:
-    _, client, hears = hearing()
+    server, client, hears = hearing()
+    assert server.get(f"/v1/models/{model}").json()["id"] == model
     answer = client.audio.transcriptions.create(model=model, file=("talk.mp3", mp3), language="de")
     assert answer.text == " ".join(WORDS)
     length, rate, language = hears.asked[0]
@@ -150,6 +151,7 @@ def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) ->
     short, _, _ = hearing(max_transcription_seconds=1.0)
     assert_error(_posted(short, mp3), 400, "file: .*1 s")
     assert_error(_posted(serving(), mp3), 404, "whisper, too")
+    assert_error(serving().get("/v1/models/whisper-1"), 404, "no model 'whisper-1'")
     prompted = _posted(client, mp3, prompt="names", temperature="0")
     assert prompted.status_code == 200
     assert "prompt" in prompted.headers["warning"]

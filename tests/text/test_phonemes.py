@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.config.errors import InputError
+from phonate.text.characters import lower_case
 from phonate.text.phonemes import MARKS, Inventory, Word, phonemizer
 
 
@@ -31,6 +32,12 @@ def test_characters_of_other_languages_keep_accents_apart_and_digits() -> None:
     ]  # fmt: skip
     assert [word.text for word in phonemizer("characters", "ru")("Привет, мир!")] == ["привет", "мир"]
     assert len(phonemizer("characters", "ko")("안녕")[0].phones) == 6
+
+
+def test_turkish_and_azeri_have_two_letters_i() -> None:
+    words = [lower_case("ISIRGAN İzmir I\u0307ki", code) for code in ("tr", "tr-TR", "az", "en-us")]
+    assert words == 3 * ["ısırgan izmir iki"] + ["isirgan i\u0307zmir i\u0307ki"]
+    assert [word.text for word in phonemizer("characters", "tr")("ISIRGAN")] == ["ısırgan"]
 
 
 def test_letters_of_another_script_are_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -821,15 +822,21 @@ def serve(args: argparse.Namespace) -> int:
     from phonate.serving.settings import ServingSettings
 
     names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _SERVING_LIMITS]
-    settings = ServingSettings(
-        aliases=_aliases(args.alias),
-        strict=args.strict,
-        voices=args.voices,
-        api_keys=_api_keys(args.api_key_file),
-        cors_origins=tuple(args.cors_origin or ()),
-        idle_minutes=args.idle_minutes,
-        **{name: getattr(args, name) for name in names if getattr(args, name) is not None},
-    )
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    aliases, api_keys = _aliases(args.alias), _api_keys(args.api_key_file)
+    try:
+        settings = ServingSettings(
+            aliases=aliases,
+            strict=args.strict,
+            voices=args.voices,
+            api_keys=api_keys,
+            cors_origins=tuple(args.cors_origin or ()),
+            idle_minutes=args.idle_minutes,
+            **given,
+        )
+    except InputError as error:  # which names fields
+        fields = re.compile(rf"^{ServingSettings.__name__}\.(\w+)", re.MULTILINE)
+        raise InputError(fields.sub(lambda one: "--" + one[1].replace("_", "-"), str(error))) from None
     for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         optional_package(package, "phonate serve", "'phonate[serve]'")
     if args.wyoming is not None:

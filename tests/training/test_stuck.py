@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -75,3 +79,29 @@ def test_a_long_validation_is_not_stuck(tmp_path, told):
     train(tmp_path / "run", Slow(), max_steps=4)
     assert "stuck" not in said()
     assert not any(thread.name == "stuck" for thread in threading.enumerate())
+
+
+HELD = """
+import os, signal, sys, time
+from pathlib import Path
+from phonate.training.stuck import StuckWatch
+watch = StuckWatch(Path(sys.argv[1]), 0, 0.6, lambda: "here")
+watch.start()
+watch.enter()
+print("in", flush=True)
+time.sleep(0.1)
+os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(0.1)
+watch.leave()
+watch.close()
+"""
+
+
+def test_a_process_that_was_stopped_for_a_while_is_not_stuck(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGCONT)
+    assert (process.communicate(timeout=20)[1], process.returncode) == (b"", 0)

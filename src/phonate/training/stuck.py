@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,8 @@ LOOKS = 20
 
 
 class StuckWatch:
-    """Ends a process whose step, or whose wait for data, takes too long. A thread looks; a step costs two assignments.
+    """Ends a process whose step, or whose wait for data, takes too long. A thread looks; a step costs a few
+    assignments.
 
     What waits for a stuck rank is stuck too, so every rank writes its stacks. Nothing can be saved then: the run goes
     on from its last checkpoint.
@@ -42,7 +42,8 @@ class StuckWatch:
         self._seconds = seconds
         self._describe = describe
         self._end = end
-        self._since: float | None = None
+        self._entered = 0
+        self._within = False
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -53,11 +54,12 @@ class StuckWatch:
 
     def enter(self) -> None:
         """A step, or a wait for data, begins."""
-        self._since = time.monotonic()
+        self._entered += 1
+        self._within = True
 
     def leave(self) -> None:
         """It has ended. What comes then may take as long as it likes: a validation, a save."""
-        self._since = None
+        self._within = False
 
     def close(self) -> None:
         """Stop looking."""
@@ -66,9 +68,14 @@ class StuckWatch:
             self._thread.join()
 
     def _look(self) -> None:
+        # looks are counted and no clock is asked: a process that was stopped for an hour (Ctrl-Z, a scheduler's
+        # suspension) did not look meanwhile
+        seen = looks = 0
         while not self._closed.wait(self._seconds / LOOKS):
-            since = self._since
-            if since is not None and time.monotonic() - since > self._seconds:
+            entered = self._entered
+            looks = looks + 1 if self._within and entered == seen else 0
+            seen = entered
+            if looks >= LOOKS:
                 self._tell()
                 self._end(1)
                 return

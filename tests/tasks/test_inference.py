@@ -155,6 +155,16 @@ def test_a_recording_of_any_length_is_converted_in_parts(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["long.wav", "pieces.wav", "whole.wav"]
 
 
+def test_parts_are_as_loud_beside_each_other_as_in_the_recording(
+    conversion: Path, clips: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converter = phonate.load(conversion, "conversion", vocoder="griffin_lim")
+    clip = np.concatenate([read_audio(clips[0], RATE)[0], np.zeros(RATE, np.float32)])
+    monkeypatch.setattr("phonate.tasks.conversion.inference._PART_SECONDS", len(clip) / RATE)
+    loud, quiet = converter.parts(np.concatenate([clip, 0.1 * clip]), sample_rate=RATE)
+    assert np.abs(loud).max() / np.abs(quiet).max() == pytest.approx(10.0, rel=0.3)
+
+
 def test_a_long_recording_is_cut_where_it_is_quiet() -> None:
     from phonate.tasks.conversion.inference import _quietest
 

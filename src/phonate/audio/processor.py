@@ -190,10 +190,7 @@ class AudioProcessor:
         `read()` iterates over its waveform in blocks (samples,), and is called several times; the features come in
         blocks (frames, n_mels).
         """
-        if self.config.loudness is None:
-            full = full_scale(lambda: self._emphasised(read()), self.config.sample_rate)[0]
-        else:
-            full = full_scale(read, self.config.sample_rate, self.config.loudness)[0]
+        full = self.full_scale(read)
         hop, n_fft = self.config.hop_length, self.config.n_fft
         whole = (_BLOCK_FRAMES - 1) * hop + n_fft
         held = np.zeros(n_fft // 2, dtype=np.float32)
@@ -205,6 +202,12 @@ class AudioProcessor:
                 held = held[_BLOCK_FRAMES * hop :]
         if len(held) >= n_fft:
             yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held)).numpy())
+
+    def full_scale(self, read: Callable[[], Iterable[FloatArray]]) -> np.float32:
+        """What `mel` divides a waveform by. `read()` iterates over it in blocks (samples,), and may be called twice."""
+        if self.config.loudness is None:
+            return full_scale(lambda: self._emphasised(read()), self.config.sample_rate)[0]
+        return full_scale(read, self.config.sample_rate, self.config.loudness)[0]
 
     def mel_stream(self) -> MelStream:
         """`mel` of a waveform that comes in blocks, at the level that it has: its peak is not known yet."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias, overload
 
@@ -521,8 +522,9 @@ class Converter(Inference):
     def parts(
         self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None, semitones: float = 0.0
     ) -> Iterator[FloatArray]:
-        """As `convert` for one recording, in parts (N,) at the level of the mel, for recordings of any length: each is
-        about five minutes of the recording, cut where it is quiet, and read by itself. Parts without sound are zeros.
+        """As `convert` for one recording, in parts (N,), for recordings of any length: each about five minutes of it,
+        cut where it is quiet, and read by itself. Parts are as loud beside each other as in the recording; those
+        without sound are zeros.
         """
         if self._streams:
             source = self._waveform(audio, sample_rate)
@@ -530,9 +532,10 @@ class Converter(Inference):
                 yield piece if source.any() else np.zeros_like(piece)
             return
         for waveform in self._cut(audio, sample_rate):
+            level = self.extractor.processor.full_scale(partial(iter, [waveform]))
             mel_TM = self.convert_mel(self.extractor.recording(waveform), speaker, semitones)
             rendered = self.render(mel_TM)
-            yield rendered if mel_TM.any() else np.zeros_like(rendered)
+            yield level * rendered if mel_TM.any() else np.zeros_like(rendered)
 
     def _cut(self, audio: Audio, sample_rate: int | None) -> Iterator[FloatArray]:
         """The samples of a recording at `self.sample_rate`, in the parts that are converted by themselves."""

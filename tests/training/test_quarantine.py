@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -146,6 +147,23 @@ def test_a_worker_that_is_stuck_is_told_with_its_stack(tmp_path, caplog):
 
 def stuck():
     time.sleep(600)
+
+
+def test_an_hour_in_which_this_process_was_stopped_is_no_wait_for_a_worker(monkeypatch):
+    source = BatchSource(Sequences(12, 1), seed=1, batch_size=3, num_workers=2, stuck_seconds=3.0)
+
+    class Stream:
+        answers = iter([RuntimeError("DataLoader timed out after 2.0 seconds"), "a batch"])
+
+        def __next__(self):
+            answer = next(self.answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    clock = itertools.count(0, 3600)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert source._next_of(Stream()) == "a batch"
 
 
 def test_what_is_listed_is_read_back(tmp_path):

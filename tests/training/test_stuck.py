@@ -10,11 +10,15 @@ import threading
 import time
 
 import pytest
-from small_tasks import RegressionTask
+import torch
+from small_tasks import RegressionTask, Sequences
 from test_quarantine import BadTask
 from test_trainer import train
 
+from phonate.compute.distributed import Ranks
 from phonate.training import stuck
+from phonate.training.settings import TrainingSettings
+from phonate.training.setup import batch_source, stuck_seconds
 from phonate.training.stuck import StuckWatch
 
 
@@ -105,3 +109,28 @@ def test_a_process_that_was_stopped_for_a_while_is_not_stuck(tmp_path):
     time.sleep(1.0)
     process.send_signal(signal.SIGCONT)
     assert (process.communicate(timeout=20)[1], process.returncode) == (b"", 0)
+
+
+def test_features_that_the_first_batch_waits_for_are_not_stuck(tmp_path, told):
+    _, said = told
+    computed = []
+
+    def compute_once():
+        if not computed:
+            computed.append(time.sleep(0.8))
+
+    train(
+        tmp_path / "run",
+        BadTask(**{f"_{i}": compute_once for i in range(24)}),
+        max_steps=2,
+        performance={"num_workers": 0},
+    )
+    assert computed
+    assert "stuck" not in said()
+
+
+def test_a_loader_process_counts_as_stuck_before_the_ranks_that_wait_for_it():
+    settings = TrainingSettings()
+    ranks = Ranks(0, 2)
+    source = batch_source(Sequences(6, 2), settings, ranks, torch.device("cpu"))
+    assert source._stuck_seconds < stuck_seconds(settings, ranks) < 60.0 * settings.distributed.timeout_minutes

@@ -514,12 +514,12 @@ class BatchSource:
 
     def _next_of(self, stream: Iterator[Any]) -> Any:
         """What the workers give next, after at most the time in which they count as stuck."""
-        began = time.monotonic()
+        waited = 0.0  # not by a clock, which goes on while this process is stopped
         while True:
             try:
                 return next(stream)
             except RuntimeError as error:  # torch has looked whether they live; it waits on where it is asked again
-                waited = time.monotonic() - began
+                waited += _LOOKS_SECONDS
                 if "timed out" not in str(error) or (self._stuck_seconds and waited >= self._stuck_seconds):
                     raise
 

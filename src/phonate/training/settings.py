@@ -303,8 +303,9 @@ class PerformanceSettings(Settings):
     persistent_workers: bool = True
     """Keep the workers alive between epochs."""
     stuck_minutes: PositiveFloat = 30.0
-    """Minutes without a batch or a step after which loader processes, or this one, count as stuck: their stacks are
-    logged, and loader processes replaced."""
+    """Minutes without a batch (after the first one) or a step after which loader processes, or this one, count as
+    stuck: their stacks are logged, and loader processes replaced. With several processes at most 0.8 of
+    distributed.timeout_minutes."""
     compile_model: bool = False
     """torch.compile the model."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"

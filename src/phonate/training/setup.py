@@ -81,6 +81,13 @@ class Source(Protocol):
         ...
 
 
+def stuck_seconds(settings: TrainingSettings, ranks: Ranks) -> float:
+    """After how long a step, or a wait for data, counts as stuck: with several ranks before those that wait for it give
+    up, in words of their library."""
+    seconds = 60.0 * settings.performance.stuck_minutes
+    return seconds if ranks.world_size == 1 else min(seconds, 48.0 * settings.distributed.timeout_minutes)
+
+
 def batch_source(
     samples: Dataset,
     settings: TrainingSettings,
@@ -121,7 +128,7 @@ def batch_source(
         merged=merged,
         by_length=split,
         tolerant=settings.quarantine > 0 and not validation,
-        stuck_seconds=45.0 * performance.stuck_minutes,  # before this process counts as stuck, as it waits
+        stuck_seconds=0.75 * stuck_seconds(settings, ranks),  # before this process counts as stuck, as it waits
     )
     if not (split or validation) and frames is None and ranks.is_main:
         _advise_on_padding(source.padding(0), samples, batch_size)

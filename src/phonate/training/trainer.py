@@ -53,6 +53,7 @@ from phonate.training.setup import (
     plan_sources,
     profiler_of,
     set_matmul_precision,
+    stuck_seconds,
     with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
@@ -509,10 +510,8 @@ class Trainer:
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
         self._group: Sequence[MicroBatch] = ()
-        seconds = 60.0 * settings.performance.stuck_minutes
-        if self.ranks.world_size > 1:  # before those that wait give up, in words of their library
-            seconds = min(seconds, 48.0 * settings.distributed.timeout_minutes)
-        self.stuck = StuckWatch(run.logs, self.ranks.rank, seconds, self._stuck_at)
+        self.stuck = StuckWatch(run.logs, self.ranks.rank, stuck_seconds(settings, self.ranks), self._stuck_at)
+        self._loaded = False
         self.quarantine = Quarantine(run.path / quarantine.FILE, settings.quarantine)
         self.left_out: set[int] = set()
         """Steps (from 0) whose batch is passed over since a return to a checkpoint."""
@@ -714,6 +713,7 @@ class Trainer:
             raise error
         if len(self.left_out) == MOST_LEFT_OUT:
             raise TrainingError(f"{error} It is the {MOST_LEFT_OUT + 1}th return to a checkpoint") from error
+        self.stuck.leave()
         self.mark("gap")
         self.ledger.mark("train")
         self.checkpoints.flush()
@@ -754,9 +754,13 @@ class Trainer:
             started = time.perf_counter()
             self.signals.enter()
             self._group = ()
-            self.stuck.enter()
+            if self._loaded:
+                self.stuck.enter()
             group = next(groups, None)
             self.stuck.leave()
+            if not self._loaded:  # the first one waits for features of the whole corpus, which may take hours
+                self.ranks.wait()
+                self._loaded = True
             self.signals.leave()
             self.reporter.waited += time.perf_counter() - started
             self.ledger.mark("data")

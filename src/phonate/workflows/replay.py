@@ -151,7 +151,7 @@ def replay(
         trainer.train_source.leave_out(quarantine.read(folder / quarantine.FILE))
         if trainer.total_steps < step:
             raise InputError(f"step {step}: the run has {trainer.total_steps}")
-        if trainer.scheduled_by_losses:
+        if not trainer.scheduled_by_losses:
             trainer.validator = None  # it changes nothing of what is trained
         start = 0 if checkpoint is None else checkpoint.metadata.global_step
         logger.info("computing steps %d to %d of %s again", start + 1, step, folder)
@@ -187,9 +187,9 @@ class _Trainer(Trainer):
 
     @property
     def scheduled_by_losses(self) -> bool:
-        """Whether nothing of what is trained depends on validations."""
+        """Whether anything of what is trained depends on validations."""
         waiting = any(schedule.metric is not None for schedule in self.schedules.values())
-        return not (waiting or self.callbacks.on_validation_end or self.callbacks.on_validation_begin)
+        return bool(waiting or self.callbacks.on_validation_end or self.callbacks.on_validation_begin)
 
     def save(self, is_best: bool = False) -> None:
         """Save nothing."""

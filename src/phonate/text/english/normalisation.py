@@ -145,8 +145,8 @@ _BOOKS = (
     "Ephesians|Philippians|Colossians|Timothy|Hebrews|James|Peter|Revelation"
 )
 _CODES = (
-    "CVC|CVV|OTP|PIN|TAN|[Pp]asscode|[Pp]assword|[Cc]ode|[Aa]ccount|[Cc]ard|[Oo]rder|[Tt]icket|[Ii]nvoice|"
-    "[Rr]eservation|[Bb]ooking|[Tt]racking|[Ss]erial"
+    "CVC|CVV|OTP|PIN|TAN|[Pp]asscode|[Pp]assword|[Cc]ode|[Aa]ccount|[Cc]ard|[Tt]icket|[Ii]nvoice|"
+    r"[Oo]rder(?! [1-9]\d{0,2}00\b)|[Rr]eservation|[Bb]ooking|[Tt]racking|[Ss]erial"
 )
 _FIRST = (
     (lazy("_"), " "),

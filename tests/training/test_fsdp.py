@@ -8,16 +8,20 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from processes import HERE, finish, last_step, rows, start, wait_for
 from safetensors.torch import load_file
 from small_tasks import RegressionTask
+from torch import nn
 
-from phonate.compute.distributed import Ranks
+from phonate.compute.distributed import Ranks, whole
 from phonate.config.errors import CheckpointError, InputError
 from phonate.training.checkpoints import files, snapshot
 from phonate.training.checkpoints.listing import export
 from phonate.training.checkpoints.loading import load
-from phonate.training.settings import TrainingSettings
+from phonate.training.optimizers import build_optimizer
+from phonate.training.registries import OPTIMIZERS
+from phonate.training.settings import OptimizerSettings, TrainingSettings
 from phonate.training.setup import check_settings
 
 pytestmark = pytest.mark.slow
@@ -128,6 +132,32 @@ def test_undivided_checkpoints_are_divided_and_back(tmp_path, runs):
     train(run, "training.max_steps=10", ranks=2)
     train(run, FSDP, ranks=2)
     assert_close(run, runs[0])
+
+
+@pytest.fixture(scope="module")
+def one_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_every_optimizer_steps_with_parts_of_weights(name, one_rank):
+    from torch.distributed.fsdp import fully_shard
+
+    weights = []
+    for divided in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8)
+        if divided:
+            fully_shard(model, mesh=dist.init_device_mesh("cpu", (1,)))
+        optimizer = build_optimizer(OptimizerSettings(type=name), model.named_parameters(), torch.device("cpu"))
+        for _ in range(2):
+            model(torch.ones(3, 8)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        weights.append(whole(model.weight.detach()))
+    torch.testing.assert_close(*weights)
 
 
 def test_what_can_not_be_divided_is_refused():

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast, overload
 import torch
 from torch import Tensor, nn
 
+from phonate.compute.distributed import is_sharded
 from phonate.config.errors import InputError
 from phonate.training.registries import OPTIMIZERS
 from phonate.training.settings import OptimizerSettings
@@ -222,6 +223,8 @@ OptimizerFactory = Callable[..., torch.optim.Optimizer]
 
 FUSED_DEVICES = frozenset({"cpu", "cuda", "mps"})
 """Devices with fused kernels in torch. On two CPU cores they are about three times as fast as the default loop."""
+_FUSED_IN_PARTS = frozenset({"adam", "adamw"})
+"""The optimizers whose fused kernels take weights of which each rank has a part."""
 
 
 def build_optimizer(
@@ -243,7 +246,8 @@ def build_optimizer(
         raise InputError("the model has no trainable parameters: is everything frozen?")
     if "fused" in inspect.signature(factory).parameters:
         keywords["fused"] = device.type in FUSED_DEVICES and all(
-            parameter.is_floating_point() for _, parameter in parameters
+            parameter.is_floating_point() and (settings.type in _FUSED_IN_PARTS or not is_sharded(parameter))
+            for _, parameter in parameters
         )
     optimizer = factory(parameters, **keywords)
     for group in optimizer.param_groups:

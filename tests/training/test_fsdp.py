@@ -21,8 +21,9 @@ from phonate.training.checkpoints.listing import export
 from phonate.training.checkpoints.loading import load
 from phonate.training.optimizers import build_optimizer
 from phonate.training.registries import OPTIMIZERS
-from phonate.training.settings import OptimizerSettings, TrainingSettings
+from phonate.training.settings import EMASettings, OptimizerSettings, TrainingSettings
 from phonate.training.setup import check_settings
+from phonate.training.step import EMA
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +159,18 @@ def test_every_optimizer_steps_with_parts_of_weights(name, one_rank):
             optimizer.zero_grad()
         weights.append(whole(model.weight.detach()))
     torch.testing.assert_close(*weights)
+
+
+def test_averages_of_divided_weights_start_again(one_rank):
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Linear(8, 8)
+    fully_shard(model, mesh=dist.init_device_mesh("cpu", (1,)))
+    average = EMA(model, EMASettings())
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    average.reset()
+    assert (whole(average.state()["weight"]) == 3.0).all()
 
 
 def test_what_can_not_be_divided_is_refused():

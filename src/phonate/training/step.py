@@ -393,7 +393,8 @@ class EMA:
     @torch.no_grad()
     def reset(self) -> None:
         """Start again from the current weights."""
-        torch._foreach_copy_(self.averages, [w.data for w in self.weights])
+        for average, weight in zip(self.averages, self.weights, strict=True):  # torch can't copy lists of DTensors
+            average.copy_(weight)
 
     @torch.no_grad()
     def update(self, step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 
 from phonate.compute.distributed import Ranks, whole
 from phonate.config.errors import CheckpointError, InputError
+from phonate.training.callbacks import PruningCallback
 from phonate.training.checkpoints import files, snapshot
 from phonate.training.checkpoints.listing import export
 from phonate.training.checkpoints.loading import load
@@ -171,6 +173,18 @@ def test_averages_of_divided_weights_start_again(one_rank):
         model.weight.fill_(3.0)
     average.reset()
     assert (whole(average.state()["weight"]) == 3.0).all()
+
+
+def test_divided_weights_are_not_pruned(one_rank):
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Linear(8, 8)
+    fully_shard(model, mesh=dist.init_device_mesh("cpu", (1,)))
+    trainer = SimpleNamespace(model=model, step=1, averages={}, emit=print)
+    pruning = PruningCallback(amount=0.5, start=1)
+    with pytest.raises(InputError, match="pruning: can't prune weights that training.distributed.strategy divides"):
+        pruning.on_train_begin(trainer)
+        pruning.on_optimizer_step(trainer)
 
 
 def test_what_can_not_be_divided_is_refused():

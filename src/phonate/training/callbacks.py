@@ -617,10 +617,14 @@ class PruningCallback(Callback):
         return self.amount * (1 - (1 - (step - self.start) / (self.end - self.start)) ** 3)
 
     def on_train_begin(self, trainer: TrainerView) -> None:
-        """Find the matrices, and apply the masks of a resumed run."""
+        """Find the matrices, and apply the masks of a resumed run. Raises InputError."""
+        from phonate.compute.distributed import is_sharded
+
         self._weights = {name: p for name, p in trainer.model.named_parameters() if p.dim() > 1}
         if not any(p.requires_grad for p in self._weights.values()):
             raise InputError("pruning: the model has no trainable weight matrices")
+        if any(is_sharded(weight) for weight in self._weights.values()):
+            raise InputError("pruning: can't prune weights that training.distributed.strategy divides; choose ddp")
         for name, packed in self._packed.items():
             if name not in self._weights:
                 raise InputError(f"pruning: the checkpoint prunes {name}, which the model does not have")

@@ -172,19 +172,11 @@ READERS: dict[str, tuple[Target, str, Callable[[], bytes]]] = {
     "textgrid": (labels, "a.TextGrid", lambda: TEXTGRID),
     "vtt": (labels, "a.vtt", lambda: b"WEBVTT\n\n00:00.000 --> 00:01.000\n<v bo>a\n"),
     "srt": (labels, "a.srt", lambda: b"1\n00:00:00,000 --> 00:00:01,000\nbo: a\n"),
-    "eaf": (
-        labels,
-        "a.eaf",
-        lambda: b'<?xml version="1.0"?>\n<ANNOTATION_DOCUMENT><TIME_ORDER/></ANNOTATION_DOCUMENT>',
-    ),
+    "eaf": (labels, "a.eaf", lambda: ELAN),
     "ctm": (labels, "a.ctm", lambda: b"a 1 0.0 0.5 word\n"),
     "stm": (labels, "a.stm", lambda: b"a 1 bo 0.0 1.5 <o> a b\n"),
     "csv": (rows("tables:csv_rows"), "metadata.csv", lambda: b"audio_path,speaker_id,text\na.wav,bo,a b\n"),
-    "json": (
-        rows("lists:json_rows"),
-        "metadata.json",
-        lambda: b'[{"audio_path": "a.wav", "speaker_id": "bo", "text": "a"}]',
-    ),
+    "json": (rows("lists:json_rows"), "metadata.json", lambda: LIST),
     "yaml": (recipe, "recipe.yaml", lambda: b"task: vocoder\ndata: {path: x}\ntraining: {max_steps: 3}\n"),
     "chatml": (dialogues, "chatml.json", lambda: CHATML),
     "ssml": (ssml, "a.xml", lambda: b'<speak>a <break time="1s"/><prosody rate="slow">b</prosody></speak>'),
@@ -196,11 +188,7 @@ READERS: dict[str, tuple[Target, str, Callable[[], bytes]]] = {
     ),
     "tensors": (tensors, "w.safetensors", _weights),
     "state": (state, "state.json", lambda: b'{"a": {"$tuple": [1, {"$float": "nan"}]}, "b": {"$dict": [[1, 2]]}}'),
-    "manifest": (
-        manifest,
-        "manifest.json",
-        lambda: b'{"files": {"a": {"size": 1, "sha256": "' + b"0" * 64 + b'"}}, "format": 1}\n',
-    ),
+    "manifest": (manifest, "manifest.json", lambda: MANIFEST),
 }
 
 

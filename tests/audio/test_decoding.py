@@ -12,7 +12,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonate.audio.decoding import probe, read_audio, write_audio
+from phonate.audio.decoding import probe, read_audio, write_audio, write_pieces
 from phonate.config.errors import DataError, InputError
 
 RATE = 24000
@@ -347,3 +347,23 @@ def test_an_mp3_that_can_not_be_decoded_is_not_called_missing(tmp_path):
     (tmp_path / "zero.mp3").write_bytes(bytes(3000))
     with pytest.raises(DataError, match=r"zero\.mp3: not readable"):
         probe(tmp_path / "zero.mp3")
+
+
+def test_pieces_that_are_no_sound_are_not_written(tmp_path):
+    with pytest.raises(DataError, match="not finite"):
+        write_pieces(tmp_path / "out.wav", [np.full(9, 0.1, np.float32), np.full(9, np.nan, np.float32)], 16000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_pieces_find_no_place_a_line_says_so(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="can't be written"):
+        write_pieces(tmp_path / "file" / "out.wav", [np.zeros(9, np.float32)], 16000)
+
+    def full(self, data):  # as on a full disk
+        raise AssertionError
+
+    monkeypatch.setattr(soundfile.SoundFile, "write", full)
+    with pytest.raises(InputError, match="No space left"):
+        write_pieces(tmp_path / "out.wav", [np.zeros(9, np.float32)], 16000)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

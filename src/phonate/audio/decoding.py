@@ -5,6 +5,7 @@ Shapes: T frames, F features, N samples.
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import logging
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -436,29 +437,41 @@ def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: in
     number of its samples. They wait in a file beside it, so memory does not grow with their number."""
     path = _encodable(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     peak, samples = np.float32(0.0), 0
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent) as waiting:
             for piece in pieces:
+                if not np.isfinite(piece).all():
+                    raise DataError(f"{path}: not written: there are samples that are not finite")
                 waiting.write(piece.astype(np.float32, copy=False).tobytes())
                 peak, samples = max(peak, np.abs(piece).max(initial=0.0)), samples + len(piece)
             waiting.seek(0)
-            suffix = path.suffix.lower()
-            with soundfile.SoundFile(
-                temporary, "w", sample_rate, 1, subtype=_SUBTYPES[suffix], format=suffix[1:].upper()
-            ) as file:
-                if comment is not None:
-                    file.comment = comment
-                while block := waiting.read(4 * _WRITTEN_AT_ONCE):
-                    written = np.frombuffer(block, np.float32)
-                    file.write(PEAK * (written / peak) if peak else written)
-        temporary.replace(path)
+            try:
+                _encode(temporary, path.suffix.lower(), waiting, peak, sample_rate, comment)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return samples
+
+
+def _encode(
+    path: Path, suffix: str, waiting: IO[bytes], peak: np.float32, sample_rate: int, comment: str | None
+) -> None:
+    """Write the float32 samples in `waiting`, whose peak is `peak`. Raises OSError."""
+    try:
+        with soundfile.SoundFile(
+            path, "w", sample_rate, 1, subtype=_SUBTYPES[suffix], format=suffix[1:].upper()
+        ) as file:
+            if comment is not None:
+                file.comment = comment
+            while block := waiting.read(4 * _WRITTEN_AT_ONCE):
+                written = np.frombuffer(block, np.float32)
+                file.write(PEAK * (written / peak) if peak else written)
+    except (AssertionError, soundfile.SoundFileError) as error:  # what soundfile makes of a disk without room
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
 def normalised_peak(waveform: FloatArray) -> FloatArray:

@@ -60,10 +60,9 @@ def read(path: Path) -> dict[str, str]:
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             line = json.loads(text)
-        except ValueError:  # the process was killed while it wrote
-            logger.warning("%s: an incomplete line", path)
-            continue
-        samples[line["id"]] = line["reason"]
+            samples[str(line["id"])] = str(line["reason"])
+        except (ValueError, LookupError, TypeError):  # the process was killed while it wrote, or somebody changed it
+            logger.warning("%s: a line without id and reason is passed over: %.80s", path, text)
     return samples
 
 

@@ -130,6 +130,13 @@ def test_a_rollback_is_a_run_that_never_saw_the_batch(tmp_path, reading, caplog)
     assert read(tmp_path / "run" / "time.jsonl")["lost"] > 0
 
 
+def test_a_step_whose_save_found_what_is_not_finite_is_saved_after_the_rollback(tmp_path, as_on_a_gpu):  # noqa: F811
+    rare = {"logging": {"interval": 50}, "validation": {"interval": 50}}
+    train(tmp_path / "run", BadAt(7), not_finite="rollback", max_steps=9, **rare)
+    assert [row["after"] for row in events(tmp_path / "run", "rolled back")] == [7]
+    assert (tmp_path / "run/checkpoints/step-00000008").is_dir()
+
+
 def test_a_rollback_needs_a_checkpoint_and_ends_some_time(tmp_path):
     with pytest.raises(TrainingError, match=r"There is nothing to return to; there is no checkpoint yet"):
         train(tmp_path / "early", BadAt(2), not_finite="rollback")

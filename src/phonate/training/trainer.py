@@ -351,8 +351,8 @@ class Saver:
         progress = self.progress
         if progress.step == self._saved_step and not is_best:
             return False
-        self._saved_step = progress.step
         self.train_step.finite.flush()  # weights that a bad batch has spoilt are not saved over good ones
+        self._saved_step = progress.step
         ranks = self.train_step.ranks
         if ranks.sharded:
             self.checkpoints.make_room(progress.step)

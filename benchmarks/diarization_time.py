@@ -1,7 +1,7 @@
 """How long diarizing a long recording takes, for these sources beside an older revision.
 
-    git worktree add /tmp/older REVISION
-    OMP_NUM_THREADS=1 python benchmarks/diarization_time.py --other /tmp/older/src [--hours 4] [--rounds 2]
+    git worktree add ../older REVISION
+    OMP_NUM_THREADS=1 python benchmarks/diarization_time.py --other ../older/src [--hours 4] [--rounds 2]
         [--sizes default tiny] [--out FILE.md]
 
 The made-up recording and the untrained models of `diarization_memory.py`, whose voices are compared; the two sides in

@@ -169,6 +169,7 @@ class RecognitionModel(Settings):
 
 
 KEEP = 0.3
+"""`model.keep` of adapters where the recipe leaves it open."""
 OWN = {
     "ctc": ("width", "layers", "kernel", "dropout", "language_order", "language_weight", "symbol_bonus"),
     "whisper": ("name", "strategy", "lora", "keep", "train_encoder", "gradient_checkpointing"),

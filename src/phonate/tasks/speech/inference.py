@@ -373,7 +373,7 @@ class Synthesiser(Inference):
                     f"{self.speakers[0]}:0.6+{self.speakers[-1]}:0.4"
                 )
             shares_S[number] += weight
-        return (shares_S / shares_S.sum()).astype(np.float32)
+        return np.asarray(shares_S / shares_S.sum(), dtype=np.float32)
 
     @overload
     def speak(

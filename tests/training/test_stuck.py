@@ -134,3 +134,17 @@ def test_a_loader_process_counts_as_stuck_before_the_ranks_that_wait_for_it():
     ranks = Ranks(0, 2)
     source = batch_source(Sequences(6, 2), settings, ranks, torch.device("cpu"))
     assert source._stuck_seconds < stuck_seconds(settings, ranks) < 60.0 * settings.distributed.timeout_minutes
+
+
+def test_a_process_ends_although_nobody_can_say_what_it_did(tmp_path, capfd):
+    def lost():
+        raise OSError("Stale file handle")
+
+    ended = threading.Event()
+    watch = StuckWatch(tmp_path, 0, 0.1, lost, end=lambda code: ended.set())
+    watch.start()
+    watch.enter()
+    assert ended.wait(10)
+    watch.close()
+    assert "stuck for 0.1 s (where is not known: Stale file handle)" in capfd.readouterr().err
+    assert "in wait" in (tmp_path / "stuck-rank0.txt").read_text()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from phonate.config.errors import PhonateError
 from phonate.training.signals import write_to_console
 
 LOOKS = 20
@@ -76,12 +77,18 @@ class StuckWatch:
             looks = looks + 1 if self._within and entered == seen else 0
             seen = entered
             if looks >= LOOKS:
-                self._tell()
-                self._end(1)
+                try:
+                    self._tell()
+                finally:
+                    self._end(1)
                 return
 
     def _tell(self) -> None:
-        message = f"rank {self._rank}: stuck for {self._seconds:g} s {self._describe()}"
+        try:
+            where = self._describe()
+        except (OSError, PhonateError) as error:
+            where = f"(where is not known: {error})"
+        message = f"rank {self._rank}: stuck for {self._seconds:g} s {where}"
         try:
             with self._path.open("w", encoding="utf-8") as file:
                 file.write(f"{message}\n\n")

@@ -26,6 +26,7 @@ from phonate.training.registries import OPTIMIZERS
 from phonate.training.settings import EMASettings, OptimizerSettings, TrainingSettings
 from phonate.training.setup import check_settings
 from phonate.training.step import EMA
+from phonate.training.trainer import Progress, Saver
 
 pytestmark = pytest.mark.slow
 
@@ -182,6 +183,21 @@ def test_divided_weights_are_not_pruned(one_rank):
     fully_shard(model, mesh=dist.init_device_mesh("cpu", (1,)))
     with pytest.raises(InputError, match=r"can't prune weights that .* divides; choose ddp"):
         PruningCallback(amount=0.5, start=1).on_train_begin(SimpleNamespace(model=model))
+
+
+def test_a_rank_waits_without_a_limit_for_the_save_before():
+    called = []
+
+    def note(name):
+        return lambda *_: called.append(name)
+
+    ranks = SimpleNamespace(sharded=True, is_main=False, wait=note("wait"), barrier=note("barrier"))
+    step = SimpleNamespace(ranks=ranks, finite=SimpleNamespace(flush=note("flush")))
+    checkpoints = SimpleNamespace(make_room=note("make room"), save_shard=note("save"))
+    weights = SimpleNamespace(for_inference=lambda averaged: {})
+    saver = Saver(checkpoints, {}, Progress(None, False), weights, None, step, "", "", {})
+    assert saver.save()
+    assert called == ["flush", "make room", "wait", "save"]
 
 
 def test_what_can_not_be_divided_is_refused():

@@ -356,7 +356,7 @@ class Saver:
         ranks = self.train_step.ranks
         if ranks.sharded:
             self.checkpoints.make_room(progress.step)
-            ranks.barrier()
+            ranks.wait()  # the first one may still write the save before
         collected = collect(self.parts)
         if not ranks.is_main:
             if ranks.sharded:

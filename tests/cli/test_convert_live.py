@@ -176,7 +176,7 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("in.wav", "--live", "--rate", "16000", "-o", "x.wav"), "--rate is that of raw samples"),
+        (("in.wav", "--live", "--rate", "16000", "-o", "x.wav"), "--rate: only for raw samples"),
         (("-", "--live", "--rate", "5", "-o", "x.wav"), "from 8000 to 192000 Hz"),
         (("in.wav", "--rate", "16000", "-o", "x.wav"), "needs --live"),
         (("-", "-o", "x.wav"), "(standard input or output) needs --live"),

@@ -75,8 +75,7 @@ class CodeTask(Task):
         return torch.nn.Embedding(1001, 1)
 
     def dataset(self, split):
-        rate = self.recipe.data.audio.frames_per_second
-        return CodeSamples(self.prepared, getattr(self.prepared, split).tolist(), rate)
+        return CodeSamples(self.prepared, getattr(self.prepared, split).tolist(), self.recipe.data.audio)
 
     def loss(self, model, batch, phase):
         error = model(batch["codes"])[..., 0] - batch["codes"] / 1000

@@ -66,7 +66,7 @@ class LoudnessTask(Task):
     def dataset(self, split: str) -> Recordings:
         prepared = prepare(self.recipe.data)
         found = prepared.train if split == "train" else prepared.validation
-        return Recordings(prepared, [int(one) for one in found], self.recipe.data.audio.frames_per_second)
+        return Recordings(prepared, [int(one) for one in found], self.recipe.data.audio)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         error = (model.level - batch["mean"]).square()

@@ -158,7 +158,7 @@ def train(
 def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callback] = ()) -> Trained:
     """Train what was planned; see `train`."""
     began = time.time()
-    if told := distributed.launcher_options(plan.settings.mixed_precision):
+    if told := distributed.launcher_options(plan.written.recipe.training.mixed_precision):
         plan = plan.but(told)
         logger.info("from accelerate launch: %s", ", ".join(f"{name}={value}" for name, value in told.items()))
     transcribed = transcribe(plan.written.recipe.data, lambda: plan.device)

@@ -185,7 +185,9 @@ def test_gradients_are_those_of_transformers_and_the_same_with_checkpointing(
     (audio.logsumexp(-1).sum() + text.logsumexp(-1).sum()).backward()
     for name, parameter in network.named_parameters():
         if name in plain:
-            assert torch.allclose(parameter.grad, plain[name], rtol=1e-4, atol=1e-5), name
+            # sums of large terms, whose rounding depends on the weights that were drawn
+            rounding = 1e-5 * float(plain[name].abs().max())
+            assert torch.allclose(parameter.grad, plain[name], rtol=1e-4, atol=rounding), name
 
 
 @pytest.mark.slow  # imports the compiler

@@ -191,7 +191,7 @@ class AlignedPiper(SpokenPiper):
         ends_L = torch.minimum(ends_L, (ends_L[-1:] - 1).clamp_min(1))
         hops_L = torch.diff(ends_L, prepend=torch.zeros_like(ends_L[:1]))
         hops_I = torch.zeros(numbers_1I.shape[1], device=hops_L.device)
-        return waveform_11N, hops_I.index_put((places_L,), hops_L.float())[None, None]
+        return waveform_11N, hops_I.scatter(0, places_L, hops_L.float())[None, None]
 
 
 # ------------------------------------------------------- Weights of an ONNX model stored in fewer bits

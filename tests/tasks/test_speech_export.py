@@ -397,7 +397,7 @@ def test_piper_has_no_letters(folder: Path, tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "onnx", "-o", "{new}"], "--vocoder RUN"),
+        (["--format", "onnx", "-o", "{new}"], "of the task vocoder with --vocoder"),
         (["--format", "onnx", "-o", "{new}", "--vocoder", "no/such"], "no/such"),
         (["--format", "onxx", "-o", "{new}"], "did you mean onnx"),
         (["--format", "onnx", "-o", "{old}", "--vocoder", "{vocoder}"], "exists already"),

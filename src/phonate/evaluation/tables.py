@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -85,11 +86,11 @@ class Evaluation:
         """The figures as JSON."""
         return {
             "task": self.task,
-            "systems": self.systems,
+            "systems": {name: _measured(values) for name, values in self.systems.items()},
             "focus": self.focus,
             "legend": self.legend,
             "notes": self.notes,
-            "items": self.items,
+            "items": {name: _measured(scores) for name, scores in self.items.items()},
             "columns": {name: described(name, self.columns).document() for name in self.metrics},
         }
 
@@ -101,7 +102,7 @@ class Evaluation:
         """Cells of the table; a missing metric is a dash."""
         shown = {metric: described(metric, self.columns) for metric in self._shown(metrics)}
         return [
-            [name, *(one.cell(values.get(metric)) for metric, one in shown.items())]
+            [name, *(one.cell(_measured(values).get(metric)) for metric, one in shown.items())]
             for name, values in self.systems.items()
         ]
 
@@ -115,3 +116,8 @@ class Evaluation:
         for values in self.systems.values():
             names.update(dict.fromkeys(values))
         return list(names)
+
+
+def _measured(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are not finite, such as the F0 error where no frame is voiced."""
+    return {name: one for name, one in scores.items() if not isinstance(one, float) or math.isfinite(one)}

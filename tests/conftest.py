@@ -22,6 +22,7 @@ import importlib
 import importlib.util
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     # A thread that a failed test left behind would keep this process, and with it the whole run, for ever.
-    faulthandler.dump_traceback_later(120, exit=True)
+    if any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
+        faulthandler.dump_traceback_later(120, exit=True)
     shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 

@@ -1,0 +1,19 @@
+"""The figures of an evaluation, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from phonate.evaluation.tables import Evaluation
+
+
+def test_a_figure_that_is_not_finite_is_a_dash_and_is_left_out_of_the_document() -> None:
+    """The F0 error of speech without a voiced frame."""
+    table = Evaluation(
+        "speech", {"this model": {"wer": 0.5, "f0": math.nan}}, "this model", items={"a": {"text": "a", "f0": math.inf}}
+    )
+    document = json.loads(json.dumps(table.document(), allow_nan=False))
+    assert document["systems"] == {"this model": {"wer": 0.5}}
+    assert document["items"] == {"a": {"text": "a"}}
+    assert [row[-1] for row in table.rows()] == ["–"]

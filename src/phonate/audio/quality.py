@@ -1,11 +1,11 @@
 """Measures of recordings: level, clipping, silence, noise; statistics of a voice; a score for training a voice.
 
-The definitions are librosa's with its defaults (frames of 2048 samples, 512 apart, centred), over one spectrum for all
-of them. Shapes: T frames, F = 1025 frequencies, M = 128 mel bands, N samples.
+Shapes: N samples, T frames, F = 1025 frequencies, M = 128 mel bands.
 
-Recordings are scored as if resampled to one rate. Resampling and a spectrum with four overlapping frames take most of
-the time, and levels are rarely close to a threshold: so both are estimated first, and computed exactly only where the
-estimate is not conclusive. Shapes: N samples, T frames, F frequencies.
+The definitions are librosa's with its defaults (frames of 2048 samples, 512 apart, centred), over one spectrum for all
+of them. Recordings are scored as if resampled to one rate. Resampling and a spectrum with four overlapping frames take
+most of the time, and levels are rarely close to a threshold: so both are estimated first, and computed exactly only
+where the estimate is not conclusive.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ from typing import Any, Literal, Protocol
 
 from phonate.config.errors import InputError, option
 
+logger = logging.getLogger("phonate")
+
 # ----------------------------------------------- The three kinds of devices that models are trained on
 
 
@@ -109,8 +111,6 @@ def _text(file: Path) -> str:
     except OSError:
         return ""
 
-
-logger = logging.getLogger("phonate")
 
 # ------------------ The GPUs that this process would see, and their free memory, without starting CUDA
 

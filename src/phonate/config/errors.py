@@ -14,6 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+logger = logging.getLogger("phonate")
+
 # --------- Errors a person can act on. Each says in one line what went wrong, where, and how to fix it
 
 
@@ -116,8 +118,6 @@ def plain_file(path: Path) -> Path:
         raise InputError(f"{path}: is a folder, a pipe or a device; give the name of a file")
     return path
 
-
-logger = logging.getLogger("phonate")
 
 # ----------------------------------------------------- Imports of optional packages, with clear errors
 

@@ -1,22 +1,13 @@
 """Parts of diarization networks: front ends, permutations, powersets, attractors.
 
-Shapes: B items, T feature frames, U = ceil(T / stride) output frames, S speakers of the reference, K of the model.
+Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, C width of an output frame,
+S speakers of the reference, K speakers (columns) of the model, P classes of a powerset, D model, N attractors. Masks
+are True for real frames, which precede padding.
 
-Horiguchi et al. 2020, "End-to-end speaker diarization for an unknown number of speakers with encoder-decoder based
-attractors".
-
-Shapes: B items, U output frames, D model, N attractors.
-
-Shapes: B items, T feature frames, F features, U = ceil(T / stride) output frames, C width of an output frame. Masks are
-True for real frames, which precede padding.
-
-Fujita et al. 2019, "End-to-end neural speaker diarization with permutation-free objectives", equations 8 to 10.
-
-Shapes: B items, U output frames, K columns of the model, S speakers of the reference. Masks are True for real frames.
-
-Plaquet & Bredin 2023, "Powerset multi-class cross entropy loss for neural speaker diarization".
-
-Shapes: B items, U output frames, K speakers, P classes.
+Sources: permutation-free loss, Fujita et al. 2019, "End-to-end neural speaker diarization with permutation-free
+objectives", equations 8 to 10; attractors, Horiguchi et al. 2020, "End-to-end speaker diarization for an unknown
+number of speakers with encoder-decoder based attractors"; powersets, Plaquet & Bredin 2023, "Powerset multi-class cross
+entropy loss for neural speaker diarization".
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from typing import Any, Protocol, cast
 
 from phonate.config.errors import InputError
 
+logger = logging.getLogger("phonate")
+
 MARKS = (",", ".", "!", "?", ";", ":", "-")
 """The punctuation a word can have after it; an em dash is "-", an ellipsis "."."""
 
@@ -91,7 +93,6 @@ class NothingToSay(InputError):
 
 # ---------------------------------------------------------------------------------------- Characters that can't be said
 
-logger = logging.getLogger("phonate")
 
 NAMED = 3
 _reported: set[str] = set()

@@ -20,6 +20,8 @@ from torch.optim import Optimizer
 from phonate.compute.resources import DeviceType
 from phonate.config.errors import InputError
 
+logger = logging.getLogger(__name__)
+
 # ----- Loss scaling for fp16 on Apple's GPUs (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2)
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -160,8 +162,6 @@ def _unscaled(gradients: Iterable[Tensor], factor: float) -> Tensor:
         gradient.mul_(factor)
     return overflow
 
-
-logger = logging.getLogger(__name__)
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -35,6 +35,8 @@ from phonate.training.schedules import Schedule, build_schedule
 from phonate.training.settings import EMASettings, TrainingSettings
 from phonate.training.task import Batch, Count, CountedTerms, Coupling, Phase, Task, Terms, counted
 
+logger = logging.getLogger(__name__)
+
 # -------------------------------------- Gradient accumulation: the micro-batches of one optimizer step
 
 
@@ -433,9 +435,6 @@ class EMA:
             return
         for name, average in zip(self.names, self.averages, strict=True):
             average.copy_(like(state[name], average))
-
-
-logger = logging.getLogger(__name__)
 
 
 # ------- The phases of a training step, each with its parameters, optimizer and learning-rate schedule

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from phonate.compute.distributed import Ranks
     from phonate.training.task import Preview
 
+logger = logging.getLogger("phonate")
+
 
 log = logging.getLogger(__name__)
 
@@ -506,9 +508,6 @@ def _fitting(parts: list[str], width: int) -> list[str]:
 def number(value: float) -> str:
     """Four significant digits: 0.3121, 1234, 1.5e-05."""
     return f"{value:.4g}"
-
-
-logger = logging.getLogger("phonate")
 
 
 # --------------------------------------------------------------------------------- RUN/logs: log files

@@ -36,6 +36,8 @@ from phonate.training.task import Batch, Dataset, Metric, Task, Terms, counted, 
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
 
+logger = logging.getLogger("phonate")
+
 # --------------------------------------- A caller's loader as a source of batches that resumes exactly
 
 
@@ -194,9 +196,6 @@ class LoaderTask(Task):
     def metric_names(self) -> Mapping[str, str]:
         """Means over an epoch and validations stand together."""
         return side_by_side(self.losses.weights)
-
-
-logger = logging.getLogger("phonate")
 
 
 # --------------------------------------- `VoiceTrainer(model, config).train(train_loader, val_loader)`

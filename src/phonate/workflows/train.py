@@ -40,6 +40,8 @@ from phonate.training.trainer import Trainer
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.tuning import Search, tune
 
+logger = logging.getLogger("phonate")
+
 MIN_STEPS, MAX_STEPS = 3, 30
 # --------------------------------------------------------------------------- `phonate train --dry-run`
 
@@ -109,9 +111,6 @@ def _time_steps(trainer: Trainer) -> float:
             if steps >= MAX_STEPS or (steps >= MIN_STEPS and seconds > MIN_SECONDS):
                 return statistics.median(end - start for start, end in itertools.pairwise(ends))
     raise AssertionError
-
-
-logger = logging.getLogger("phonate")
 
 
 # ---------------------------------------------------------------------- From a recipe to a trained run

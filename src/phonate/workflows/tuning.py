@@ -35,6 +35,8 @@ from phonate.training.plan import TRIALS, Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import RangeSettings, TrainingSettings, TuningSettings
 
+logger = logging.getLogger("phonate")
+
 # ----------------------- One run of a search: a recipe with proposed values, trained in its own folder
 
 State = Literal["complete", "pruned", "failed"]
@@ -328,8 +330,6 @@ def _gpus() -> int:
 
     return min(1, torch.cuda.device_count())
 
-
-logger = logging.getLogger("phonate")
 
 # -------------------------------------------------------------- `phonate train` with `training.tuning`
 

@@ -61,6 +61,8 @@ from phonate.training.task import Batch
 if TYPE_CHECKING:
     from phonate.audio.higgs_codec import HiggsCodec
 
+logger = logging.getLogger("phonate")
+
 
 # --------------- Dialogues -> samples: a reference, and a text that is spoken in the reference's voice
 
@@ -282,8 +284,6 @@ def _duplicates(samples: Sequence[CloningSample], facts: Mapping[Audio, Inspecti
         if earlier != sample.id:
             yield Problem(sample.id, sample.id, "duplicate pair", f"the same as {earlier}")
 
-
-logger = logging.getLogger("phonate")
 
 # ----------------------------- The pairs of a run: read, checked, split, and their recordings as codes
 

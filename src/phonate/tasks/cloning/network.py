@@ -1,7 +1,10 @@
 """The Higgs Audio v2 network with adapters, as it is trained.
 
-The released checkpoint was trained without them. The gate is zero at first, so that training starts from the model as
-it is, to the bit, and lets features in as far as they help.
+Shapes: B rows of L tokens, N = B * L, H width of the model; S sequences of at most T tokens; R tokens that are read;
+A frames of K codebooks; M and P positions with text and audio labels.
+
+The released checkpoint was trained without adapters. Their gate is zero at first, so that training starts from the
+model as it is, to the bit, and lets features in as far as they help.
 
 A layer has two feed-forward networks and two pairs of norms, one for text tokens and one for audio frames, and one
 attention for both. transformers picks the tokens of a path with boolean masks, six times in each layer, which waits for
@@ -9,12 +12,8 @@ the device and breaks the graph of torch.compile each time. Where the tokens are
 that these functions run transformers' own modules on rows picked by index. In the same way attention, alone of all,
 runs on the packed sequences side by side instead of on long rows in which most pairs of tokens are masked.
 
-Shapes: B rows of L tokens, N = B * L, H width of the model; S sequences of at most T tokens; R tokens that are read.
-
-Its forward pass gives all that a loss needs, so that DistributedDataParallel and torch.compile see one call of one
+The forward pass gives all that a loss needs, so that DistributedDataParallel and torch.compile see one call of one
 module. Heads run at the positions that have labels and nowhere else.
-
-Shapes: B rows of L tokens, N = B * L; A frames of K codebooks; M and P positions with text and audio labels; H width.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Evaluation of a converter by independent judges, beside a baseline and the ceiling.
 
-The pitch is shifted by the ratio of the two speakers' medians, and the mean spectrum of the source is
-equalised to the target's. Words remain clear; formants, breathiness and style remain those of the source.
-
 Each clip of the evaluation corpus whose speaker is not the target is converted; the target's own clips are the
 reference. A model that is given voices by recordings has several targets in the corpus, each given by some of its clips
 and compared with others. The baselines are the natural clip, its copy by the vocoder and conversion without a model;
 the upper bound is the target's own recordings, copied by the same vocoder.
+
+Conversion without a model shifts the pitch by the ratio of the two speakers' medians, and equalises the mean spectrum
+of the source to the target's. Words remain clear; formants, breathiness and style remain those of the source.
 
 Neither a low similarity to the source (blurring lowers it) nor a small loss (copying the input gives the smallest)
 shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
@@ -40,6 +40,8 @@ from phonate.tasks.conversion.inference import Converter, Target, long_term
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger("phonate")
 
 # --------------------------- Models that judge converted speech, and the speakers they compare it with
 
@@ -226,8 +228,6 @@ class Baseline:
         equalised_TM = np.where(mel_TM > 0.0, equalised_TM, 0.0)
         return self._processor.waveform(np.clip(equalised_TM, 0.0, 1.0))
 
-
-logger = logging.getLogger("phonate")
 
 # ---------------- Evaluation of a converter by independent judges, which were not used in its training
 

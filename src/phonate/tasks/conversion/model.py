@@ -1,8 +1,6 @@
 """VoiceTransformer: spectral features of one voice in, a mel spectrogram of the wanted voice out.
 
-Shapes: B batch, T frames, F features of a frame, D model.
-
-Shapes: B batch, T frames, F features of a frame, W features of the teacher.
+Shapes: B batch, T frames, F features of a frame, W features of the teacher, D model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The data of diarization: corpora, simulated conversations, and the samples cut from them.
 
-Shapes: T frames, S speakers, K segments of speech.
-
-Shapes: B batch, T frames, F features, S speakers.
+Shapes: B batch, T frames, F features, S speakers, K segments of speech.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Evaluation of a diarization model beside baselines, and tuning of its decoding on validation data.
 
-WebRTC's voice activity detector (webrtcvad), d-vectors of 1.6 s (resemblyzer) and average linkage. It can't detect
-overlapping speech.
-
 Shapes: U frames of the detector, P segments, D embedding, S speakers, N samples of a frame.
 
 The model is evaluated without voice embeddings (speakers of neighbouring windows are matched by their activity) and
-with clustered embeddings, without and with the number of speakers given.
+with clustered embeddings, without and with the number of speakers given. The baseline is WebRTC's voice activity
+detector (webrtcvad), d-vectors of 1.6 s (resemblyzer) and average linkage, which can't detect overlapping speech.
 
-The model runs once over each conversation. Then the cluster distance, the threshold with the median filter, and the
-minimum pause and turn are optimised in this order by grid search, each for the lowest DER over all conversations.
+In tuning, the model runs once over each conversation. Then the cluster distance, the threshold with the median filter,
+and the minimum pause and turn are optimised in this order by grid search, each for the lowest DER over all
+conversations.
 """
 
 from __future__ import annotations
@@ -44,6 +43,8 @@ from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, 
 from phonate.tasks.diarization.segmentation import LocalSpeakers, SpeakerLimits, cluster
 from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, DiarizationRecipe, has_corpus
 from phonate.training.run import Run
+
+logger = logging.getLogger("phonate")
 
 # ----------------------------------------------------------------- Diarization without a trained model
 
@@ -184,8 +185,6 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
     ]
     return LabelledRecording(index.id[position], read, sorted(turns), samples / rate)
 
-
-logger = logging.getLogger("phonate")
 
 # ------- Evaluation of a diarization model: error rates, compared with baselines that need no training
 

@@ -19,6 +19,8 @@ from phonate.nn.losses import IGNORED
 from phonate.tasks.language.settings import LanguageData
 from phonate.training.task import Batch
 
+logger = logging.getLogger("phonate")
+
 # ----------- Dialogues -> token sequences of at most `max_length`, several of them packed into one row
 
 
@@ -127,9 +129,6 @@ def encode_all(
                 chunk = Tokens(tokens.ids[part], tokens.learnt[part], tokens.characters[part])
                 sequences.append(TokenSequence(f"{dialogue.id}#{number}", chunk))
     return sequences, refused
-
-
-logger = logging.getLogger("phonate")
 
 
 # ------------------------------------ The texts of a run: read, and split into training and validation

@@ -34,6 +34,8 @@ from phonate.nn.sequences import frame_mask
 from phonate.tasks.sequence.settings import SequenceData, SequenceRecipe
 from phonate.training.task import Batch
 
+logger = logging.getLogger("phonate")
+
 # ----------------------------------------------------------------- Training samples of token sequences
 
 Ids = NDArray[np.int64]
@@ -171,9 +173,6 @@ def windows(tokens: Tokens, size: int, overlap: int) -> list[Tokens]:
         parts.append(Tokens(tokens.ids[part], learnt, tokens.characters[part]))
         done = end
     return parts
-
-
-logger = logging.getLogger("phonate")
 
 
 # --------------- The corpus of a sequence model: reads rows, splits them, and converts them to samples

@@ -1,8 +1,6 @@
 """Inference of sequence models: targets by beam search, continuations and labels.
 
-Shapes: B sequences, K beams per sequence, N <= B x K rows, V vocabulary.
-
-Shapes: B sequences, S source tokens, P prefix tokens, C classes.
+Shapes: B sequences, S source tokens, P prefix tokens, K beams per sequence, N <= B x K rows, V vocabulary, C classes.
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ from phonate.tasks.speech.inference import Synthesiser
 if TYPE_CHECKING:
     import torch
 
+logger = logging.getLogger("phonate")
+
 # ------------------- Judges of synthesised speech: a recogniser, a MOS predictor and a speaker encoder
 
 WORD_WEIGHT = 5.0
@@ -130,8 +132,6 @@ def quality(mos: float, wer: float) -> float:
     """Predicted score minus 5 times the word error rate."""
     return mos - WORD_WEIGHT * wer
 
-
-logger = logging.getLogger("phonate")
 
 # ------------------------------------------------------------------------------- Evaluation of a voice
 

@@ -1,8 +1,7 @@
 """The graph that is exported, from the numbers of symbols to a waveform, and its weights in fewer bits.
 
-Shapes: I numbers of Piper, R rules, L tokens, T frames, N = (T - 1) * hop samples.
-
-Shapes: I inputs, O outputs of a linear layer.
+Shapes: I numbers of Piper, or inputs of a linear layer, O its outputs, R rules, L tokens, T frames,
+N = (T - 1) * hop samples.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
 """The acoustic models, text to mel: parallel and autoregressive, and what a voice takes over from another.
 
-Shapes: S speakers, V symbols, D width.
+Shapes: B batch, L tokens, T frames, D width, M mel bands, S speakers, V symbols.
 
-After FastSpeech 2 (Ren et al. 2021) and FastPitch (Łańcucki 2021), with ConvNeXt blocks. Durations are explicit, so
-no word can be left out or said twice. The pitch is predicted for each frame and given to the decoder: one that had to
-guess it would blur the harmonics.
+The parallel model is after FastSpeech 2 (Ren et al. 2021) and FastPitch (Łańcucki 2021), with ConvNeXt blocks.
+Durations are explicit, so no word can be left out or said twice. The pitch is predicted for each frame and given to the
+decoder: one that had to guess it would blur the harmonics.
 
-Shapes: B batch, L tokens, T frames, D width, M mel bands.
-
-A Transformer in the manner of Li et al. 2019 ("Neural speech synthesis with Transformer network"), with a length
-regulator before its decoder (Ren et al. 2019, FastSpeech) and the pre-net, stop token and post-net of Tacotron 2 (Shen
-et al. 2018). Durations only say where the text is to be found and how long the sound can become; the model itself says
-when it has ended.
-
-Shapes: B batch, L tokens, T frames, D width, M mel bands.
+The autoregressive model is a Transformer in the manner of Li et al. 2019 ("Neural speech synthesis with Transformer
+network"), with a length regulator before its decoder (Ren et al. 2019, FastSpeech) and the pre-net, stop token and
+post-net of Tacotron 2 (Shen et al. 2018). Durations only say where the text is to be found and how long the sound can
+become; the model itself says when it has ended.
 """
 
 from __future__ import annotations
@@ -49,6 +45,8 @@ from phonate.tasks.speech.settings import SpeechModel
 from phonate.text.english.arpabet import like
 from phonate.text.phonemes import SPECIAL, Inventory
 from phonate.training.task import Batch, Terms
+
+logger = logging.getLogger("phonate")
 
 # ---------------------------------- What acoustic models give. Shapes: L tokens, T frames, M mel bands
 
@@ -435,8 +433,6 @@ def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:
         dim=-1,
     )
 
-
-logger = logging.getLogger("phonate")
 
 # ------------------------------------------------------------------- The autoregressive acoustic model
 

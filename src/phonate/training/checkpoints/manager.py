@@ -43,6 +43,8 @@ from phonate.training.checkpoints.snapshot import Snapshot, Written
 from phonate.training.run import run_id
 from phonate.training.settings import CheckpointConfig
 
+logger = logging.getLogger(__name__)
+
 # ----------------------------------------------------------- Writing one checkpoint, in the background
 
 
@@ -250,8 +252,6 @@ def _still_best(final: Path, weights_name: str, weights: Record) -> dict[str, An
     names = {"best_metric_name", "best_metric_mode", "best_metric", "is_best"}
     return replaced.model_dump(include=names) if same_weights else {}
 
-
-logger = logging.getLogger(__name__)
 
 SPARE_BYTES = 1 << 20
 """Room asked for beside the tensors: the small files and the file system's own needs."""

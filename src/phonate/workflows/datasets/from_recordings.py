@@ -37,6 +37,8 @@ from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
 if TYPE_CHECKING:
     import torch
 
+logger = logging.getLogger("phonate")
+
 SHORTEST, LONGEST = 2.0, 14.0
 """Length of a piece in seconds."""
 # --------------- Segmentation of long recordings at pauses, into pieces of a length suited to training
@@ -248,7 +250,6 @@ def one_line(text: str) -> str:
 
 # ------------------------------------------------ A data set in a folder: pieces and their texts
 
-logger = logging.getLogger("phonate")
 
 SAMPLE_RATE = 22050
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from phonate.config.errors import DataError
 from phonate.data.cache import damaged, new_folder, unwritable, verify
 from phonate.data.corpora.rows import Row
 from phonate.data.corpora.validation import (
+    CRASHED,
     Inspection,
     Unusable,
     decoding,
@@ -88,7 +90,8 @@ def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads
 
 def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Measurement]:
     measurements: dict[Audio, Measurement] = {}
-    measured = Threads(threads or cores()).map(lambda one: _measured(one, max_seconds), audios)
+    executor = Threads(threads or cores(), lambda one: os.path.abspath(one.path))
+    measured = executor.map(partial(_measured, max_seconds), audios, _crashed)
     for audio, facts in zip(audios, measured, strict=True):
         measurements[audio] = facts
         report_progress(Stage.CHECKING, len(measurements), len(audios))
@@ -104,7 +107,11 @@ def _limited(facts: Measurement, max_seconds: float) -> Measurement:
     return facts
 
 
-def _measured(audio: Audio, max_seconds: float) -> Measurement:
+def _crashed(audio: Audio) -> Measurement:
+    return Unusable("unreadable", CRASHED)
+
+
+def _measured(max_seconds: float, audio: Audio) -> Measurement:
     path = Path(audio.path)
     try:
         with recording_of(path) as recording:

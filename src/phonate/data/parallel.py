@@ -5,6 +5,7 @@ A file that crashes its process does not end the others.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from phonate.compute.resources import cores
 from phonate.compute.system import STOPPING, blocked_signals, ignore_console, unblock_signals
 from phonate.config.errors import DataError
+from phonate.config.registry import load_plugin, loaded_plugins
 from phonate.data.progress import Progress as Progress
 from phonate.data.progress import Stage as Stage
 from phonate.data.progress import ignore_progress as ignore_progress
@@ -31,7 +33,10 @@ from phonate.data.progress import report_progress as report_progress
 from phonate.data.progress import track as track
 
 if TYPE_CHECKING:
+    from phonate.data.journal import Source
     from phonate.data.settings import ExecutorName
+
+logger = logging.getLogger("phonate")
 
 Item = TypeVar("Item")
 
@@ -74,15 +79,20 @@ class Executor(Protocol):
 class Here:
     """This process does the work, one item after the other."""
 
+    def __init__(self, source: Source | None = None) -> None:
+        """`source`: what an item is read from, where a decoder may die at it; see `phonate.data.journal`."""
+        self._source = source
+
     def map(
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
         crashed: Callable[[Item], Result] = no_crash,
         file: Callable[[Item], Path | None] = no_file,
-    ) -> Iterator[Result]:
+    ) -> Generator[Result]:
         """See `Executor`."""
-        return map(function, items)
+        with _guarded(function, crashed, self._source) as one:
+            yield from map(one, items)
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,8 @@ class Threads:
     """Threads of this process do the work: for what leaves Python's lock alone and has large results."""
 
     number: int
+    source: Source | None = None
+    """What an item is read from, where a decoder may die at it; see `phonate.data.journal`."""
 
     def map(
         self,
@@ -99,10 +111,16 @@ class Threads:
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """See `Executor`."""
-        with ThreadPoolExecutor(self.number) as pool:
+        with ThreadPoolExecutor(self.number) as pool, _guarded(function, crashed, self.source) as one:
             remaining = iter(items)
             while chunk := list(islice(remaining, _AT_ONCE)):
-                yield from pool.map(function, chunk)
+                under_way = [pool.submit(one, item) for item in chunk]
+                try:
+                    for done, item in zip(under_way, chunk, strict=True):
+                        yield _awaited(done, None if self.source is None else self.source(item))
+                finally:
+                    for done in under_way:
+                        done.cancel()
 
 
 @dataclass(frozen=True)
@@ -111,6 +129,8 @@ class Processes:
 
     number: int | None = None
     """None: one for each core that this process may use."""
+    source: Source | None = None
+    """What an item is read from, where a decoder may die at it and only this process does the work."""
 
     def map(
         self,
@@ -123,9 +143,45 @@ class Processes:
         processes = cores() if self.number is None else self.number
         # A loader worker is a daemon: it may not start processes.
         alone = processes == 1 or len(items) < FEW or multiprocessing.current_process().daemon
-        results = (function(item) for item in items) if alone else _spread(function, items, crashed, processes)
+        results = (
+            Here(self.source).map(function, items, crashed) if alone else _spread(function, items, crashed, processes)
+        )
         with closing(results):
             yield from results
+
+
+def _awaited(done: Future[Result], source: str | None) -> Result:
+    """The result; a line says where it takes long."""
+    if source is not None:
+        size = 0
+        with suppress(OSError, ValueError):  # ValueError: a name with a null byte
+            size = os.path.getsize(source)
+        with suppress(TimeoutError):
+            return done.result(timeout=_LONG_SECONDS + size / _LONG_BYTES_A_SECOND)
+        if not done.done():
+            logger.warning(
+                "%s: takes long; if nothing comes of it, end this process and start again: it is then read apart",
+                source,
+            )
+    return done.result()
+
+
+@contextmanager
+def _guarded(
+    function: Callable[[Item], Result], crashed: Callable[[Item], Result], source: Source | None
+) -> Iterator[Callable[[Item], Result]]:
+    """`function`, which does in another process what this one may die at."""
+    if source is None:
+        yield function
+        return
+    from phonate.data.journal import Guard
+
+    guard = Guard(function, crashed, source)
+    try:
+        yield guard
+        guard.finish()
+    finally:
+        guard.end()
 
 
 def chosen(name: ExecutorName, local: Executor) -> Executor:
@@ -151,6 +207,9 @@ _IDLE_SECONDS = 10
 """Idle processes end after this time. Validation and extraction share them."""
 _WATCH_SECONDS = 0.5
 _MOMENT_SECONDS = 0.2
+_LONG_SECONDS = 60.0
+_LONG_BYTES_A_SECOND = 1e6
+"""Work on an item that takes longer is worth a line."""
 ENVIRONMENT = {
     # the processes use all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -177,7 +236,7 @@ def map_files(
         what: the description passed to `progress`, or to the current progress listener.
         processes: by default one for each core that this process may use.
     """
-    results = Processes(processes).map(function, items, crashed)
+    results = Processes(processes, lambda item: os.path.abspath(str(item))).map(function, items, crashed)
     for done, result in enumerate(results, 1):
         (progress or report_progress)(what, done, len(items))
         yield result
@@ -281,6 +340,21 @@ def _pool(processes: int) -> Any:
     )
 
 
+def one_process() -> Any:
+    """An executor of a single process, for whoever asks, with the plug-ins of this one."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    plugins = [record["path"] for record in loaded_plugins()]
+    return ProcessPoolExecutor(1, initializer=_serve, initargs=(os.getpid(), plugins), env=ENVIRONMENT)
+
+
+def submitted(pool: Any, function: Callable[[Item], Result], item: Item) -> Future[Result]:
+    """The work under way in a process of the pool, which is started where there is none yet."""
+    with _signals_blocked():
+        done: Future[Result] = pool.submit(function, item)
+    return done
+
+
 _told_to_stop = threading.Event()
 """In a process of the pool: whether what is left of its batches is not wanted any more."""
 
@@ -298,12 +372,14 @@ def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Res
     return results
 
 
-def _serve(parent: int) -> None:
+def _serve(parent: int, plugins: Sequence[str] = ()) -> None:
     """Initialise a worker: ignore SIGINT and SIGHUP, which the parent handles, stop work on SIGTERM, and exit when the
     parent has ended."""
     ignore_console()
     signal.signal(signal.SIGTERM, lambda *_: _told_to_stop.set())
     unblock_signals()
+    for plugin in plugins:
+        load_plugin(Path(plugin))
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

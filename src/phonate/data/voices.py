@@ -24,7 +24,16 @@ from phonate.audio.decoding import probe, read_start
 from phonate.audio.quality import VoiceFeatures, VoiceLevels, voice_features, voice_levels, voice_score
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.rows import Problem, audio_files, printable
-from phonate.data.corpora.validation import FAILURES, Report, Unusable, decoding, reason_of, require_length, unusual
+from phonate.data.corpora.validation import (
+    CRASHED,
+    FAILURES,
+    Report,
+    Unusable,
+    decoding,
+    reason_of,
+    require_length,
+    unusual,
+)
 from phonate.data.parallel import Progress, Stage, map_files
 from phonate.data.settings import VoiceRules, cache_folder
 
@@ -135,7 +144,7 @@ def _problem(file: Path, reason: str, detail: str) -> Problem:
 
 def crashed(file: Path) -> Problem:
     """The problem of a file at which its reader process died."""
-    return _problem(file, "unreadable", "the decoder crashed on it; export it again")
+    return _problem(file, "unreadable", CRASHED)
 
 
 # --------- Validation of the recordings of a folder: which can train a voice, and why the others can't

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -499,7 +500,7 @@ def validated(
     unique = list(unique_rows(listed, report))
     usable: list[CheckedRow] = []
     one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, then)
-    results = chosen(executor, Threads(threads or THREADS)).map(one, unique, _crashed, file_of)
+    results = chosen(executor, Threads(threads or THREADS, source_of)).map(one, unique, _crashed, file_of)
     for done, (problems, result) in enumerate(results, start=1):
         if result is None:
             report.refused.extend(problems)
@@ -525,7 +526,17 @@ def _checked(
 
 
 def _crashed(row: Row) -> tuple[list[Problem], None]:
-    return [Unusable("unreadable", "the decoder crashed on it; export it again").problem(row.id, row.place)], None
+    return [Unusable("unreadable", CRASHED).problem(row.id, row.place)], None
+
+
+CRASHED = "the decoder crashes on it, or does not come to its end; export it again"
+
+
+def source_of(row: Row) -> str:
+    """What a row is read from, as `phonate.data.journal` names it."""
+    if row.member is None:
+        return os.path.abspath(row.path)
+    return f"{row.member.shard}\n{row.member.name}"
 
 
 def file_of(row: Row) -> Path | None:

@@ -1,0 +1,234 @@
+"""What this process reads, in a file that outlives it.
+
+A decoder that crashes takes its process along, and one that hangs has it killed. What was being read then is read in
+a process of its own the next time: what kills that one, too, is refused by name, and the others are innocent.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import psutil
+
+from phonate.compute.remote import is_remote
+from phonate.data.settings import cache_folder
+
+logger = logging.getLogger("phonate")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Source = Callable[[Any], str]
+"""The name of what an item is read from: a path, or a shard, a line feed and a name in it."""
+
+_PREFIX = ".reading"
+_SLOT = 1 << 14
+"""Bytes of an entry. A path is shorter."""
+_READING, _SUSPECT = b"r", b"s"
+_SAME_SECONDS = 2.0
+"""By which the start of a process may differ from one look to the next."""
+PATIENCE_SECONDS = 600.0
+_BYTES_A_SECOND = 2000.0
+"""What the slowest work manages, which is to transcribe."""
+
+
+class Journal:
+    """The entries of this process, and those of processes that died."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pid = os.getpid()
+        self.folder = folder
+        self.suspects: dict[str, int] = {}
+        """What a process died at, and the number of its entry here."""
+        host = socket.gethostname().replace(".", "-")
+        self._ours = f"{_PREFIX}.{host}."
+        self._path = folder / f"{self._ours}{self.pid}.{psutil.Process().create_time():.0f}"
+        self._file: BinaryIO | None = None
+        self._lock = threading.Lock()
+        self._free: list[int] = []
+        self._entries = 0
+        self._closing = False
+
+    @contextmanager
+    def reading(self, source: str) -> Iterator[None]:
+        """Within, `source` is noted."""
+        entry = self._note(_READING, source)
+        try:
+            yield
+        finally:
+            self._clear(entry)
+
+    def take_over(self) -> None:
+        """Make what dead processes of this machine noted the suspects of this one."""
+        for path in sorted(self.folder.glob(f"{self._ours}*")) if self.folder.is_dir() else ():
+            if path == self._path:
+                continue
+            dead = not _is_alive(path.name.removeprefix(self._ours))
+            with suppress(OSError):  # another process was first
+                for kind, source in _entries(path):
+                    file = source.partition("\n")[0]
+                    known = source in self.suspects or not (is_remote(file) or os.path.exists(file))
+                    if (dead or kind == _SUSPECT) and not known:
+                        self.suspects[source] = self._note(_SUSPECT, source)
+                if dead:
+                    path.unlink()
+
+    def acquit(self, source: str) -> None:
+        """It was read whole."""
+        entry = self.suspects.pop(source, None)
+        if entry is not None:
+            self._clear(entry)
+
+    def close(self) -> None:
+        """Remove the file, once nothing is noted in it any more."""
+        with self._lock:
+            self._closing = True
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._file is not None and len(self._free) == self._entries:
+            self._file.close()
+            self._file, self._free, self._entries = None, [], 0
+            with suppress(OSError):
+                self._path.unlink()
+
+    def _note(self, kind: bytes, source: str) -> int:
+        with self._lock:
+            self._closing = False
+            if self._file is None:
+                with suppress(OSError):
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    self._file = self._path.open("w+b", buffering=0)
+            if self._free:
+                entry = self._free.pop()
+            else:
+                entry, self._entries = self._entries, self._entries + 1
+            self._write(entry, kind + _encoded(source) + b"\0")
+        return entry
+
+    def _clear(self, entry: int) -> None:
+        with self._lock:
+            self._write(entry, b"\0")
+            self._free.append(entry)
+            if self._closing:
+                self._remove()
+
+    def _write(self, entry: int, content: bytes) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # on a full disk nothing is noted; that it is full, others say
+                self._file.seek(entry * _SLOT)
+                self._file.write(content)
+
+
+def _encoded(source: str) -> bytes:
+    return source.encode("utf-8", "surrogateescape")[: _SLOT - 2]
+
+
+def _entries(path: Path) -> Iterator[tuple[bytes, str]]:
+    content = path.read_bytes()
+    for start in range(0, len(content), _SLOT):
+        entry = content[start : start + _SLOT].split(b"\0", 1)[0]
+        if entry:
+            yield entry[:1], entry[1:].decode("utf-8", "surrogateescape")
+
+
+def _is_alive(name: str) -> bool:
+    """Whether PID.START is a process; another one may have its number meanwhile."""
+    pid, _, start = name.partition(".")
+    try:
+        begun = float(psutil.Process(int(pid)).create_time())
+        return abs(begun - float(start)) <= _SAME_SECONDS
+    except (psutil.Error, ValueError):
+        return False
+
+
+_journal: Journal | None = None
+_journal_lock = threading.Lock()
+
+
+def _own_journal() -> Journal:
+    """That of this process."""
+    global _journal
+    with _journal_lock:
+        folder = cache_folder(None)
+        if _journal is None or _journal.pid != os.getpid() or _journal.folder != folder:
+            _journal = Journal(folder)
+        _journal.take_over()
+        return _journal
+
+
+class Guard:
+    """Does `function` on items, and notes what they are read from meanwhile; suspects are done in another process."""
+
+    def __init__(self, function: Callable[[Any], Any], crashed: Callable[[Any], Any], source: Source) -> None:
+        self._function, self._crashed, self._source = function, crashed, source
+        self._journal = _own_journal()
+        self._apart: Any = None
+        self._lock = threading.Lock()
+        self._innocent: set[str] = set()
+        self._guilty: set[str] = set()
+        self._ended = False
+
+    def __call__(self, item: Any) -> Any:
+        """What `function` or `crashed` gives for the item."""
+        source = self._source(item)
+        # a loader worker is a daemon: it may not start processes
+        if source not in self._journal.suspects or multiprocessing.current_process().daemon:
+            with self._journal.reading(source):
+                return self._function(item)
+        with self._lock:
+            return self._tried(item, source)
+
+    def _tried(self, item: Any, source: str) -> Any:
+        from phonate.data.parallel import one_process, submitted
+
+        if source in self._guilty:
+            return self._crashed(item)
+        if source not in self._innocent:
+            logger.info("%s: a process died while it read this; it is read in another one", source)
+        self._apart = self._apart or one_process()
+        done = submitted(self._apart, self._function, item)
+        try:
+            result = done.result(timeout=_patience(source))
+        except (BrokenProcessPool, TimeoutError):
+            if self._ended or (done.done() and not isinstance(done.exception(), BrokenProcessPool)):
+                raise
+            self._guilty.add(source)
+            self._innocent.discard(source)
+            self._end_process()
+            return self._crashed(item)
+        self._innocent.add(source)
+        return result
+
+    def finish(self) -> None:
+        """All items are done: suspects that were read whole are none any more."""
+        for source in self._innocent:
+            self._journal.acquit(source)
+
+    def end(self) -> None:
+        """Leave what is under way."""
+        self._ended = True
+        self._end_process()
+        self._journal.close()
+
+    def _end_process(self) -> None:
+        if self._apart is not None:
+            self._apart.shutdown(wait=True, kill_workers=True)
+            self._apart = None
+
+
+def _patience(source: str) -> float:
+    """Seconds that an item may take."""
+    size = 0
+    with suppress(OSError, ValueError):
+        size = os.path.getsize(source.partition("\n")[0])
+    return PATIENCE_SECONDS + size / _BYTES_A_SECOND

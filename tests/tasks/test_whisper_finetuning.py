@@ -186,6 +186,7 @@ def test_what_does_not_fit_is_refused(folder: Path, changes: dict[str, Any], mes
         ({"model.keep": 0.5, "model.strategy": "full"}, "only adapters are moved back"),
         ({"model.keep": 0.5, "model.lora.dora": True}, "only adapters are moved back"),
         ({"data.audio.max_seconds": 40}, "up to 30 s"),
+        ({"model.quantization": "nf4", "model.strategy": "full"}, "trains every weight; leave it out"),
         ({"model.width": 64}, "width: a model of kind whisper has no width"),
         ({"data.padding": [2, 1]}, "other way round"),
     ],
@@ -201,8 +202,12 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"model.strategy": "full"}, {"model.train_encoder": False, "model.gradient_checkpointing": True}],
-    ids=["lora", "full", "decoder"],
+    [
+        {"model.quantization": "int8"},
+        {"model.strategy": "full"},
+        {"model.train_encoder": False, "model.gradient_checkpointing": True},
+    ],
+    ids=["lora beside 8 bits", "full", "decoder"],
 )
 @pytest.mark.slow
 def test_a_resumed_run_is_the_undisturbed_one(folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -216,6 +221,8 @@ def test_a_resumed_run_is_the_undisturbed_one(folder: Path, tmp_path: Path, chan
     assert all(torch.equal(one[name], two[name]) for name in one)
     if "model.strategy" not in changes:
         assert all("lora_" in name for name in one)
+        merged = merge_adapters(FineTuned.load(tmp_path / "whole").model())  # with the whole base, of 32 bits
+        assert merged.get_parameter("model.decoder.layers.0.fc1.weight").dtype == torch.float32
     if "model.train_encoder" in changes:
         assert not any(".encoder." in name for name in one)
 

@@ -57,6 +57,8 @@ def require(*packages: str) -> None:
     tolerate_broken_torchaudio()
     # peft imports bitsandbytes where it is installed, which warns on CPUs that a package of faster kernels is missing
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+    # once for each product: "inputs will be cast from torch.float32 to float16 during quantization"
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
 
 
 def from_config(values: Mapping[str, Any]) -> nn.Module:
@@ -419,10 +421,13 @@ def copy_tensors(target: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) ->
         target[name].copy_(tensor)
 
 
-def base_fingerprint(model: nn.Module) -> str:
-    """A hash of the frozen weights that adapters belong to: names, shapes, and 64 values of each."""
+def base_fingerprint(model: nn.Module, quantised: bool = False) -> str:
+    """A hash of the frozen weights that adapters belong to: names, shapes, and 64 values of each. `quantised`: of those
+    alone that are the same where linear layers are quantised."""
     digest = hashlib.sha256()
     for name, tensor in _frozen(model):
+        if quantised and name.endswith(".weight") and is_linear(model.get_submodule(name.removesuffix(".weight"))):
+            continue
         flat = tensor.detach().flatten()
         values = flat[:: max(1, flat.numel() // 64)][:64].float().cpu()
         digest.update(f"{name}{tuple(tensor.shape)}{values.tolist()}".encode())

@@ -13,7 +13,7 @@ import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from phonate.audio.whisper import whisper_model
 from phonate.config.errors import InputError, optional_package, quiet_transformers
 from phonate.config.registry import nearest
 from phonate.nn.pretrained import DTYPES, load_pretrained, pretrained_file, require
-from phonate.nn.settings import Dtype
+from phonate.nn.settings import Dtype, Quantization
 
 SUBSAMPLING = 2
 """Mel frames for which the encoder gives one."""
@@ -130,8 +130,8 @@ def _state_of(variables: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     return weights | {"proj_out.weight": weights["model.decoder.embed_tokens.weight"]}
 
 
-def _from_ct2(folder: Path) -> nn.Module:
-    """The network of a folder of CTranslate2, in fp32. Raises InputError where it can't be read."""
+def _from_ct2(folder: Path, quantization: Quantization | Literal["int8"] | None = None) -> nn.Module:
+    """The network of a folder of CTranslate2, in fp32 where not quantised. Raises InputError where it can't be read."""
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
     variables = _ct2_variables(folder / _BIN)
@@ -158,7 +158,7 @@ def _from_ct2(folder: Path) -> nn.Module:
     )
     state = _state_of(variables)
     loaded: Any = load_pretrained(
-        str(folder), "fp32", loader=WhisperForConditionalGeneration, state_dict=state, config=config
+        str(folder), "fp32", quantization, loader=WhisperForConditionalGeneration, state_dict=state, config=config
     )
     own = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     make: Any = GenerationConfig  # untyped
@@ -190,23 +190,29 @@ def located(name: str) -> str:
     return f"openai/whisper-{name}" if name != "turbo" else "openai/whisper-large-v3-turbo"
 
 
-def load_whisper_network(name: str, dtype: Dtype = "fp32", device: torch.device | None = None) -> nn.Module:
+def load_whisper_network(
+    name: str,
+    dtype: Dtype = "fp32",
+    device: torch.device | None = None,
+    quantization: Quantization | Literal["int8"] | None = None,
+) -> nn.Module:
     """transformers' WhisperForConditionalGeneration with the weights of `name`: tiny.en or base from packages, another
     released model (small, large-v3), a folder of transformers or of CTranslate2, or a name on the hub.
+    `quantization`: see `load_pretrained`.
 
-    Raises InputError where there is none, and MissingPackageError without transformers.
+    Raises InputError where there is none, and MissingPackageError without transformers or bitsandbytes.
     """
     require("transformers")
     from transformers import WhisperForConditionalGeneration
 
     source = located(name)
     if (Path(source) / _BIN).is_file():
-        network = _from_ct2(Path(source))
-        return network.to(device=device, dtype=DTYPES.get(dtype, torch.float32))
+        network = _from_ct2(Path(source), quantization)
+        return network.to(device) if quantization else network.to(device=device, dtype=DTYPES.get(dtype, torch.float32))
     config = pretrained_file(source, "config.json")
     if config is not None and json.loads(config.read_text(encoding="utf-8")).get("model_type") != "whisper":
         raise InputError(f"model.name: {name}: is no Whisper; give one, such as tiny.en or openai/whisper-small")
-    return load_pretrained(source, dtype, device=device, loader=WhisperForConditionalGeneration)
+    return load_pretrained(source, dtype, quantization, device, WhisperForConditionalGeneration)
 
 
 def document_of(model: nn.Module) -> dict[str, Any]:

@@ -85,13 +85,17 @@ class FineTuned:
         else:
             network = whisper.network_of(self.metadata)
         model = prepared(network, settings)
-        if settings.adapted and pretrained.base_fingerprint(model) != self.metadata["base"]:
+        if settings.adapted and not self._of_base(model):
             raise CheckpointError(f"{self.path}: belongs to other weights than {settings.name} has now")
         weights = self.trained.weights
         if kept := settings.kept:  # half an adapter's product is the adapter with half of one factor
             weights = {name: (1.0 - kept) * one if ".lora_B." in name else one for name, one in weights.items()}
         pretrained.copy_tensors(pretrained.saved_tensors(model, settings.adapted), weights)
         return model.eval()
+
+    def _of_base(self, model: nn.Module) -> bool:
+        quantised = self.recipe.model.quantization is not None
+        return bool(pretrained.base_fingerprint(model, quantised) == self.metadata["base"])
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write a `model` without adapters as a folder of transformers."""

@@ -274,7 +274,8 @@ class WhisperTask(RecognitionTask):
 
     def __init__(self, recipe: RecognitionRecipe) -> None:
         super().__init__(recipe)
-        require("transformers", *(["peft"] if recipe.model.adapted else []))
+        model = recipe.model
+        require("transformers", *["peft"] * model.adapted, *["bitsandbytes"] * (model.quantization is not None))
         self._base: str | None = None
         """The fingerprint of the frozen weights, once the model is built."""
 
@@ -288,7 +289,8 @@ class WhisperTask(RecognitionTask):
     @cached_property
     def pretrained(self) -> nn.Module:
         """The model to start from, which becomes the one that is trained."""
-        return whisper.load_whisper_network(self.recipe.model.name, device=self.device)
+        settings = self.recipe.model
+        return whisper.load_whisper_network(settings.name, device=self.device, quantization=settings.quantization)
 
     @cached_property
     def corpus(self) -> WhisperCorpus:
@@ -302,7 +304,7 @@ class WhisperTask(RecognitionTask):
         assert self.tokens, "a language that they lack is refused before any work"
         model = prepared(self.pretrained.to(device), self.recipe.model)
         if self._adapters_alone:
-            self._base = base_fingerprint(model)
+            self._base = base_fingerprint(model, self.recipe.model.quantization is not None)
         return model
 
     @property

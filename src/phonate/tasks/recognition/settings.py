@@ -15,7 +15,7 @@ from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo
 from phonate.data.settings import SpokenData
 from phonate.evaluation.tables import SHARED
-from phonate.nn.settings import LoRASettings
+from phonate.nn.settings import LoRASettings, Quantization
 from phonate.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -116,6 +116,10 @@ class RecognitionModel(Settings):
     """full: every weight is trained. lora: low-rank adapters (whisper)."""
     lora: LoRASettings = LoRASettings()
     """The adapters (whisper)."""
+    quantization: Quantization | Literal["int8"] | None = None
+    """Hold the linear layers that adapters are trained beside in 8 bits (int8) or 4 (nf4, fp4): a fraction of the
+    memory of a large Whisper, for a slower step on a CPU. Transcription and exports add the adapters to the whole base
+    (whisper)."""
     keep: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     """How far the trained model is moved back to the pretrained one, for validation and use: 0 not at all, 0.5 to the
     middle (Wortsman et al. 2022). It forgets other speech less, and learns this one nearly as well. Null: 0.3 for
@@ -151,6 +155,12 @@ class RecognitionModel(Settings):
         return self
 
     @model_validator(mode="after")
+    def _adapters_beside_fewer_bits(self) -> Self:
+        if self.quantization is not None and self.kind == "whisper" and self.strategy == "full":
+            raise ValueError(f"quantization {self.quantization}: strategy full trains every weight; leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _of_this_kind(self) -> Self:
         # a value is compared with the default, so that a recipe written out in full is read again
         fields, other = type(self).model_fields, "whisper" if self.kind == "ctc" else "ctc"
@@ -172,7 +182,7 @@ KEEP = 0.3
 """`model.keep` of adapters where the recipe leaves it open."""
 OWN = {
     "ctc": ("width", "layers", "kernel", "dropout", "language_order", "language_weight", "symbol_bonus"),
-    "whisper": ("name", "strategy", "lora", "keep", "train_encoder", "gradient_checkpointing"),
+    "whisper": ("name", "strategy", "lora", "quantization", "keep", "train_encoder", "gradient_checkpointing"),
 }
 """What only one kind of model has."""
 

@@ -23,6 +23,8 @@ class SlowSequences(Sequences):
     def get(self, index, rng):
         if "SLOW_DATA" in os.environ:
             time.sleep(float(os.environ["SLOW_DATA"]))
+        if self.ids[index] in os.environ.get("BROKEN", "").split():
+            raise ValueError("a broken header")
         return super().get(index, rng)
 
 

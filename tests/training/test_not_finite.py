@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from test_failures import BadGradient, as_on_a_gpu  # noqa: F401 - a fixture
 from test_trainer import lines, same, train, weights
 from torch import nn
 
-from phonate.config.errors import TrainingError
+from phonate.config.errors import Interrupted, TrainingError
+from phonate.training.callbacks import Callback
 from phonate.training.ledger import read
 from phonate.training.optimizers import sgd
 from phonate.training.step import MOST_LEFT_OUT, TrainStep
@@ -135,6 +137,40 @@ def test_a_step_whose_save_found_what_is_not_finite_is_saved_after_the_rollback(
     train(tmp_path / "run", BadAt(7), not_finite="rollback", max_steps=9, **rare)
     assert [row["after"] for row in events(tmp_path / "run", "rolled back")] == [7]
     assert (tmp_path / "run/checkpoints/step-00000008").is_dir()
+
+
+class At(Callback):
+    """Does something after a step."""
+
+    def __init__(self, step, action) -> None:
+        self.at, self.action = step, action
+
+    def on_optimizer_step(self, trainer):
+        if trainer.step == self.at:
+            self.at = None
+            self.action(trainer)
+
+
+def test_a_signal_right_after_what_is_not_finite_stops_the_run_where_it_goes_back_to(tmp_path, as_on_a_gpu):  # noqa: F811
+    options = {"not_finite": "rollback", "max_steps": 9, "logging": {"interval": 50}}
+    term = At(7, lambda trainer: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Interrupted, match="stopped at step 4; saved to") as stopped:
+        train(tmp_path / "run", BadAt(7), callbacks=[term], **options)
+    assert stopped.value.checkpoint.is_dir()
+    resumed = train(tmp_path / "run", BadAt(7), resume="latest", **options)
+    assert same(weights(resumed), weights(passing_over(tmp_path / "other", {7}, max_steps=9)))
+
+
+def test_a_rollback_past_a_damaged_checkpoint_saves_its_step_again(tmp_path):
+    def damage(trainer):
+        trainer.checkpoints.flush()
+        (tmp_path / "run/checkpoints/step-00000008/weights.safetensors").write_bytes(b"nothing")
+
+    rare = {"max_steps": 11, "validation": {"interval": 50}}
+    run = train(tmp_path / "run", BadAt(10), callbacks=[At(9, damage)], not_finite="rollback", **rare)
+    assert [row["step"] for row in events(tmp_path / "run", "rolled back")] == [4]
+    assert run.checkpoints.verify(8) == []
+    assert same(weights(run), weights(passing_over(tmp_path / "other", {10}, **rare)))
 
 
 def test_a_rollback_needs_a_checkpoint_and_ends_some_time(tmp_path):

@@ -14,9 +14,11 @@ import torch
 from small_tasks import RegressionTask, Sequences
 from test_trainer import lines, same, train, weights
 
+from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError
-from phonate.data.loading import BatchSource
+from phonate.data.loading import BatchSource, LeftOut
 from phonate.training import quarantine
+from phonate.training.quarantine import Quarantine
 
 
 class Bad(Sequences):
@@ -74,6 +76,23 @@ def test_one_more_than_allowed_is_an_error(tmp_path):
         train(tmp_path / "none", BadTask(_7=damaged))
     with pytest.raises(DataError, match=r"1 samples are left out already, no more than training\.quarantine allows"):
         train(tmp_path / "run", BadTask(_7=damaged, _8=damaged), quarantine=1)
+
+
+def test_ranks_have_one_list_with_one_cap(tmp_path):
+    class Two(Ranks):
+        other: tuple = ()
+
+        def gather(self, value):
+            return [value, [*self.other]]
+
+    path, ranks = tmp_path / "quarantine.jsonl", Two()
+    listed = Quarantine(path, 3, ranks)
+    ranks.other = [("b", "broken"), ("a", "broken")]
+    assert [one.id for one in listed.add([LeftOut("a", "broken")], 1)] == ["a", "b"]
+    assert list(quarantine.read(path)) == ["a", "b"] == list(Quarantine(path, 3, Ranks()).samples)
+    ranks.other = [("c", "broken"), ("d", "broken")]
+    with pytest.raises(DataError, match="sample d: broken; 3 samples are left out already"):
+        listed.add([], 2)
 
 
 def test_a_batch_of_which_nothing_is_left_counts_nothing():

@@ -76,12 +76,16 @@ def test_a_stopped_pair_goes_on_exactly(tmp_path, runs):
 
 
 def test_what_is_not_finite_on_one_rank_is_left_out_by_all(tmp_path):
-    """Both ways leave the same weights: those of a run that never used the batch."""
-    same_seed = ("training.max_steps=8", "training.random_seed=3", "training.ema=null")
+    """Both ways leave the same weights: those of a run that never used the batch. Samples that one rank can't load are
+    left out by both."""
+    same_seed = ("training.max_steps=8", "training.random_seed=3", "training.ema=null", "training.quarantine=3")
     events = []
     for policy in ("skip", "rollback"):
         run = tmp_path / policy / "run"
-        finish(run, *same_seed, f"training.not_finite={policy}", ranks=2, env={"BAD": "4 1"})
+        told = {"BAD": "4 1", "BROKEN": "item-1-003 item-1-012 item-1-020"}
+        finish(run, *same_seed, f"training.not_finite={policy}", ranks=2, env=told)
+        listed = [json.loads(line)["id"] for line in (run / "quarantine.jsonl").read_text().splitlines()]
+        assert sorted(listed) == told["BROKEN"].split()
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         events.append(next(line for line in lines if line.get("event") in ("skipped", "rolled back")))
     skipped, back = events

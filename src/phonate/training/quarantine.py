@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, TrainingError
 from phonate.data.loading import LeftOut
 
@@ -17,41 +18,54 @@ FILE = "quarantine.jsonl"
 
 
 class Quarantine:
-    """The samples that a run leaves out.
+    """The samples that a run leaves out, the same on all ranks.
 
     Args:
-        path: The file, RUN/quarantine.jsonl. Each rank adds what it meets itself.
+        path: The file, RUN/quarantine.jsonl. The first rank reads and writes it.
         most: How many there may be.
+        ranks: The processes of the run.
     """
 
-    def __init__(self, path: Path, most: int) -> None:
+    def __init__(self, path: Path, most: int, ranks: Ranks) -> None:
         self._path = path
         self._most = most
-        self._samples = read(path)
+        self._ranks = ranks
+        self._samples: dict[str, str] = ranks.gather(read(path) if ranks.is_main else {})[0]
 
     @property
     def samples(self) -> dict[str, str]:
         """Why each is left out, by id."""
         return dict(self._samples)
 
-    def add(self, left_out: Iterable[LeftOut], step: int) -> list[LeftOut]:
-        """Note samples that were left out of step `step`; returns those that are new. Raises DataError where they are
-        too many."""
-        new = [one for one in left_out if one.id not in self._samples]
-        for one in new:
+    def new(self, left_out: Iterable[LeftOut]) -> list[LeftOut]:
+        """Those that were not left out before."""
+        return [one for one in left_out if one.id not in self._samples]
+
+    def add(self, new: Sequence[LeftOut], step: int) -> list[LeftOut]:
+        """Note `new` samples that this rank left out of step `step`, and those of the other ranks; returns them all.
+        All ranks call it together. Raises DataError, on all of them, where they are too many."""
+        reasons = {
+            name: why for rank in self._ranks.gather([(one.id, one.reason) for one in new]) for name, why in rank
+        }
+        added = [LeftOut(*one) for one in reasons.items()]
+        for one in added:
             if len(self._samples) >= self._most:
                 raise DataError(
                     f"{_line(one)}; {len(self._samples)} samples are left out already, no more than "
                     f"training.quarantine allows; they are in {self._path}"
                 )
             self._samples[one.id] = one.reason
-            try:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"id": one.id, "reason": one.reason, "step": step}) + "\n")
-            except OSError as error:
-                raise TrainingError(f"{self._path}: can't write: {error.strerror}; fix this, then resume") from error
-            logger.warning("%s; left out, as %d of at most %d", _line(one), len(self._samples), self._most)
-        return new
+            if self._ranks.is_main:
+                self._write(one, step)
+        return added
+
+    def _write(self, one: LeftOut, step: int) -> None:
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"id": one.id, "reason": one.reason, "step": step}) + "\n")
+        except OSError as error:
+            raise TrainingError(f"{self._path}: can't write: {error.strerror}; fix this, then resume") from error
+        logger.warning("%s; left out, as %d of at most %d", _line(one), len(self._samples), self._most)
 
 
 def read(path: Path) -> dict[str, str]:

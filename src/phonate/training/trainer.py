@@ -31,7 +31,7 @@ from phonate.config.errors import CheckpointError, InputError, Interrupted, Trai
 from phonate.config.metrics import Better, plain
 from phonate.config.resolve import Resolved
 from phonate.data.batches import Consumed, digest_of
-from phonate.data.loading import MicroBatch
+from phonate.data.loading import LeftOut, MicroBatch
 from phonate.training import quarantine
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
@@ -397,6 +397,7 @@ class Saver:
                 f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
                 f"training.init_from={checkpoint.path}"
             ) from error
+        self._saved_step = -1  # what was saved later may be damaged: it is saved again
         task.step = max(0, self.progress.step - 1)
         self.train_step.weights = self.train_step.loss_weights(task.step)
         logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.progress.step, self.progress.epoch)
@@ -512,7 +513,7 @@ class Trainer:
         self._group: Sequence[MicroBatch] = ()
         self.stuck = StuckWatch(run.logs, self.ranks.rank, stuck_seconds(settings, self.ranks), self._stuck_at)
         self._loaded = False
-        self.quarantine = Quarantine(run.path / quarantine.FILE, settings.quarantine)
+        self.quarantine = Quarantine(run.path / quarantine.FILE, settings.quarantine, self.ranks)
         self.left_out: set[int] = set()
         """Steps (from 0) whose batch is passed over since a return to a checkpoint."""
 
@@ -615,15 +616,17 @@ class Trainer:
         with self.signals:
             self.stuck.start()
             try:
-                self._begin(checkpoint)
-                while not self.finished:
-                    try:
-                        self._train_epoch()
-                    except NotFiniteError as error:
-                        self._roll_back(error)
-                self._end()
-            except StopNow:
-                self._leave()
+                try:
+                    self._begin(checkpoint)
+                    while not self.finished:
+                        try:
+                            self._train_epoch()
+                        except NotFiniteError as error:
+                            self._roll_back(error)
+                            self._make_up()
+                    self._end()
+                except StopNow:
+                    self._leave()
             except TrainingError as error:
                 raise TrainingError(f"{error}; {self.saver.last_save()}") from error
             except (RuntimeError, MemoryError) as error:
@@ -676,7 +679,11 @@ class Trainer:
         self.generators.start()
         self.ledger.mark("start" if checkpoint is None else "recover")
         self.ledger.begin(self.step)
-        if self.progress.unfinished:  # the run was stopped between a step and its validation
+        self._make_up()
+
+    def _make_up(self) -> None:
+        """Do what remained of a step when a signal stopped the run between it and its validation."""
+        if self.progress.unfinished:
             self._finish_step()
 
     def _open_stream(self, checkpoint: Checkpoint | None) -> None:
@@ -780,14 +787,7 @@ class Trainer:
             if self.profiler is not None and self.profiler.end_step(sum(len(planned.ids) for planned in group)):
                 self._report_profile()
 
-    def _note_left_out(self, planned: MicroBatch) -> None:
-        for one in self.quarantine.add(planned.left_out, self.step + 1):
-            self.reporter.stream.event(self.step + 1, "quarantined", id=one.id, reason=one.reason)
-
     def _step(self, group: Sequence[MicroBatch]) -> None:
-        for planned in group:
-            if planned.left_out:
-                self._note_left_out(planned)
         self._group = group
         if self.progress.step not in self.left_out:
             self.stuck.enter()
@@ -820,9 +820,20 @@ class Trainer:
             self.ledger.write(progress.step)
         self.reporter.stream.tick(progress.step)
         progress.unfinished = True
-        if self.signals.received_by_any(self.ranks):
+        left_out = self.quarantine.new(one for planned in self._group for one in planned.left_out)
+        stop, any_left_out = self.ranks.sum([self.signals.received or 0.0, len(left_out)])
+        if any_left_out:
+            self._quarantine(left_out)
+        if stop:
             raise StopNow
         self._finish_step()
+
+    def _quarantine(self, left_out: Sequence[LeftOut]) -> None:
+        """Leave samples out from now on. All ranks call it together, each with those that it met."""
+        added = self.quarantine.add(left_out, self.step)
+        self.train_source.leave_out({one.id: one.reason for one in added})
+        for one in added:
+            self.reporter.stream.event(self.step, "quarantined", id=one.id, reason=one.reason)
 
     def _finish_step(self) -> None:
         """Validation, end of epoch and saving, where they are due. A run stopped in here repeats it on resume."""
@@ -871,8 +882,11 @@ class Trainer:
         report_profile(self.profiler.profile, self.train_step, self.run, memory_share)
 
     def _leave(self) -> None:
-        """Save where a signal stopped the run."""
-        self.save(is_best=False)
+        """Save where a signal stopped the run; where a loss of it that nobody has read is not finite, go back first."""
+        try:
+            self.save(is_best=False)
+        except NotFiniteError as error:
+            self._roll_back(error)
         self.checkpoints.close()
         raise Interrupted(
             f"stopped at step {self.step}; saved to {self.checkpoints.folder}; continue with {self.run.resume_option}",

@@ -172,19 +172,19 @@ def saved_beside(model: Path) -> Path | None:
     return model / BESIDE if is_checkpoint(model / BESIDE) else None
 
 
-def check_vocoder(source: str | Path | None, processor: AudioProcessor) -> None:
-    """Raise InputError, naming `data.vocoder`, where `source` is no vocoder for the mels of `processor`; before hours
+def check_vocoder(source: str | Path | None, audio: MelFacts) -> None:
+    """Raise InputError, naming `data.vocoder`, where `source` is no vocoder for mels of `audio`; before hours
     of training, that is."""
     try:
-        conflict = vocoder_conflict(source, processor)
+        conflict = vocoder_conflict(source, audio)
     except (InputError, CheckpointError) as error:
         conflict = str(error)
     if conflict:
         raise InputError(f"data.vocoder: {conflict}, or set it to null (Griffin-Lim)")
 
 
-def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> str | None:
-    """Why the vocoder `source` does not fit the mels of `processor`; None: it does, or is Griffin-Lim.
+def vocoder_conflict(source: str | Path | None, audio: MelFacts) -> str | None:
+    """Why the vocoder `source` does not fit mels of `audio`; None: it does, or is Griffin-Lim.
 
     Raises InputError or CheckpointError where there is no vocoder.
     """
@@ -194,7 +194,7 @@ def vocoder_conflict(source: str | Path | None, processor: AudioProcessor) -> st
     from phonate.training.checkpoints.loading import describe_trained
 
     described = describe_trained(source, "vocoder", Recipe[Any, Any, Any], weights_intact=True)
-    return _conflict(source, described.inference_metadata, processor.config.facts)
+    return _conflict(source, described.inference_metadata, audio)
 
 
 def _conflict(source: str | Path, inference_metadata: Mapping[str, Any], audio: MelFacts) -> str | None:
@@ -207,11 +207,11 @@ def _conflict(source: str | Path, inference_metadata: Mapping[str, Any], audio: 
     )
 
 
-def start_of_vocoder(vocoder: str | None, processor: AudioProcessor) -> Start:
+def start_of_vocoder(vocoder: str | None, audio: MelFacts) -> Start:
     """What training does about the packaged vocoder where `data.audio` is not its own: Griffin-Lim takes its place."""
     from phonate.config.tasks import Start
 
-    if vocoder != BASE_VOCODER or vocoder_conflict(vocoder, processor) is None:
+    if vocoder != BASE_VOCODER or vocoder_conflict(vocoder, audio) is None:
         return Start({}, "")
     reason = (
         f"{BASE_VOCODER} has other features (data.audio), so Griffin-Lim is used; "

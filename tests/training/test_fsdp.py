@@ -15,16 +15,16 @@ from safetensors.torch import load_file
 from small_tasks import RegressionTask
 from torch import nn
 
-from phonate.compute.distributed import Ranks, whole
+from phonate.compute.distributed import whole
 from phonate.config.errors import CheckpointError, InputError
 from phonate.training.callbacks import PruningCallback
 from phonate.training.checkpoints import files, snapshot
 from phonate.training.checkpoints.listing import export
 from phonate.training.checkpoints.loading import load
+from phonate.training.checks import check_settings
 from phonate.training.optimizers import build_optimizer
 from phonate.training.registries import OPTIMIZERS
 from phonate.training.settings import EMASettings, OptimizerSettings, TrainingSettings
-from phonate.training.setup import check_settings
 from phonate.training.step import EMA
 from phonate.training.trainer import Progress, Saver
 
@@ -203,4 +203,4 @@ def test_a_rank_waits_without_a_limit_for_the_save_before():
 def test_what_can_not_be_divided_is_refused():
     settings = TrainingSettings.model_validate({"distributed": {"strategy": "fsdp"}})
     with pytest.raises(InputError, match="does not divide its weights"):
-        check_settings(RegressionTask(), settings, Ranks())
+        check_settings(RegressionTask().traits, settings, 1)

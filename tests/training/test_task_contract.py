@@ -11,7 +11,6 @@ import torch
 from small_tasks import RegressionTask, Sequences
 from test_trainer import lines, same, train, weights
 
-from phonate.compute.distributed import Ranks
 from phonate.config.errors import InputError, TrainingError
 from phonate.data.batches import COLLATORS, Collator
 from phonate.training.task import Coupling, losses
@@ -132,14 +131,13 @@ class CoupledWithinMicroBatches(RegressionTask):
 
 def test_coupling_within_micro_batches_allows_ranks_and_coupling_of_the_batch_does_not(tmp_path):
     trainer = train(tmp_path / "run", CoupledWithinMicroBatches(), max_steps=1)
-    two = Ranks(0, 2)
-    from phonate.training.setup import check_settings
+    from phonate.training.checks import check_settings
 
-    check_settings(CoupledWithinMicroBatches(), trainer.settings, two)
+    check_settings(CoupledWithinMicroBatches().traits, trainer.settings, 2)
     whole = CoupledWithinMicroBatches()
     whole.coupling = Coupling.BATCH
     with pytest.raises(InputError, match="whole batch"):
-        check_settings(whole, trainer.settings, two)
+        check_settings(whole.traits, trainer.settings, 2)
 
 
 class Forward(RegressionTask):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,10 +17,10 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from phonate.audio.processor import AudioProcessor
 from phonate.audio.settings import AudioConfig
 from phonate.cli import main
 from phonate.config import resolve as resolving
+from phonate.config.documents import shipped
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import Recipe, Resolved, to_yaml
 from phonate.parse_args import unified_parser
@@ -66,6 +68,36 @@ def test_what_the_language_and_the_recordings_decide_is_explained(
     assert found["training.max_steps"] == {"value": 800, "origin": "data: 0.1 minutes, language de"}
     assert found["training.init_from"]["value"] == BASE_VOICE
     assert found["training.optimizer.lr"] == {"value": 3e-4, "origin": "command line"}
+
+
+VARIANTS: Mapping[str, list[list[str]]] = {
+    "speech": [["data.judged=0"], ["training.logging.log_metrics=[val_mos]"]],
+    "conversion": [["training.adversarial_start=100"], ["training.loss.auxiliary={norm_reg: 0.1}"]],
+    "diarization": [
+        *([f"training.eval_knobs.label_type={one}"] for one in ("binary", "speaker_id", "arrival", "attractors")),
+        ["training.eval_knobs.label_type=custom", "model.encoder.num_classes=3", "training.loss.main=focal"],
+        ["model.encoder.attention_type=linear"],
+    ],
+    "sequence": [["training.eval_knobs.beam_width=1"], ["training.loss.main=focal", "training.loss.label_smoothing=0"]],
+    "voice-cloning": [["training.loss.weights={contrastive: 0.1}"], ["model.strategy=full"]],
+    "language": [["model.strategy=full"]],
+    "language-lora": [["model.name=nowhere"]],
+}
+
+
+def test_what_is_told_of_a_task_without_torch_is_what_the_task_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """And explaining a shipped recipe imports no torch."""
+    for recipe in shipped():
+        for overrides in [*([[]] if recipe != "language-lora" else []), *VARIANTS.get(recipe, [])]:
+            planned = plan(recipe, overrides, incomplete=True)
+            assert planned.traits == planned.task.traits, (recipe, overrides)
+    code = (
+        "import sys\nfrom phonate.cli import main\nfrom phonate.config.documents import shipped\n"
+        "codes = [main(['explain', one, '--json']) for one in shipped() if one != 'language-lora']\n"
+        "sys.exit(repr(set(codes)) if any(codes) else 'torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
+    assert ran.returncode == 0
 
 
 def test_without_a_corpus_its_decisions_are_left_open(capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +246,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
     begun = begin(recipe, tmp_path / "run")
     assert isinstance(begun, dict)
     assert begun["training"]["init_from"] == BASE_VOICE
-    check_vocoder(BASE_VOCODER, AudioProcessor(AudioConfig(**begun["data"]["audio"])))
+    check_vocoder(BASE_VOCODER, AudioConfig(**begun["data"]["audio"]).facts)
     assert counts.pop(f"resolved {recipe}") == 2
     assert counts.pop("weights", 0) == 0
     assert set(counts.values()) == {1}

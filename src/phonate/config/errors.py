@@ -133,9 +133,14 @@ def optional_package(name: str, purpose: str, install: str = "'phonate[eval]'") 
         purpose: What needs it, for the error message.
         install: What to install, for the error message.
     """
+    require_package(name, purpose, install)
+    return importlib.import_module(name)
+
+
+def require_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> None:
+    """As `optional_package`, without the import."""
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         raise MissingPackageError(f"{purpose} needs the package {name}, which is not installed; pip install {install}")
-    return importlib.import_module(name)
 
 
 def load_copy(name: str, copy: str, stand_ins: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
 from typing import Any, Literal
 
@@ -62,6 +63,32 @@ class Start:
     """What decided, in a few words for `phonate explain`, such as `data: 8.0 minutes`."""
 
 
+class Coupling(Enum):
+    """What the loss of an item depends on besides the item itself."""
+
+    NONE = "none"
+    """Nothing. Batches may be spread over ranks, and halved when memory runs out."""
+    MICRO_BATCH = "micro-batch"
+    """The other items of its micro-batch (e.g. InfoNCE). Never halved. With several ranks, the loss sees the items of
+    the others where it asks for them (`phonate.compute.distributed.of_all_ranks`)."""
+    BATCH = "batch"
+    """All items of the batch. Never halved, and refused with several ranks."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What training asks of a task before it reads the corpus; see the attributes of `phonate.training.task.Task`."""
+
+    metrics: tuple[Metric, ...] | None
+    """None: the task does not declare them."""
+    terms: frozenset[str]
+    """Names of the terms that have a weight."""
+    coupling: Coupling = Coupling.NONE
+    random_features: bool = False
+    divides: bool = False
+    """Whether its weights can be divided over ranks (`Task.blocks`)."""
+
+
 @dataclass(frozen=True)
 class TaskInfo:
     """What a task offers to the command line, sessions, reports and Python, all of it optional."""
@@ -103,6 +130,9 @@ class TaskInfo:
     start: Reference | None = None
     """`start(recipe) -> Iterable[Start]`: options that a recipe leaves to the data, decided before training; first what
     needs no look at the corpus, which may not be there yet."""
+    traits: Reference | None = None
+    """`traits(recipe) -> Traits | None`: the task's traits as far as they need no torch, so that `phonate explain`
+    answers at once. It raises InputError for a recipe that the task can't train. None: only the task itself knows."""
     earlier: Mapping[str, Any] = field(default_factory=dict)
     """Options that runs of earlier versions did not have, such as `{"data.f0_method": "yin"}`: what stood for them."""
     metrics: tuple[Metric, ...] | None = None

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.config.errors import InputError, optional_package
+from phonate.config.errors import InputError, optional_package, require_package
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Texts
 from phonate.pretrained import Extra
@@ -403,15 +403,21 @@ class AnswerTokenizer:
 class AnswerScores:
     """BLEU by sacrebleu (Post 2018, https://arxiv.org/abs/1804.08771) and ROUGE by rouge-score, without stemming."""
 
+    @classmethod
+    def require(cls) -> None:
+        """Raise MissingPackageError if sacrebleu or rouge-score is not installed."""
+        for package in ("sacrebleu", "rouge_score"):
+            require_package(package, "comparing answers with responses")
+
     def __init__(self) -> None:
-        """Raises MissingPackageError if sacrebleu or rouge-score is not installed."""
-        purpose = "comparing answers with responses"
-        bleu = optional_package("sacrebleu", purpose).BLEU
+        """Raises MissingPackageError as `require` does."""
+        self.require()
+        from rouge_score import rouge_scorer
+        from sacrebleu import BLEU
+
         # force: no warning about full stops separated by a space, as in some corpora
-        self._bleu, self._bleu_of_one = bleu(force=True), bleu(force=True, effective_order=True)
-        optional_package("rouge_score", purpose)
-        scorer = optional_package("rouge_score.rouge_scorer", purpose)
-        self._rouge = scorer.RougeScorer(_ROUGE, tokenizer=AnswerTokenizer())
+        self._bleu, self._bleu_of_one = BLEU(force=True), BLEU(force=True, effective_order=True)
+        self._rouge = rouge_scorer.RougeScorer(_ROUGE, tokenizer=AnswerTokenizer())
 
     @property
     def signature(self) -> str:

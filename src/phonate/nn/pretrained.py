@@ -35,25 +35,26 @@ from torch.nn import functional
 from phonate.config.errors import (
     CheckpointError,
     InputError,
-    MissingPackageError,
     option,
     quiet_transformers,
     tolerate_broken_torchaudio,
 )
 from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe
-from phonate.nn.settings import Dtype, LoRASettings, Quantization
+from phonate.nn.settings import Dtype, LoRASettings, Quantization, require_packages
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def require(*packages: str) -> None:
-    """Raise MissingPackageError if one of `packages` is not installed."""
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            extra = "qlora" if name == "bitsandbytes" else "language"
-            raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")
+    """Raise MissingPackageError if one of `packages` is not installed, and prepare their import."""
+    require_packages(*packages)
+    prepare_import()
+
+
+def prepare_import() -> None:
+    """Let the packages of pretrained models be imported, without warnings that help nobody."""
     tolerate_broken_torchaudio()
     # peft imports bitsandbytes where it is installed, which warns on CPUs that a package of faster kernels is missing
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, MissingPackageError
 from phonate.config.settings import Settings
 
 ModelType = Literal["encoder", "decoder", "encoder_decoder"]
@@ -242,3 +243,11 @@ class LoRASettings(Settings):
     modules_to_save: tuple[str, ...] | None = None
     """Ends of the names of modules that are trained whole, in fp32, and get no adapter, such as [lm_head]. Each names
     one module."""
+
+
+def require_packages(*packages: str) -> None:
+    """Raise MissingPackageError if one of `packages`, with which pretrained language models compute, is missing."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            extra = "qlora" if name == "bitsandbytes" else "language"
+            raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")

@@ -29,14 +29,13 @@ from phonate.config.resolve import (
     resolve,
     resolve_document,
 )
-from phonate.config.tasks import Start, referred, task_class, task_info
+from phonate.config.tasks import Start, Traits, referred, task_class, task_info
 from phonate.training.checkpoints.files import RECIPE
 from phonate.training.checkpoints.listing import checkpoints_folder, is_checkpoint, run_of, run_with
 
 if TYPE_CHECKING:
     import torch
 
-    from phonate.compute.distributed import Ranks
     from phonate.training.callbacks import Callback
     from phonate.training.settings import TrainingSettings
     from phonate.training.task import Task
@@ -199,6 +198,13 @@ class Plan:
         return task
 
     @cached_property
+    def traits(self) -> Traits:
+        """The task's, without torch where they need none. Raises InputError where the task can't train the recipe."""
+        reference = task_info(self.recipe.task).traits
+        known: Traits | None = None if reference is None else referred(reference)(self.recipe)
+        return self.task.traits if known is None else known
+
+    @cached_property
     def device(self) -> torch.device:
         """The device to train on. Raises InputError where there is none such."""
         from phonate.compute import device as devices
@@ -259,20 +265,19 @@ class Plan:
             return recipe.parent if recipe is not None and (recipe.parent / TRIALS).is_file() else None
         return run_with(recipe)
 
-    def check(self, ranks: Ranks | None = None, begins: bool | None = None, callbacks: Sequence[Callback] = ()) -> None:
+    def check(self, world_size: int = 1, begins: bool | None = None, callbacks: Sequence[Callback] = ()) -> None:
         """Refuse what training would refuse before it reads the corpus, in its words. Raises InputError.
 
         `begins`: whether no checkpoint is resumed; None: as the plan says. `callbacks`: see `train`.
         """
-        from phonate.compute.distributed import Ranks
+        from phonate.training.checks import check_settings
         from phonate.training.metrics import direction_of
-        from phonate.training.setup import check_settings
 
         _check_search_space(self.written)
         if self.is_search:
             direction_of(self.settings, task_info(self.recipe.task).metrics)
         begins = self.resume is None and self.corpus if begins is None else begins
-        check_settings(self.task, self.settings, ranks or Ranks(), begins, callbacks)
+        check_settings(self.traits, self.settings, world_size, begins, callbacks)
 
 
 def _check_search_space(resolved: Resolved) -> None:

@@ -130,6 +130,10 @@ class LossSettings(Settings):
     focal_gamma: NonNegativeFloat = 2.0
     """Focusing parameter of the focal loss, main or auxiliary."""
 
+    def is_only(self, main: str, *, smoothed: bool = False) -> bool:
+        """Whether it is the loss called `main` alone, the task's own; with `smoothed` also with smoothed labels."""
+        return self.main in (None, main) and not self.auxiliary and (smoothed or not self.label_smoothing)
+
 
 def require_own_loss(settings: LossSettings, task: str) -> None:
     """Raise InputError for loss options that have no effect, for tasks whose loss can't be chosen."""

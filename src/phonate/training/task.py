@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from phonate.config.errors import TrainingError
 from phonate.config.metrics import Metric, losses
+from phonate.config.tasks import Coupling, Traits
 from phonate.data.batches import Batch, Dataset, UnitCounts
 from phonate.training.settings import OptimizerSettings
 
@@ -55,18 +55,6 @@ CountedTerms = dict[str, tuple[Tensor, Count]]
 """Loss terms with their counts as numbers."""
 Sums = Mapping[str, tuple[float, float]]
 """Metrics of part of a validation set: name -> (sum, count), e.g. word errors and reference words."""
-
-
-class Coupling(Enum):
-    """What the loss of an item depends on besides the item itself."""
-
-    NONE = "none"
-    """Nothing. Batches may be spread over ranks, and halved when memory runs out."""
-    MICRO_BATCH = "micro-batch"
-    """The other items of its micro-batch (e.g. InfoNCE). Never halved. With several ranks, the loss sees the items of
-    the others where it asks for them (`phonate.compute.distributed.of_all_ranks`)."""
-    BATCH = "batch"
-    """All items of the batch. Never halved, and refused with several ranks."""
 
 
 def all_parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
@@ -203,6 +191,18 @@ class Task(ABC):
         the first validation.
         """
         return None
+
+    @property
+    def traits(self) -> Traits:
+        """What settings are checked against before training."""
+        metrics = self.metrics
+        return Traits(
+            None if metrics is None else tuple(metrics),
+            frozenset(self.loss_weights(0)),
+            self.coupling,
+            self.random_features,
+            divides=type(self).blocks is not Task.blocks,
+        )
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The modules, such as layers, each of which is whole only while it is computed where

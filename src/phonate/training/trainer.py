@@ -36,6 +36,7 @@ from phonate.training import quarantine
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, load_first_intact, misfits
+from phonate.training.checks import check_settings, check_watched
 from phonate.training.ledger import FILE, Ledger, read, told
 from phonate.training.memory import memory_error, memory_manager
 from phonate.training.metrics import Best, UnknownMetricError
@@ -47,8 +48,6 @@ from phonate.training.settings import Interval, TrainingSettings
 from phonate.training.setup import (
     Source,
     build_model,
-    check_settings,
-    check_watched,
     initialise_from,
     plan_sources,
     profiler_of,
@@ -457,7 +456,7 @@ class Trainer:
         self.ranks = ranks or Ranks()
         compiles = settings.performance.compile_model
         self.ledger = Ledger(run.path / FILE if self.ranks.is_main else None, began, compiles)
-        checked = check_settings(task, settings, self.ranks, begins=False, callbacks=callbacks)
+        checked = check_settings(task.traits, settings, self.ranks.world_size, begins=False, callbacks=callbacks)
         settings, self.metric_options, configured = checked
         self.settings = settings
         self.recipe_yaml = "" if recipe is None else recipe.to_yaml()

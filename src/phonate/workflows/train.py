@@ -181,7 +181,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             for line in filter(None, (transcribed, plan.reason)):
                 logger.info(line)
             checkpoint = _checkpoint_to_resume(plan, run)
-            plan.check(ranks, begins=checkpoint is None, callbacks=callbacks)
+            plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
             trainer = Trainer(
                 task,
                 settings,

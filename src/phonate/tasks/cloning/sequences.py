@@ -22,13 +22,13 @@ from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.data.dialogues import SURROGATE
 from phonate.nn.losses import IGNORED
+from phonate.tasks.cloning.settings import CODEBOOK_SIZE as CODEBOOK_SIZE
+from phonate.tasks.cloning.settings import CODEBOOKS as CODEBOOKS
 
 # --------------- Codes <-> frames under the delay pattern, and samples as the model is trained on them
 
 Ints = NDArray[np.int64]
 
-CODEBOOKS, CODEBOOK_SIZE = 8, 1024
-"""K, and how many codes each codebook has."""
 BOS, EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1
 """What stands before and after the codes of every codebook."""
 NO_POOL, REFERENCE, TARGET = -1, 0, 1

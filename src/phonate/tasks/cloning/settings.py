@@ -7,11 +7,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from phonate.config.errors import InputError
 from phonate.config.metrics import Metric, by_name
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import TaskInfo
-from phonate.nn.settings import Dtype, LoRASettings, Quantization
+from phonate.config.tasks import Coupling, TaskInfo, Traits
+from phonate.nn.settings import Dtype, LoRASettings, Quantization, require_packages
 from phonate.text.arabic import ArabicText
 from phonate.training.settings import LossSettings, OpenFraction, TrainingSettings
 
@@ -104,6 +105,10 @@ TERMS: Mapping[str, float] = {"text": 1.0, "audio": 1.0, "contrastive": 0.0, "si
 """The terms of the loss, and their weights where a recipe has none."""
 VOICE_TERMS = ("contrastive", "similarity")
 """Those about the likeness of the voice."""
+ACCURACY = "accuracy"
+"""The share of codes that are the likeliest."""
+CODEBOOKS, CODEBOOK_SIZE = 8, 1024
+"""Codebooks of a frame, and how many codes each has."""
 _CONSISTENCY = (
     "weights.consistency: there is no such term. Elsewhere it is the KL divergence between the distributions of text "
     "tokens and of codes, which are over different things (128256 tokens, 1026 codes) and can't be compared; leave it "
@@ -214,12 +219,41 @@ METRICS = by_name(
     Metric("accepted", "higher", "%", "taken for the speaker"),
 )
 """What validation and evaluation measure, besides losses."""
+
+
+def traits(recipe: CloningRecipe) -> Traits:
+    """See `TaskInfo.traits`."""
+    require_packages("transformers", *(["peft"] if recipe.model.strategy == "lora" else []))
+    loss = recipe.training.loss
+    for name in ("main", "reduction", "auxiliary"):
+        if getattr(loss, name) != type(loss).model_fields[name].get_default(call_default_factory=True):
+            raise InputError(
+                f"training.loss.{name}: has no effect, because the task cloning has a fixed loss; remove it, or weight "
+                "its terms with training.loss.weights"
+            )
+    if not recipe.model.text_head and (loss.text == "target" or loss.weights.get("text", 0.0) > 0.0):
+        raise InputError("training.loss.weights.text: the loss of text needs model.text_head; set that to true")
+    if loss.weight("contrastive") > 0.0 and not recipe.data.packing and recipe.training.batch_size == 1:
+        raise InputError(
+            "training.loss.weights.contrastive: compares the voices of a batch, and one sample has no other; set "
+            "data.packing to true or raise training.batch_size"
+        )
+    reported = {f"codebook/{k}" for k in range(CODEBOOKS)}
+    terms = {name for name in TERMS if loss.weight(name) > 0.0} | {"audio"} | reported
+    if not recipe.model.text_head:
+        terms -= {"text"}
+    coupling = Coupling.MICRO_BATCH if loss.weight("contrastive") > 0.0 else Coupling.NONE
+    metrics = (*map(Metric, sorted(terms)), METRICS[ACCURACY])
+    return Traits(metrics, frozenset({*TERMS, ACCURACY, *reported}), coupling, divides=True)
+
+
 INFO = TaskInfo(
     use="phonate clone {run} --reference RECORDING --text 'Good morning.' -o said.wav",
     hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.cloning.inference:VoiceCloner",
     options=("dtype", "codec", "base", "voices"),
+    traits=traits,
     model_types=("higgs_audio_v2", "higgs_audio"),
     evaluation="phonate.tasks.cloning.evaluation:evaluate",
     export="phonate.tasks.cloning.export:export",

@@ -30,16 +30,16 @@ from phonate.compute.distributed import of_all_ranks
 from phonate.config.errors import InputError
 from phonate.data.settings import cache_folder
 from phonate.nn.losses import IGNORED, ContrastiveLoss, SumCount
-from phonate.nn.pretrained import base_fingerprint, copy_tensors, require, saved_tensors
+from phonate.nn.pretrained import base_fingerprint, copy_tensors, prepare_import, saved_tensors
 from phonate.pretrained import SPEAKER_LEVEL, load_voice_encoder
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.data import CloningCorpus, CloningDataset, examples_of
 from phonate.tasks.cloning.model import Load, choose_checkpointing
 from phonate.tasks.cloning.network import WhisperCache
 from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, CloningTokenizer, undelayed
-from phonate.tasks.cloning.settings import METRICS, TERMS, VOICE_TERMS, CloningRecipe
+from phonate.tasks.cloning.settings import ACCURACY, TERMS, VOICE_TERMS, CloningRecipe, traits
 from phonate.training.precision import FORMATS, resolve
-from phonate.training.task import Batch, Coupling, Metric, Stateful, Task, Terms
+from phonate.training.task import Batch, Metric, Stateful, Task, Terms
 
 # ------------------------------------------- A curriculum: terms that are hard at first come in slowly
 
@@ -275,7 +275,6 @@ class VoiceSimilarity:
         return embedding
 
 
-ACCURACY = "accuracy"
 _UNITS = {
     "text": "text tokens",
     "audio": "codes",
@@ -294,12 +293,11 @@ class CloningTask(Task):
     earlier_keys: ClassVar = {"base_weights": "base"}
 
     def __init__(self, recipe: CloningRecipe) -> None:
-        require("transformers", *(["peft"] if recipe.model.strategy == "lora" else []))
+        known = traits(recipe)
+        self._metrics, self.coupling = known.metrics, known.coupling
+        prepare_import()
         self.recipe = recipe
         self.settings = recipe.training.loss
-        check_loss(recipe)
-        if self._weighs("contrastive"):
-            self.coupling = Coupling.MICRO_BATCH
         self.corpus = CloningCorpus(recipe.data, lambda: self.codec)
         self._adaptive = AdaptiveWeights(CODEBOOKS) if self.settings.codebooks == "adaptive" else None
         self._similarity: VoiceSimilarity | None = None
@@ -456,13 +454,9 @@ class CloningTask(Task):
     # --------------------------------------------------------------- metrics
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> Sequence[Metric] | None:
         """The loss terms, and `accuracy`."""
-        terms = {name for name in TERMS if self._weighs(name)} | {"audio"}
-        if not self.recipe.model.text_head:
-            terms -= {"text"}
-        terms |= {f"codebook/{k}" for k in range(CODEBOOKS)}
-        return (*map(Metric, sorted(terms)), METRICS[ACCURACY])
+        return self._metrics
 
     def metric_names(self) -> Mapping[str, str]:
         """Names that dashboards of fine-tuning scripts for Higgs Audio have."""
@@ -532,22 +526,4 @@ def check_voices(dataset: CloningDataset, rows: int) -> None:
         raise InputError(
             "training.loss.weights.contrastive: compares the voices of a micro-batch, which holds one sample; "
             "raise training.batch_size or data.max_length"
-        )
-
-
-def check_loss(recipe: CloningRecipe) -> None:
-    """Raise InputError for options of the loss that have no effect here, or can't be met."""
-    loss = recipe.training.loss
-    for name in ("main", "reduction", "auxiliary"):
-        if getattr(loss, name) != type(loss).model_fields[name].get_default(call_default_factory=True):
-            raise InputError(
-                f"training.loss.{name}: has no effect, because the task cloning has a fixed loss; remove it, or weight "
-                "its terms with training.loss.weights"
-            )
-    if not recipe.model.text_head and (loss.text == "target" or loss.weights.get("text", 0.0) > 0.0):
-        raise InputError("training.loss.weights.text: the loss of text needs model.text_head; set that to true")
-    if loss.weight("contrastive") > 0.0 and not recipe.data.packing and recipe.training.batch_size == 1:
-        raise InputError(
-            "training.loss.weights.contrastive: compares the voices of a batch, and one sample has no other; set "
-            "data.packing to true or raise training.batch_size"
         )

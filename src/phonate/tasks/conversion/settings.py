@@ -222,7 +222,8 @@ INFO = TaskInfo(
     evaluation="phonate.tasks.conversion.evaluation:evaluate",
     options=("vocoder",),
     session=SessionInfo("recordings", default_for="recordings"),
-    start="phonate.tasks.conversion.task:start",
+    start="phonate.tasks.conversion.start:start",
+    traits="phonate.tasks.conversion.start:traits",
     earlier=EARLIER_F0,
     facts=facts,
 )

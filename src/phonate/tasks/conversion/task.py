@@ -10,7 +10,7 @@ Terms: the losses of the recipe, with a teacher also `content`, and from `advers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -20,18 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
+from phonate.audio.processor import PEAK, normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
-from phonate.config.errors import InputError
-from phonate.config.tasks import Start
 from phonate.nn.sequences import frame_mask
 from phonate.nn.vocoder import MelDiscriminator
-from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.conversion.data import ConversionCorpus, ConversionDataset, Conversions, load_teacher
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter, Reference
 from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
-from phonate.tasks.conversion.settings import METRICS, ConversionRecipe
+from phonate.tasks.conversion.settings import ConversionRecipe
+from phonate.tasks.conversion.start import LOSS, check, metrics_of
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.losses import build_loss
 from phonate.training.task import (
@@ -44,7 +42,6 @@ from phonate.training.task import (
     Sound,
     Sums,
     Terms,
-    losses,
     side_by_side,
 )
 
@@ -64,21 +61,12 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
 
     def __init__(self, recipe: ConversionRecipe) -> None:
         self.recipe = recipe
-        model, crop = recipe.model, recipe.data.crop_frames
-        if model.positions == "sinusoidal" and crop > model.max_seq_len * model.stride:
-            raise InputError(
-                f"data.crop_frames: {crop} frames are more than model.max_seq_len {model.max_seq_len} positions"
-            )
-        if model.causal and not recipe.data.prosody:
-            raise InputError("model.causal: live conversion needs the pitch; set data.prosody to true")
-        if model.causal and recipe.data.voices == "reference":
-            raise InputError("model.causal: live models only have their corpus's voices; set data.voices to corpus")
-        self.extractor = FeatureExtractor(recipe.data, model.causal)
-        check_vocoder(recipe.data.vocoder, self.extractor.processor)
+        check(recipe)
+        self.extractor = FeatureExtractor(recipe.data, recipe.model.causal)
         source = recipe.data.distil_from
         self._teacher = None if source is None else load_teacher(source, self.extractor.processor)
         mel_range = {"fmin": recipe.data.audio.fmin, "fmax": recipe.data.audio.fmax}
-        self.criterion = build_loss(recipe.training.loss, default="l1", known=mel_range, units=["elements", "items"])
+        self.criterion = build_loss(recipe.training.loss, default=LOSS, known=mel_range, units=["elements", "items"])
         self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         super().__init__(recipe.training)
 
@@ -164,8 +152,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The losses and `speaker_effect`."""
-        more = (["content"] if self.extractor.teacher else []) + (["discriminator"] if self.with_discriminator else [])
-        return (*losses([*self.criterion.losses, *more]), *METRICS.values())
+        return metrics_of(self.recipe, self.criterion.losses)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
@@ -267,11 +254,6 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
             "content": self.corpus.content_fingerprint,
             "validation": [self.corpus.prepared.index.id[i] for i in self.corpus.prepared.validation],
         }
-
-
-def start(recipe: ConversionRecipe) -> Iterator[Start]:
-    """What training does about the packaged vocoder where that does not fit the recipe's mels."""
-    yield start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
 
 
 def predict(model: nn.Module, batch: Batch, mask_BT: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from phonate.nn.diarization import (
 )
 from phonate.nn.losses import IGNORED, BCEWithLogitsLoss, KLDivLoss
 from phonate.nn.sequences import frame_mask
-from phonate.tasks.diarization.settings import DiarizationModel, LabelTypeName
+from phonate.tasks.diarization.settings import LOSSES, SECOND, DiarizationModel, LabelTypeName
 from phonate.training.losses import CompositeLoss, LossRegistry, build_loss, compute
 from phonate.training.settings import LossSettings
 from phonate.training.task import Count, Terms
@@ -339,26 +339,20 @@ def _margins(scores_BUC: Tensor) -> Tensor:
     return scores_BUC - torch.where(is_best_BUC, best_BU2[..., 1:], best_BU2[..., :1])
 
 
-_FORMS: Mapping[LabelTypeName, tuple[tuple[bool, ...], bool, str]] = {
-    "binary": ((False, True), False, "bce_with_logits"),
-    "speaker_id": ((False, True), False, "cross_entropy"),
-    "multilabel": ((False,), False, "bce_with_logits"),
-    "powerset": ((True,), True, "cross_entropy"),
-    "arrival": ((False,), False, "bce_with_logits"),
-    "attractors": ((False,), False, "bce_with_logits"),
-    "custom": ((False, True), True, "cross_entropy"),
+_FORMS: Mapping[LabelTypeName, tuple[tuple[bool, ...], bool]] = {
+    "binary": ((False, True), False),
+    "speaker_id": ((False, True), False),
+    "multilabel": ((False,), False),
+    "powerset": ((True,), True),
+    "arrival": ((False,), False),
+    "attractors": ((False,), False),
+    "custom": ((False, True), True),
 }
-"""Which forms of targets a label type has (over classes or not), the form for a loss that takes both (focal), and the
-default loss."""
+"""Which forms of targets a label type has (over classes or not), and the form for a loss that takes both (focal)."""
 _ALTERNATIVES = {
     True: "choose bce_with_logits or focal, or label type powerset, speaker_id or binary",
     False: "choose cross_entropy or focal, or label type multilabel, arrival or attractors",
 }
-
-
-def default_loss(name: LabelTypeName) -> str:
-    """The default main loss of a label type."""
-    return _FORMS[name][2]
 
 
 def over_classes(name: LabelTypeName, loss: str, required: bool | None) -> bool:
@@ -369,7 +363,7 @@ def over_classes(name: LabelTypeName, loss: str, required: bool | None) -> bool:
 
     Raises InputError if the label type does not have such targets.
     """
-    allowed, either, _ = _FORMS[name]
+    allowed, either = _FORMS[name]
     form = either if required is None else required
     if form not in allowed:
         what = "one class per frame" if form else "independent labels per speaker"
@@ -416,10 +410,7 @@ def build_labels(
 
 # -------------------------------------------- The loss: the recipe's losses between scores and targets
 
-PERMUTATION = "permutation"
-"""Second loss term of label type arrival: the main loss, permutation-invariant."""
-EXISTENCE = "existence"
-"""Second loss term of label type attractors: whether each attractor represents a speaker."""
+PERMUTATION, EXISTENCE = SECOND["arrival"], SECOND["attractors"]
 _ARRIVAL_SHARE = 0.5
 
 
@@ -428,7 +419,7 @@ def targets_are_classes(label_type: LabelTypeName, settings: LossSettings) -> bo
 
     Raises InputError for a main or auxiliary loss that does not fit the label type.
     """
-    main = settings.main or default_loss(label_type)
+    main = settings.main or LOSSES[label_type]
     loss = LossRegistry.get(main)
     if getattr(loss, "takes", "outputs") != "outputs":
         raise InputError(
@@ -468,7 +459,7 @@ class DiarizationLoss(nn.Module):
         super().__init__()
         self.classes = targets_are_classes(label_type, settings)
         units = ["items", "targets"]
-        self.composite: CompositeLoss = build_loss(settings, default=default_loss(label_type), units=units)
+        self.composite: CompositeLoss = build_loss(settings, default=LOSSES[label_type], units=units)
         for name, loss in self.composite.losses.items():
             if getattr(loss, "takes", "outputs") == "outputs":
                 self.composite.losses[name] = FromScores(loss, self.classes)

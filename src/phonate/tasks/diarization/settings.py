@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from phonate.config.metrics import Metric, by_name
+from phonate.config.errors import InputError
+from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import TaskInfo
+from phonate.config.tasks import TaskInfo, Traits
 from phonate.data.settings import (
     KALDI_SECTIONS,
     AcousticSettings,
@@ -292,6 +293,53 @@ METRICS = by_name(
     Metric("rtf", "lower", "", "RTF"),
 )
 """What validation and evaluation measure, besides losses."""
+LOSSES: Mapping[LabelTypeName, str] = {
+    "binary": "bce_with_logits",
+    "speaker_id": "cross_entropy",
+    "multilabel": "bce_with_logits",
+    "powerset": "cross_entropy",
+    "arrival": "bce_with_logits",
+    "attractors": "bce_with_logits",
+    "custom": "cross_entropy",
+}
+"""The main loss of recipes that name none."""
+SECOND: Mapping[LabelTypeName, str] = {"arrival": "permutation", "attractors": "existence"}
+"""The second loss term of a label type: the main loss, permutation-invariant; whether each attractor represents a
+speaker."""
+
+
+def traits(recipe: DiarizationRecipe) -> Traits | None:
+    """See `TaskInfo.traits`; None where the recipe chooses losses, or the number of classes."""
+    label_type, model = recipe.training.eval_knobs.label_type, recipe.model
+    main = LOSSES[label_type]
+    if (
+        not recipe.training.loss.is_only(main)
+        or label_type == "custom"
+        or model.output_settings.num_classes is not None
+    ):
+        return None
+    check(recipe)
+    terms = [main, *(name for kind, name in SECOND.items() if kind == label_type)]
+    return Traits(metrics_of(recipe, terms), frozenset(terms), random_features=model.random_features)
+
+
+def metrics_of(recipe: DiarizationRecipe, terms: Iterable[str]) -> tuple[Metric, ...]:
+    """What validation reports besides `loss`, where it has these `terms`: unless labels are custom, error rates too."""
+    custom = recipe.training.eval_knobs.label_type == "custom"
+    rates = () if custom else ("der", "miss", "false_alarm", "confusion")
+    return (*losses(terms), *(METRICS[name] for name in ("accuracy", *rates)))
+
+
+def check(recipe: DiarizationRecipe) -> None:
+    """Raise InputError for options that contradict each other."""
+    recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
+    if recipe.training.eval_knobs.label_type == "speaker_id" and recipe.data.validation_by == "speaker":
+        raise InputError(
+            "data.validation_by: speaker keeps speakers out of training, and label_type speaker_id knows those of "
+            "training alone; set it to recording, or leave it out"
+        )
+
+
 INFO = TaskInfo(
     use="phonate diarize {run} RECORDING",
     hub_task="voice-activity-detection",
@@ -300,6 +348,7 @@ INFO = TaskInfo(
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
     tuning="phonate.tasks.diarization.evaluation:tune",
     implied_by=("training.eval_knobs.label_type", "datasets", "global_config"),
+    traits=traits,
     sections=KALDI_SECTIONS,
     synonyms={
         **SYNONYMS,

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from phonate.config.errors import InputError
 from phonate.config.randomness import generator
 from phonate.data.batches import evaluation_batches
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
@@ -28,8 +27,8 @@ from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset
 from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of, unit_counts
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import active
-from phonate.tasks.diarization.settings import METRICS, DiarizationRecipe
-from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
+from phonate.tasks.diarization.settings import DiarizationRecipe, check, metrics_of
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, move
 
 logger = logging.getLogger("phonate")
 
@@ -50,13 +49,8 @@ class DiarizationTask(Task):
         self.criterion = DiarizationLoss(recipe.training.loss, self.label_type)
         self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         self.random_features = recipe.model.random_features
-        recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
+        check(recipe)
         self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
-        if self.label_type == "speaker_id" and recipe.data.validation_by == "speaker":
-            raise InputError(
-                "data.validation_by: speaker keeps speakers out of training, and label_type speaker_id knows those of "
-                "training alone; set it to recording, or leave it out"
-            )
 
     @cached_property
     def corpus(self) -> DiarizationCorpus:
@@ -103,8 +97,7 @@ class DiarizationTask(Task):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The loss terms, `accuracy`, and, unless labels are custom, error rates."""
-        rates = () if self.label_type == "custom" else ("der", "miss", "false_alarm", "confusion")
-        return (*losses(self.criterion.weights), *(METRICS[name] for name in ("accuracy", *rates)))
+        return metrics_of(self.recipe, self.criterion.weights)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from phonate.config.metrics import by_name
+from phonate.config.metrics import by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import SessionInfo, TaskInfo
+from phonate.config.tasks import SessionInfo, TaskInfo, Traits
 from phonate.evaluation.tables import SHARED
-from phonate.nn.settings import Dtype, LoRASettings, Quantization
+from phonate.nn.settings import Dtype, LoRASettings, Quantization, require_packages
 from phonate.training.settings import TrainingSettings
 
 Strategy = Literal["full", "lora", "qlora", "freeze"]
@@ -102,12 +102,21 @@ SIZES = {
 }
 METRICS = by_name(SHARED["bits_per_character"])
 """What validation measures, besides the loss."""
+
+
+def traits(recipe: LanguageRecipe) -> Traits:
+    """See `TaskInfo.traits`."""
+    require_packages("transformers", *(["peft"] if recipe.model.adapted else []))
+    return Traits((*losses(["nll"]), *METRICS.values()), frozenset(METRICS), divides=True)
+
+
 INFO = TaskInfo(
     use="phonate generate {run} 'Once upon a time'",
     hub_task="text-generation",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.language.inference:Generator",
     options=("base",),
+    traits=traits,
     evaluation="phonate.tasks.language.evaluation:evaluate",
     export="phonate.tasks.language.export:export",
     formats=("transformers", "peft"),

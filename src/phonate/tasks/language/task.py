@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from phonate.config.errors import InputError
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained import base_fingerprint, copy_tensors, require, saved_tensors
+from phonate.nn.pretrained import base_fingerprint, copy_tensors, prepare_import, saved_tensors
 from phonate.tasks.language import model as models
 from phonate.tasks.language.data import LanguageCorpus, LanguageDataset
-from phonate.tasks.language.settings import METRICS, LanguageRecipe
-from phonate.training.task import Batch, Metric, Task, Terms, losses
+from phonate.tasks.language.settings import LanguageRecipe, traits
+from phonate.training.task import Batch, Metric, Task, Terms
 
 _BITS = "bits_per_character"
 
@@ -33,7 +33,8 @@ class LanguageTask(Task):
     earlier_keys: ClassVar = {"tokenizer": "fingerprint", "base_weights": "base"}
 
     def __init__(self, recipe: LanguageRecipe) -> None:
-        require("transformers", *(["peft"] if recipe.model.adapted else []))
+        self._metrics = traits(recipe).metrics
+        prepare_import()
         self.recipe = recipe
         self.corpus = LanguageCorpus(recipe.data)
         self._base: str | None = None
@@ -87,9 +88,9 @@ class LanguageTask(Task):
         }
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> Sequence[Metric] | None:
         """The loss terms."""
-        return (*losses(["nll"]), *METRICS.values())
+        return self._metrics
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The layers."""

@@ -30,11 +30,10 @@ from phonate.data.batches import evaluation_batches
 from phonate.data.cache import IndexedSegment
 from phonate.nn import whisper
 from phonate.nn.losses import IGNORED
-from phonate.nn.pretrained import add_adapters, base_fingerprint, copy_tensors, require, saved_tensors
+from phonate.nn.pretrained import add_adapters, base_fingerprint, copy_tensors, prepare_import, saved_tensors
 from phonate.nn.whisper import WhisperTokens
 from phonate.tasks.recognition.data import MASKS, RecognitionCorpus, RecognitionDataset
 from phonate.tasks.recognition.settings import (
-    METRICS,
     WHISPER_SECONDS,
     RecognitionData,
     RecognitionModel,
@@ -42,7 +41,7 @@ from phonate.tasks.recognition.settings import (
 )
 from phonate.tasks.recognition.task import RecognitionTask
 from phonate.text.characters import lower_case
-from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Terms, losses, move
+from phonate.training.task import Batch, Dataset, Picture, Preview, Sums, Terms, move
 
 logger = logging.getLogger("phonate")
 
@@ -274,8 +273,7 @@ class WhisperTask(RecognitionTask):
 
     def __init__(self, recipe: RecognitionRecipe) -> None:
         super().__init__(recipe)
-        model = recipe.model
-        require("transformers", *["peft"] * model.adapted, *["bitsandbytes"] * (model.quantization is not None))
+        prepare_import()
         self._base: str | None = None
         """The fingerprint of the frozen weights, once the model is built."""
 
@@ -318,11 +316,6 @@ class WhisperTask(RecognitionTask):
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """See the module."""
         return {"nll": (negative_log_likelihood(model, batch).sum(), "tokens")}
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The loss and the error rates."""
-        return (*losses(["nll"]), *METRICS.values())
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from phonate.audio.settings import AudioConfig
+from phonate.config.errors import InputError
 from phonate.config.language_codes import is_english
-from phonate.config.metrics import by_name
+from phonate.config.metrics import by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import SessionInfo, TaskInfo
+from phonate.config.tasks import SessionInfo, TaskInfo, Traits
 from phonate.data.settings import SpokenData
 from phonate.evaluation.tables import SHARED
-from phonate.nn.settings import LoRASettings, Quantization
-from phonate.training.settings import TrainingSettings
+from phonate.nn.settings import LoRASettings, Quantization, require_packages
+from phonate.training.settings import TrainingSettings, require_own_loss
 
 if TYPE_CHECKING:
     from phonate.data.corpora.rows import Problem
@@ -217,6 +218,25 @@ KINDS = {
 }
 METRICS = by_name(SHARED["wer"], SHARED["cer"])
 """What validation measures, besides the loss."""
+
+
+def traits(recipe: RecognitionRecipe) -> Traits:
+    """See `TaskInfo.traits`."""
+    kind, features = recipe.model.kind, recipe.data.features
+    if (kind == "whisper") != (features == "waveform"):
+        raise InputError(
+            f"model.kind {kind} does not read data.features {features}; take the recipe recognition-whisper for "
+            "Whisper, recognition for ctc"
+        )
+    require_own_loss(recipe.training.loss, "recognition")
+    if kind == "whisper":
+        model = recipe.model
+        require_packages(
+            "transformers", *["peft"] * model.adapted, *["bitsandbytes"] * (model.quantization is not None)
+        )
+    return Traits((*losses(["nll" if kind == "whisper" else "ctc"]), *METRICS.values()), frozenset())
+
+
 INFO = TaskInfo(
     use="phonate transcribe {run} RECORDING",
     hub_task="automatic-speech-recognition",
@@ -224,6 +244,7 @@ INFO = TaskInfo(
     inference="phonate.tasks.recognition.inference:Recogniser",
     options=("base",),
     pretrained=("whisper",),
+    traits=traits,
     model_types=("whisper",),
     model_keys=("suppress_ids",),
     evaluation="phonate.tasks.recognition.evaluation:evaluate",

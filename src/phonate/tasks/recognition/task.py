@@ -16,15 +16,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from phonate.config.errors import InputError
 from phonate.data.batches import evaluation_batches
 from phonate.evaluation.words import character_edits, word_edits
 from phonate.tasks.recognition.data import BLANK, RecognitionCorpus, RecognitionDataset
 from phonate.tasks.recognition.inference import SymbolModel, greedy
 from phonate.tasks.recognition.model import CtcModel, build_model
-from phonate.tasks.recognition.settings import METRICS, RecognitionRecipe
-from phonate.training.settings import require_own_loss
-from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, losses, move
+from phonate.tasks.recognition.settings import RecognitionRecipe, traits
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, move
 
 
 class RecognitionTask(Task):
@@ -35,20 +33,14 @@ class RecognitionTask(Task):
 
     def __new__(cls, recipe: RecognitionRecipe) -> RecognitionTask:
         """A task of the kind that the recipe names."""
-        kind, features = recipe.model.kind, recipe.data.features
-        if (kind == "whisper") != (features == "waveform"):
-            raise InputError(
-                f"model.kind {kind} does not read data.features {features}; take the recipe recognition-whisper for "
-                "Whisper, recognition for ctc"
-            )
-        if kind == "whisper":
+        if recipe.model.kind == "whisper":
             from phonate.tasks.recognition.finetuning import WhisperTask  # imports this module
 
             return super().__new__(WhisperTask)
         return super().__new__(cls)
 
     def __init__(self, recipe: RecognitionRecipe) -> None:
-        require_own_loss(recipe.training.loss, "recognition")
+        self._metrics = traits(recipe).metrics
         self.recipe = recipe
 
     @cached_property
@@ -75,9 +67,9 @@ class RecognitionTask(Task):
         return {"ctc": (total, "symbols")}
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> Sequence[Metric] | None:
         """The loss and the error rates."""
-        return (*losses(["ctc"]), *METRICS.values())
+        return self._metrics
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

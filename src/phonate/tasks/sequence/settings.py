@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from phonate.config.metrics import Metric, by_name
+from phonate.config.errors import InputError
+from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import TaskInfo
+from phonate.config.tasks import TaskInfo, Traits
 from phonate.evaluation.tables import SHARED
-from phonate.nn.settings import SYNONYMS, LayerSettings, TransformerSettings
+from phonate.nn.settings import SYNONYMS, LayerSettings, TransformerSettings, require_packages
 from phonate.training.settings import TrainingSettings
 
 
@@ -109,10 +111,51 @@ METRICS = by_name(
     Metric("rougeL", "higher", "", "ROUGE-L"),
 )
 """What validation and evaluation measure, besides losses."""
+LOSS = "cross_entropy"
+"""The main loss of recipes that name none."""
+
+
+def traits(recipe: SequenceRecipe) -> Traits | None:
+    """See `TaskInfo.traits`; None where the recipe chooses losses."""
+    require_packages("transformers")
+    recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
+    if not recipe.training.loss.is_only(LOSS, smoothed=True):
+        return None
+    check_lengths(recipe)
+    if recipe.model.model_type == "encoder_decoder":
+        from phonate.evaluation.words import AnswerScores
+
+        AnswerScores.require()
+    terms = frozenset({LOSS, "nll", "accuracy"})
+    return Traits(metrics_of(recipe, [LOSS]), terms, random_features=recipe.model.random_features)
+
+
+def metrics_of(recipe: SequenceRecipe, named: Iterable[str]) -> tuple[Metric, ...]:
+    """What validation reports besides `loss` where the losses are those `named`."""
+    written = () if recipe.model.decoder is None else ("exact_match", "bleu")
+    return (*losses([*named, "nll"]), *(METRICS[name] for name in ("accuracy", "perplexity", *written)))
+
+
+def check_lengths(recipe: SequenceRecipe) -> None:
+    """Raise InputError for sequences longer than the learnable positions."""
+    limit = recipe.model.max_tokens
+    if limit is not None and recipe.data.max_length > limit:
+        raise InputError(
+            f"data.max_length: {recipe.data.max_length} exceeds max_seq_len {limit} of the learnable positions; change "
+            "one of them"
+        )
+    window = recipe.training.eval_knobs.sliding_window
+    if window is not None and limit is not None and window > limit:
+        raise InputError(
+            f"training.eval_knobs.sliding_window: {window} exceeds max_seq_len {limit} of the learnable positions"
+        )
+
+
 INFO = TaskInfo(
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.sequence.inference:SequenceGenerator",
     evaluation="phonate.tasks.sequence.evaluation:evaluate",
+    traits=traits,
     synonyms=SYNONYMS,
     implied_by=(
         "data.source",

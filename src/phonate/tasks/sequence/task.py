@@ -23,10 +23,10 @@ from phonate.nn.pretrained import require
 from phonate.tasks.sequence.data import SequenceCorpus, SequenceDataset, labels_within
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import SequenceModel, build_model
-from phonate.tasks.sequence.settings import METRICS, SequenceRecipe
+from phonate.tasks.sequence.settings import LOSS, SequenceRecipe, check_lengths, metrics_of
 from phonate.training.losses import build_loss
 from phonate.training.registries import LOSSES
-from phonate.training.task import Batch, Dataset, Metric, Sums, Task, Terms, losses
+from phonate.training.task import Batch, Dataset, Metric, Sums, Task, Terms
 
 DECODED = 128
 """Maximum number of validation samples for which targets are generated: the first ones."""
@@ -45,12 +45,12 @@ class SequenceTask(Task):
         self.recipe = recipe
         self.corpus = SequenceCorpus(recipe)
         self.writes = recipe.model.decoder is not None
-        self.criterion = build_loss(recipe.training.loss, default="cross_entropy", units=["targets", "items"])
+        self.criterion = build_loss(recipe.training.loss, default=LOSS, units=["targets", "items"])
         self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         self.random_features = recipe.model.random_features
         _check(recipe, self.criterion.main)
         if recipe.model.model_type == "encoder_decoder":
-            _ = self._scores  # reports missing packages before training
+            AnswerScores.require()
 
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """The losses of the recipe; `nll` and `accuracy` are reported, not trained on."""
@@ -81,11 +81,7 @@ class SequenceTask(Task):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """See the module's docstring."""
-        written = ("exact_match", "bleu") if self.writes else ()
-        return (
-            *losses([*self.criterion.losses, "nll"]),
-            *(METRICS[name] for name in ("accuracy", "perplexity", *written)),
-        )
+        return metrics_of(self.recipe, self.criterion.losses)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
@@ -140,14 +136,4 @@ def _check(recipe: SequenceRecipe, loss: str) -> None:
     if own and loss not in _OF_LOGITS:
         names = ", ".join(sorted(_OF_LOGITS))
         raise InputError(f"training.loss.main: {loss} does not compare logits with classes; use one of {names}")
-    limit = recipe.model.max_tokens
-    if limit is not None and recipe.data.max_length > limit:
-        raise InputError(
-            f"data.max_length: {recipe.data.max_length} exceeds max_seq_len {limit} of the learnable positions; change "
-            "one of them"
-        )
-    window = recipe.training.eval_knobs.sliding_window
-    if window is not None and limit is not None and window > limit:
-        raise InputError(
-            f"training.eval_knobs.sliding_window: {window} exceeds max_seq_len {limit} of the learnable positions"
-        )
+    check_lengths(recipe)

@@ -41,7 +41,7 @@ from phonate.tasks.speech.arrays import (
     Who,
     noise_table,
 )
-from phonate.tasks.speech.settings import SpeechModel
+from phonate.tasks.speech.settings import WEIGHTS, SpeechModel
 from phonate.text.english.arpabet import like
 from phonate.text.phonemes import SPECIAL, Inventory
 from phonate.training.task import Batch, Terms
@@ -209,7 +209,7 @@ def renewed(weights: Mapping[str, Tensor], prefix: str, n_speakers: int) -> dict
 class ParallelModel(Acoustic):
     """Tokens -> prosody -> mel."""
 
-    weights: ClassVar = {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0}
+    weights: ClassVar = WEIGHTS["parallel"]
     """A mel distance is small in numbers, and says most."""
     keeps_durations = True
 
@@ -463,7 +463,7 @@ class AutoregressiveModel(Acoustic):
     """Tokens -> durations -> frames, one after the other. With one speaker there is no embedding of it."""
 
     keeps_durations = False
-    weights: ClassVar = {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0}
+    weights: ClassVar = WEIGHTS["autoregressive"]
     """Features go from 0 to 1 where the logarithms that such models are otherwise trained on go over about ten, so
     their distances count ten times: 1.0 after the post-net and 0.5 before it, as those have it."""
 

@@ -174,6 +174,11 @@ KINDS = {
         "large": _autoregressive(768, 8, 12, 1e-4),
     }
 }
+WEIGHTS: Mapping[str, Mapping[str, float]] = {
+    "parallel": {"mel": 10.0, "duration": 1.0, "pitch": 1.0, "voicing": 1.0, "energy": 5.0},
+    "autoregressive": {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0},
+}
+"""By `model.kind`: the weights of the acoustic model's loss terms."""
 METRICS = by_name(SHARED["wer"], SHARED["mos"], Metric("quality", "higher"))
 """What judges measure in validation, and `quality`, by which they choose checkpoints."""
 INFO = TaskInfo(
@@ -187,6 +192,7 @@ INFO = TaskInfo(
     export_options=("vocoder", "dtype", "runtime"),
     options=("vocoder",),
     start="phonate.tasks.speech.start:start",
+    traits="phonate.tasks.speech.start:traits",
     earlier=EARLIER_F0,
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),
     facts=facts,

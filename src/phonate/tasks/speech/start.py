@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from phonate.audio.decoding import probe
-from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.language_codes import is_english
-from phonate.config.metrics import NEWEST, plain
-from phonate.config.tasks import Start
+from phonate.config.metrics import NEWEST, losses, plain
+from phonate.config.tasks import Start, Traits
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Row, row_file
 from phonate.evaluation.words import WORD_ERRORS
 from phonate.pretrained import MOS, TRANSCRIPTION, install_command, missing
-from phonate.rendering import start_of_vocoder
-from phonate.tasks.speech.settings import SpeechData, SpeechRecipe, phonemes_of
+from phonate.rendering import check_vocoder, start_of_vocoder
+from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe, phonemes_of
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.checkpoints.loading import describe_trained
+from phonate.training.settings import require_own_loss
 
 BASE = "base"
 """`training.init_from` of a recipe that leaves the start to the recordings."""
@@ -69,7 +69,7 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     """
     language = _of_language(recipe)
     yield language
-    yield start_of_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
+    yield start_of_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
     yield _of_judges(recipe)
     if recipe.training.init_from == BASE:
         yield _from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes))
@@ -155,7 +155,7 @@ def _shown(minutes: float) -> str:
 
 def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
     """What of a recipe is unlike the base's; None where its weights fit."""
-    if AudioProcessor(base.data.audio).scale_fingerprint != AudioProcessor(recipe.data.audio).scale_fingerprint:
+    if base.data.audio.facts.scale_fingerprint != recipe.data.audio.facts.scale_fingerprint:
         return "other features (data.audio)"
     for name in _SIZES:
         if getattr(base.model, name) != getattr(recipe.model, name):
@@ -204,3 +204,35 @@ def check_judges(recipe: SpeechRecipe) -> None:
             f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
             f"is 0; raise it, or take the newest: {without}"
         )
+
+
+def traits(recipe: SpeechRecipe) -> Traits:
+    """See `TaskInfo.traits`."""
+    autoregressive = recipe.model.kind == "autoregressive"
+    if autoregressive and recipe.training.adversarial_start is not None:
+        raise InputError(
+            "training.adversarial_start: an autoregressive model is trained without a discriminator; set it to "
+            "null, or start from the recipe speech-autoregressive"
+        )
+    if recipe.data.augmentation is not None:
+        raise InputError(
+            "data.augmentation: has no effect, durations, pitch and energy are those of the clean recordings; set "
+            "it to null"
+        )
+    if recipe.data.alignments is not None and recipe.data.durations != "mfa":
+        raise InputError(
+            f"data.alignments: has no effect with durations {recipe.data.durations}; set data.durations=mfa"
+        )
+    if (
+        recipe.data.durations != "learnt"
+        and recipe.data.aligner_steps != SpeechData.model_fields["aligner_steps"].default
+    ):
+        raise InputError(
+            f"data.aligner_steps: has no effect with durations {recipe.data.durations}, which train no aligner"
+        )
+    require_own_loss(recipe.training.loss, "speech")
+    check_judges(recipe)
+    check_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
+    terms, against = WEIGHTS[recipe.model.kind], () if autoregressive else ("adversarial", "features")
+    named = losses([*terms, *(() if autoregressive else ["discriminator"])])
+    return Traits((*named, *(METRICS.values() if recipe.data.judged else ())), frozenset({*terms, *against}))

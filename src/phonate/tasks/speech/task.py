@@ -19,11 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phonate.audio.processor import AudioProcessor
-from phonate.config.errors import InputError
 from phonate.evaluation.held_out import Clip
 from phonate.nn.vocoder import MelDiscriminator
-from phonate.rendering import check_vocoder
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
 from phonate.tasks.speech.model import (
@@ -33,12 +30,11 @@ from phonate.tasks.speech.model import (
     build_acoustic,
     renewed,
 )
-from phonate.tasks.speech.settings import METRICS, SpeechData, SpeechRecipe
-from phonate.tasks.speech.start import check_judges
+from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.tasks.speech.start import traits
 from phonate.text.phonemes import MARKS_KEY, START_MARKS_KEY, Inventory, counted_marks, learnt_marks
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.checkpoints import files, resolve_checkpoint
-from phonate.training.settings import require_own_loss
 from phonate.training.task import (
     Batch,
     Dataset,
@@ -48,7 +44,6 @@ from phonate.training.task import (
     Sound,
     Sums,
     Terms,
-    losses,
 )
 
 if TYPE_CHECKING:
@@ -71,30 +66,7 @@ class SpeechTask(AdversarialTask[Any]):
     def __init__(self, recipe: SpeechRecipe) -> None:
         self.recipe = recipe
         self.autoregressive = recipe.model.kind == "autoregressive"
-        if self.autoregressive and recipe.training.adversarial_start is not None:
-            raise InputError(
-                "training.adversarial_start: an autoregressive model is trained without a discriminator; set it to "
-                "null, or start from the recipe speech-autoregressive"
-            )
-        if recipe.data.augmentation is not None:
-            raise InputError(
-                "data.augmentation: has no effect, durations, pitch and energy are those of the clean recordings; set "
-                "it to null"
-            )
-        if recipe.data.alignments is not None and recipe.data.durations != "mfa":
-            raise InputError(
-                f"data.alignments: has no effect with durations {recipe.data.durations}; set data.durations=mfa"
-            )
-        if (
-            recipe.data.durations != "learnt"
-            and recipe.data.aligner_steps != SpeechData.model_fields["aligner_steps"].default
-        ):
-            raise InputError(
-                f"data.aligner_steps: has no effect with durations {recipe.data.durations}, which train no aligner"
-            )
-        require_own_loss(recipe.training.loss, "speech")
-        check_judges(recipe)
-        check_vocoder(recipe.data.vocoder, AudioProcessor(recipe.data.audio))
+        self._metrics = traits(recipe).metrics
         super().__init__(recipe.training)
 
     @cached_property
@@ -136,10 +108,9 @@ class SpeechTask(AdversarialTask[Any]):
         return Pair(*(_cropped(value, batch) for value in whole))
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> Sequence[Metric] | None:
         """Loss terms, and with `data.judged` what judges measure."""
-        terms = [*ACOUSTIC[self.recipe.model.kind].weights, *(() if self.autoregressive else ["discriminator"])]
-        return (*losses(terms), *(METRICS.values() if self.recipe.data.judged else ()))
+        return self._metrics
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from phonate.config.metrics import Metric, by_name
+from phonate.config.errors import InputError
+from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import TaskInfo
+from phonate.config.tasks import TaskInfo, Traits
 from phonate.data.settings import EARLIER_F0, PitchData
-from phonate.training.settings import TrainingSettings
+from phonate.training.settings import TrainingSettings, require_own_loss
 
 
 class VocoderData(PitchData):
@@ -76,9 +77,23 @@ METRICS = by_name(
     Metric("copy_mel", "lower", "dB", "mel of the copy"),
 )
 """What validation and evaluation measure, besides losses."""
+
+
+def traits(recipe: VocoderRecipe) -> Traits:
+    """See `TaskInfo.traits`."""
+    require_own_loss(recipe.training.loss, "vocoder")
+    if recipe.data.augmentation is not None and recipe.data.predicted is not None:
+        raise InputError(
+            "data.augmentation: has no effect on mels that were predicted (data.predicted); set one of them to null"
+        )
+    terms = losses(["spectral", "mel", "pitch", "voicing", "discriminator"])
+    return Traits((*terms, *METRICS.values()), frozenset({"mel", "adversarial", "features"}))
+
+
 INFO = TaskInfo(
     hub_task="audio-to-audio",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.vocoder.inference:NeuralVocoder",
+    traits=traits,
     earlier=EARLIER_F0,
 )

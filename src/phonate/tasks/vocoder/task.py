@@ -19,16 +19,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.processor import PEAK, normalised_peak
-from phonate.config.errors import InputError
 from phonate.nn.losses import spectral_distance
 from phonate.nn.vocoder import magnitudes, phase_of
 from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.tasks.vocoder.model import RESOLUTIONS, VocoderGAN
-from phonate.tasks.vocoder.settings import METRICS, VocoderRecipe
+from phonate.tasks.vocoder.settings import VocoderRecipe, traits
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.checkpoints.files import MEL
-from phonate.training.settings import require_own_loss
-from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Terms, losses
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Terms
 
 _FLOOR = 1e-5
 _QUIETEST = 1e-3
@@ -46,11 +44,7 @@ class VocoderTask(AdversarialTask[Pair]):
     earlier_keys: ClassVar = {"discriminators": "resolutions"}
 
     def __init__(self, recipe: VocoderRecipe) -> None:
-        require_own_loss(recipe.training.loss, "vocoder")
-        if recipe.data.augmentation is not None and recipe.data.predicted is not None:
-            raise InputError(
-                "data.augmentation: has no effect on mels that were predicted (data.predicted); set one of them to null"
-            )
+        self._metrics = traits(recipe).metrics
         super().__init__(recipe.training)
         self.recipe = recipe
 
@@ -111,9 +105,9 @@ class VocoderTask(AdversarialTask[Pair]):
             return (mel(fake_BTK) - mel(real_BTK)).abs().mean((1, 2)).sum()
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> Sequence[Metric] | None:
         """Loss terms and `copy_mel`."""
-        return (*losses(["spectral", "mel", "pitch", "voicing", "discriminator"]), *METRICS.values())
+        return self._metrics
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from phonate.audio.containers import USUAL_SUFFIXES
 from phonate.audio.decoding import MADE, read_start, write_audio
-from phonate.audio.processor import AudioProcessor
 from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.data.corpora.manifest import list_corpus
@@ -277,9 +276,7 @@ def _choice(work: Work, plan: Plan) -> _Choice:
     if source is None:
         return _Choice(None)
     if source == _AUTO:
-        usable = config.task is not None or (
-            named is not None and vocoder_conflict(named, AudioProcessor(data.audio)) is None
-        )
+        usable = config.task is not None or (named is not None and vocoder_conflict(named, data.audio.facts) is None)
         return _Choice(named) if usable else _Choice(None, _AUTO)
     return _Choice(str(Path(source).resolve())) if Path(source).is_dir() else _Choice(None, source)
 

@@ -107,6 +107,27 @@ def test_a_missing_address_and_a_missing_package_are_one_line(tmp_path, memory, 
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     with pytest.raises(MissingPackageError, match=r"s3://a.*pip install 'phonate\[remote\]'"):
         list_corpus(data.model_copy(update={"path": "s3://a"}))
+    with pytest.raises(MissingPackageError, match=r"gs://a.*pip install 'phonate\[remote\]'"):  # before it reads a list
+        writing.write_shards(data, "gs://a", "5", ignore)
+
+
+def test_what_a_file_system_says_is_one_line(monkeypatch):
+    class Store:
+        def isfile(self, path):
+            return False
+
+        def find(self, path, detail):
+            raise OSError(
+                "Server returned 503: <?xml version='1.0'?>\n<Error><Code>SlowDown</Code>" + 500 * "x" + "</Error>\n\n"
+                "Debug source:\nGeneric {\n}"
+            )
+
+    monkeypatch.setattr(remote, "filesystem", lambda address: (Store(), "bucket"))
+    with pytest.raises(DataError) as error:
+        remote.files_below("az://bucket")
+    assert str(error.value).startswith("az://bucket: can't be read (Server returned 503: SlowDown")
+    assert "Debug" not in str(error.value)
+    assert len(str(error.value)) < 450
 
 
 # --------------------------------------------------------------------------------- Reading shards
@@ -341,27 +362,30 @@ def test_lhotse_shar_gives_training_what_the_recordings_give(tones, tmp_path):
 
 
 @pytest.mark.slow
-def test_s3_lists_recordings_and_shards(tones, sharded, monkeypatch):
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_object_stores_list_recordings_and_shards(kind, tones, sharded, monkeypatch):
     pytest.importorskip("obstore", reason="obstore is not installed")
     local = contents(prepare(corpus(tones)))
     with s3_server() as (address, objects, reads):
+        account = {"gcs_base_url": address, "disable_oauth": True, "client_email": "", "private_key": ""}
         for name, value in {
             "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+            "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account | {"private_key_id": ""}),
         }.items():  # fmt: skip
             monkeypatch.setenv(name, value)
-        uploaded(tones, "s3://voices/tones")
+        uploaded(tones, f"{kind}://voices/tones")
         assert "voices/tones/07.wav" in objects
-        assert contents(prepare(corpus(tones).model_copy(update={"path": "s3://voices/tones"}))) == local
-        writing.write_shards(corpus(tones), "s3://voices/shards", "5", ignore)
+        assert contents(prepare(corpus(tones).model_copy(update={"path": f"{kind}://voices/tones"}))) == local
+        writing.write_shards(corpus(tones), f"{kind}://voices/shards", "5", ignore)
         assert objects["voices/shards/000003.tar"] == (sharded / "000003.tar").read_bytes()
-        prepared = prepare(corpus(tones).model_copy(update={"path": "s3://voices/shards"}))
+        prepared = prepare(corpus(tones).model_copy(update={"path": f"{kind}://voices/shards"}))
         reads.clear()
         assert contents(prepared) == local
         runs = [place for key, place in reads if key.endswith(".tar")]
         assert len(runs) == 5
-        with pytest.raises(DataError, match="s3://voices/none: no such"):
-            list_corpus(corpus(tones).model_copy(update={"path": "s3://voices/none"}))
+        with pytest.raises(DataError, match=f"{kind}://voices/none: no such"):
+            list_corpus(corpus(tones).model_copy(update={"path": f"{kind}://voices/none"}))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from phonate.compute.system import write_whole, written_whole
@@ -17,6 +18,9 @@ from phonate.config.errors import DataError, InputError, MissingPackageError, op
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs"}
 """Kinds of addresses that obstore opens where fsspec's own package for them (s3fs, gcsfs, adlfs) is not installed."""
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
+_TAG = re.compile(r"<[^<>]*>")
+_LONGEST_REASON = 300
 _AT_ONCE = 8
 _RECORD = ".mirror.json"
 _STAMPS = (
@@ -53,7 +57,8 @@ def filesystem(address: str) -> tuple[Any, str]:
         file_system, path = fsspec.core.url_to_fs(address)
     except ImportError as error:
         if kind not in _OBJECT_STORES:
-            raise MissingPackageError(f"{address}: {error}; install the package of fsspec for {kind}://") from error
+            install = "pip install 'phonate[hub]'" if kind == "hf" else f"install the package of fsspec for {kind}://"
+            raise MissingPackageError(f"{address}: {error}; {install}") from error
         stores = optional_package("obstore.fsspec", address, "'phonate[remote]'")
         file_system = stores.FsspecStore(_OBJECT_STORES[kind])
         path = address.partition("://")[2].rstrip("/")
@@ -63,19 +68,26 @@ def filesystem(address: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _reported(address: str) -> Iterator[None]:
+def reported(address: str, writing: bool = False) -> Iterator[None]:
     """Raises DataError in place of whatever a file system raises."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise DataError(f"{address}: no such file or folder; correct data.path, or upload it there") from error
     except (InputError, MemoryError):
         raise
     except Exception as error:  # each of fsspec's file systems has errors of its own
-        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(str(error)):
+            mend = "make its bucket first" if writing else "correct data.path, or upload it there"
+            raise DataError(f"{address}: no such file or folder; {mend}") from error
+        done = "written" if writing else "read"
         raise DataError(
-            f"{address}: can't be read ({reason}); check the address, the network and the access"
+            f"{address}: can't be {done} ({_reason(error)}); check the address, the network and the access"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """A file system's error in a line, without the page that a server sent and what obstore says for its makers."""
+    text = _TAG.sub(" ", str(error).partition("Debug source:")[0])
+    return shorten(text, _LONGEST_REASON, placeholder=" ...") or type(error).__name__
 
 
 def stamp_of(facts: dict[str, Any]) -> str:
@@ -87,7 +99,7 @@ def files_below(address: str) -> dict[str, str]:
     """The files at an address with their stamps, sorted, each by its own address: of a file, itself. Hidden ones are
     left out. Raises DataError where there is none."""
     file_system, root = filesystem(address)
-    with _reported(address):
+    with reported(address):
         if file_system.isfile(root):
             facts = file_system.info(root)
             _require_no_page(address, facts)
@@ -117,7 +129,7 @@ def _require_no_page(address: str, facts: dict[str, Any]) -> None:
 def read_range(address: str, start: int, end: int) -> bytes:
     """Bytes `start` to `end` of a file. Raises DataError where they are not there."""
     file_system, path = filesystem(address)
-    with _reported(address):
+    with reported(address):
         data = bytes(file_system.cat_file(path, start=start, end=end))
         if len(data) > end - start:
             raise InputError(
@@ -133,14 +145,14 @@ def open_at(address: str) -> Any:
     if not is_remote(address):
         return open(address, "rb")
     file_system, path = filesystem(address)
-    with _reported(address):
+    with reported(address):
         return file_system.open(path, "rb", block_size=1 << 22)
 
 
 def upload(file: Path, address: str) -> None:
     """Put a file at an address, in the place of an earlier one."""
     file_system, path = filesystem(address)
-    with _reported(address):
+    with reported(address, writing=True):
         file_system.makedirs(path.rpartition("/")[0], exist_ok=True)
         file_system.put_file(str(file), path)
 
@@ -149,7 +161,7 @@ def mirrored(address: str, cache: Path) -> Path:
     """The folder or file at an address as one on this disk, below `cache`. Only what is new or changed is fetched, and
     what is gone is removed. Of a list, everything beside it is fetched, where the file system can tell what that is."""
     file_system, path = filesystem(address)
-    with _reported(address):
+    with reported(address):
         single = bool(file_system.isfile(path))
         if single:
             _require_no_page(address, file_system.info(path))
@@ -177,6 +189,6 @@ def fetched(address: str, file: Path) -> None:
     if ".." in file.parts:
         raise DataError(f"{address}: its name leads out of its folder; rename it")
     file_system, path = filesystem(address)
-    with _reported(address):
+    with reported(address):
         file.parent.mkdir(parents=True, exist_ok=True)
         written_whole(file, lambda beside: file_system.get_file(path, str(beside)))

@@ -20,7 +20,7 @@ import numpy as np
 import soundfile
 
 from phonate.audio.decoding import FloatArray
-from phonate.compute.remote import filesystem, is_remote, upload
+from phonate.compute.remote import filesystem, is_remote, reported, upload
 from phonate.compute.system import written_whole
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.randomness import derived_seed
@@ -57,6 +57,7 @@ def write_shards(settings: RecordingData, output: str, shards: str, progress: Pr
     else.
     """
     count, size = _meaning(shards)
+    earlier = _begun(output)
     listed, report = list_corpus(settings)
     first = Report(report.path, report.format)
     rows = sorted(unique_rows(listed, first), key=lambda row: (derived_seed("shards", row.id), row.id))
@@ -64,7 +65,12 @@ def write_shards(settings: RecordingData, output: str, shards: str, progress: Pr
     made_from = hashlib.sha256(
         repr((shards, settings.requirements, facts)).encode("utf-8", "surrogateescape")
     ).hexdigest()
-    done = _begun(output, made_from) or _Done(made_from)
+    done = earlier or _Done(made_from)
+    if done.made_from != made_from:
+        raise DataError(
+            f"{output}: has shards of another corpus, of recordings that were changed since, or with other options; "
+            "give a new folder"
+        )
     if not done.rows:
         done.refused = first.reasons()
     while sum(done.rows) < len(rows):
@@ -95,28 +101,21 @@ def _meaning(shards: str) -> tuple[int | None, float]:
     return None, float(match[1]) * _UNITS[match[2].upper()]
 
 
-def _begun(output: str, made_from: str) -> _Done | None:
+def _begun(output: str) -> _Done | None:
     """What an interrupted call wrote; None where nothing is there."""
     if is_remote(output):
         file_system, path = filesystem(output)
         record = f"{path.rstrip('/')}/{RECORD}"
-        text = file_system.cat_file(record).decode() if file_system.exists(record) else None
-        others = text is None and file_system.exists(path) and bool(file_system.find(path))
+        with reported(output, writing=True):
+            text = file_system.cat_file(record).decode() if file_system.exists(record) else None
+            others = text is None and file_system.exists(path) and bool(file_system.find(path))
     else:
         folder = Path(output)
         text = (folder / RECORD).read_text(encoding="utf-8") if (folder / RECORD).is_file() else None
         others = text is None and folder.exists() and (not folder.is_dir() or any(folder.glob("[!.]*")))
     if others:
         raise DataError(f"{output}: is there already, and holds no shards of phonate; give a new folder")
-    if text is None:
-        return None
-    done = _Done(**json.loads(text))
-    if done.made_from != made_from:
-        raise DataError(
-            f"{output}: has shards of another corpus, of recordings that were changed since, or with other options; "
-            "give a new folder"
-        )
-    return done
+    return None if text is None else _Done(**json.loads(text))
 
 
 def _write(settings: RecordingData, rows: list[Row], size: float, name: str, output: str, done: _Done) -> None:

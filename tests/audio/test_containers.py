@@ -504,3 +504,13 @@ def test_dsd_is_read(tmp_path: Path) -> None:
     path.write_bytes((head + form + data)[:-200_000])
     with pytest.raises(DataError, match="cut short"):
         read_audio(path)
+
+
+def test_a_wav_that_phonate_streamed_is_no_surprise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "said.wav"
+    parts = list(encoded(iter([tone(0.5), tone(0.5)]), RATE, "wav"))
+    path.write_bytes(b"".join(parts))
+    with caplog.at_level(logging.WARNING, "phonate"):
+        assert len(read_audio(path)[0]) == RATE
+    assert len(parts) > 1
+    assert not caplog.text

@@ -188,6 +188,9 @@ def test_a_playlist_named_m4a_opens_nothing_else(tmp_path):
     (tmp_path / "list.m4a").write_text("#EXTM3U\n#EXTINF:2,\nsecret.wav\n#EXT-X-ENDLIST\n")
     with pytest.raises(DataError, match=r"list\.m4a: not readable"):
         read_audio(tmp_path / "list.m4a")
+    (tmp_path / "list.m4a").rename(tmp_path / "turns.rttm")
+    with pytest.raises(DataError, match=r"turns\.rttm: not readable as audio \([^;]*\); give a recording"):
+        read_audio(tmp_path / "turns.rttm")
 
 
 @pytest.mark.parametrize(("offset", "duration"), [(2.0, None), (1.9, 0.3), (-0.1, None), (0.0, 0.0)], ids=str)

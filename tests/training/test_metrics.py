@@ -141,6 +141,12 @@ def test_a_search_knows_its_direction_before_its_first_run(tuning, declared, dir
             direction_of(asked, declared)
 
 
+def test_of_two_networks_that_play_against_each_other_neither_loss_is_better_when_lower():
+    terms = losses(["mel", "adversarial", "discriminator"])
+    assert [one.better for one in terms] == ["lower", "", ""]
+    assert all(one.is_term for one in terms)
+
+
 def test_directions_of_old_checkpoints():
     """Those without `directions`: of the metric that chose the best, and of losses, it is known."""
 

@@ -18,6 +18,8 @@ Better = Literal["lower", "higher", ""]
 ARROWS = {"lower": "↓", "higher": "↑", "": ""}
 _SPLITS = ("val_", "train_")
 _BUILT_IN: Mapping[str, Better] = {LOSS: "lower", NEWEST: "higher"}
+_OPPOSED = ("adversarial", "discriminator")
+"""The terms of a game of two networks: one's gain is the other's loss, and neither direction is better."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Metric:
     @property
     def is_term(self) -> bool:
         """Whether it is a term of the loss, of which no more than the name is declared."""
-        return self == Metric(self.name)
+        return (self,) == losses([self.name])
 
     @property
     def title(self) -> str:
@@ -67,7 +69,7 @@ def by_name(*metrics: Metric) -> dict[str, Metric]:
 
 def losses(names: Iterable[str]) -> tuple[Metric, ...]:
     """The metrics of loss terms."""
-    return tuple(map(Metric, names))
+    return tuple(Metric(name, "" if name in _OPPOSED else "lower") for name in names)
 
 
 def with_losses(names: Iterable[str], declared: Iterable[Metric]) -> dict[str, Metric]:

@@ -240,10 +240,15 @@ _KEPT = 12
 """Validation sentences, synthesised at the end."""
 _UNJUDGED = "data.judged=0"
 """Scoring speech at every validation takes too long for a demo."""
-_INSTEAD = (
-    "; or add the texts (see docs/do/recordings.md), or try voice conversion, which needs none: --task conversion "
-    "(make demo TASK=conversion)"
-)
+
+
+def _instead() -> str:
+    """What to do with recordings without texts."""
+    way = option("task", "conversion")
+    return (
+        "; or add the texts (see docs/do/recordings.md), or try voice conversion, which needs none: "
+        f"{way} (make demo: TASK=conversion)"
+    )
 
 
 def train_speech(
@@ -323,10 +328,10 @@ def _listed(settings: SpeechData, say: Say) -> tuple[list[Row | Problem], list[s
     try:
         say(transcribe(settings))
     except (InputError, MissingPackageError) as error:
-        raise InputError(f"{data}: no recording has a text; {error}{_INSTEAD}") from error
+        raise InputError(f"{data}: no recording has a text; {error}{_instead()}") from error
     listed, _ = list_corpus(settings)
     if not _has_text(listed):
-        raise InputError(f"{data}: no recording has a text, and in none words were understood{_INSTEAD}")
+        raise InputError(f"{data}: no recording has a text, and in none words were understood{_instead()}")
     return listed, ["data.transcribe=true"]
 
 

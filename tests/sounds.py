@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 SAMPLE_RATE = 22050
@@ -12,6 +14,11 @@ def voiced_tone(seconds: float, pitch: float, formants: tuple[float, ...], seed:
 
     Returns float32 samples at 22,050 Hz with a peak of 0.5.
     """
+    return _voiced_tone(seconds, pitch, formants, seed).copy()
+
+
+@cache  # many tests make the same few voices
+def _voiced_tone(seconds: float, pitch: float, formants: tuple[float, ...], seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     time = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
     glide = pitch * (1 + 0.15 * np.sin(2 * np.pi * rng.uniform(0.5, 2.0) * time + rng.uniform(0, 6)))

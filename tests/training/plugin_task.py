@@ -29,7 +29,9 @@ class SlowSequences(Sequences):
 
 
 class PluginTask(RegressionTask):
-    """The regression with optional slowness of data and validation."""
+    """The regression with optional slowness of data and validation, and faults of one rank."""
+
+    dropout = float(os.environ.get("DROPOUT", RegressionTask.dropout))
 
     def dataset(self, split):
         return SlowSequences(24, 1) if split == "train" else Sequences(6, 2)
@@ -39,6 +41,10 @@ class PluginTask(RegressionTask):
         if here and here == os.environ.get("STUCK", "").split():
             time.sleep(600)
         terms = super().loss(model, batch, phase)
+        rank, room = os.environ.get("ROOM", "0 1000").split()
+        if here[1:] == [rank] and batch["mask"].numel() > int(room):
+            next(iter(terms.values()))[0].backward()  # gradients of the attempt that must not count
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
         if here and here == os.environ.get("BAD", "").split():
             terms["mse"] = (terms["mse"][0] * float("nan"), terms["mse"][1])
         return terms

@@ -42,7 +42,7 @@ def start(
 
     `launcher` is the module, with its arguments, that starts the processes; torchrun where there are several `ranks`.
     """
-    command, options = _prepared(run, overrides, plugin, env)
+    command, options = prepared(run, *overrides, plugin=plugin, env=env)
     if ranks > 1 and not launcher:
         launcher = ["torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
     if not launcher:
@@ -50,8 +50,8 @@ def start(
     return subprocess.Popen([sys.executable, "-m", *launcher, "-m", "phonate", *command], **options)
 
 
-def _prepared(
-    run: Path, overrides: Sequence[str], plugin: Path, env: dict[str, str] | None
+def prepared(
+    run: Path, *overrides: str, plugin: Path = PLUGIN, env: dict[str, str] | None = None
 ) -> tuple[list[str], dict[str, Any]]:
     """The arguments of `phonate`, and the options of its process."""
     run.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def finish(run: Path, *overrides: str, timeout: float = 180, **options: Any) -> 
     """Train to the end; fails with the process's output when it fails. `options` are those of `start`, but for what
     starts several ranks: they have torchrun's environment without it."""
     if options.get("ranks", 1) > 1 and "launcher" not in options:
-        command, streams = _prepared(run, overrides, options.get("plugin", PLUGIN), options.get("env"))
+        command, streams = prepared(run, *overrides, plugin=options.get("plugin", PLUGIN), env=options.get("env"))
         code = run_ranks(options["ranks"], *command, timeout=timeout, **streams).returncode
     else:
         code = start(run, *overrides, **options).wait(timeout)

@@ -197,8 +197,8 @@ def test_a_loss_that_couples_items_is_never_split(tmp_path):
     assert "training.batch_size" in str(error.value)
 
 
-def test_on_several_ranks_the_run_ends_with_what_to_change(tmp_path):
-    """Their gradients are exchanged within the backward pass: one rank alone can't begin anew."""
+def test_on_several_ranks_a_batch_that_fitted_before_ends_the_run_with_what_to_change(tmp_path):
+    """Its gradients are exchanged within the backward pass: one rank alone can't begin anew."""
     trainer = train(tmp_path / "run", max_steps=1)
     window = [next(trainer.train_source.epoch(0))]
 
@@ -211,6 +211,7 @@ def test_on_several_ranks_the_run_ends_with_what_to_change(tmp_path):
 
     task = small("forward")
     step = TrainStep(task, trainer.model, trainer.phases, trainer.settings, trainer.device, Two(1, 2), split=fail)
+    step.recovery.note_fitting("main", [MicroBatchState(window[0], window[0].batch)])
     with pytest.raises(TrainingError, match=r"rank 1.*training\.batch_size"):
         step(window, 1, None)
 

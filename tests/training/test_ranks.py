@@ -7,10 +7,11 @@ import signal
 
 import pytest
 import torch
-from processes import final, finish, last_step, rows, start, wait_for
+from processes import final, finish, last_step, prepared, rows, start, wait_for
 
 from phonate.compute import distributed
 from phonate.config.errors import InputError
+from phonate_process import run_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +94,21 @@ def test_what_is_not_finite_on_one_rank_is_left_out_by_all(tmp_path):
     assert skipped["ids"] == back["ids"], "of rank 1, as the first one tells them"
     ours, theirs = final(tmp_path / "skip/run"), final(tmp_path / "rollback/run")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs if name.endswith(("weight", "bias")))
+
+
+def test_ranks_begin_a_batch_anew_together_where_one_runs_out_of_memory(tmp_path):
+    """It has room for less than half of the frames of most batches; with the same gradient it learns the same."""
+    options = ("training.max_steps=6", "training.random_seed=3", "training.batch_size=12")
+    finish(tmp_path / "whole/run", *options, ranks=2, env={"DROPOUT": "0"})
+    finish(tmp_path / "parts/run", *options, ranks=2, env={"DROPOUT": "0", "ROOM": "1 24"})
+    ours, theirs = final(tmp_path / "parts/run"), final(tmp_path / "whole/run")
+    for name in (name for name in theirs if name.endswith(("weight", "bias"))):
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
+    command, streams = prepared(tmp_path / "none/run", *options, env={"ROOM": "1 2"})
+    assert run_ranks(2, *command, **streams).returncode == 1
+    (line,) = [one for one in (tmp_path / "none/output.txt").read_text().splitlines() if "error" in one]
+    assert line.startswith("error: out of memory at step 1 (batch: item-1-")
+    assert "the batch is a single item" in line
 
 
 def test_a_rank_that_hangs_is_found_and_all_tell_their_stacks(tmp_path):

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -172,6 +172,21 @@ class Ranks:
         dist.all_gather_object(box, value, group=self.control)
         return box
 
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace `tensor` on the run's device by its sum over the ranks, on each of them."""
+        dense = tensor.contiguous()
+        dist.all_reduce(dense)
+        if dense is not tensor:
+            tensor.copy_(dense)
+
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors on the run's device by those of the first rank."""
+        for tensor in tensors:
+            dense = tensor.contiguous()
+            dist.broadcast(dense, 0)
+            if dense is not tensor:
+                tensor.copy_(dense)
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.world_size > 1:
@@ -222,6 +237,17 @@ class Ranks:
         if self.world_size > 1 and dist.is_initialized():
             _Shared.group = None
             dist.destroy_process_group()
+
+
+def lost_rank(error: BaseException) -> str | None:
+    """What to say where `error` is that another rank has ended; else None."""
+    words = " ".join(str(error).split())
+    if not isinstance(error, RuntimeError) or not any(one in words for one in _LOST):
+        return None
+    return f"another rank has ended; its own message says why ({words.split('. This is')[0]})"
+
+
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 
 
 def start(

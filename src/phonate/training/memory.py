@@ -290,6 +290,8 @@ class Recovery:
         self.memory = memory
         self._limits: dict[int, int] = {}
         """Length of a batch -> how many items of that length fit."""
+        self._fitted: dict[str, set[tuple[int, int]]] = {}
+        """By phase: numbers of items and lengths of the largest batches that fitted."""
 
     def load(self, group: Sequence[MicroBatch], split: Split | None = None) -> list[MicroBatchState]:
         """The micro-batches on the device, split if they are known not to fit; by `split` where they are not of the
@@ -308,17 +310,33 @@ class Recovery:
         """Known number of items that fit into a batch of `length`."""
         return min((items for known, items in self._limits.items() if known <= length), default=float("inf"))
 
-    def halves(self, part: MicroBatchState, step: int, split: Split | None = None) -> list[MicroBatchState]:
-        """The halves of a micro-batch that did not fit; `split` as in `load`. Raises TrainingError if it has none."""
+    def is_larger(self, phase: str, parts: Sequence[MicroBatchState]) -> bool:
+        """Whether one of the micro-batches is larger than all that fitted in this phase, so that memory may run out,
+        and could be split then."""
+        fitted = self._fitted.get(phase, set())
+        return self.forbidden is None and not all(_within(_size(part.planned), fitted) for part in parts)
+
+    def note_fitting(self, phase: str, parts: Sequence[MicroBatchState]) -> None:
+        """Note that these micro-batches fitted in this phase."""
+        fitted = self._fitted.setdefault(phase, set())
+        for size in (_size(part.planned) for part in parts):
+            if not _within(size, fitted):
+                self._fitted[phase] = fitted = {one for one in fitted if not _within(one, {size})} | {size}
+
+    def halves(
+        self, part: MicroBatchState, step: int, split: Split | None = None, forbidden: str | None = None
+    ) -> list[MicroBatchState]:
+        """The halves of a micro-batch that did not fit; `split` as in `load`. Raises TrainingError if it has none, or
+        if splitting is `forbidden` for a reason."""
         planned, means, whole = part.planned, part.means, part.whole or part.planned.ids
         del part  # also frees its tensors on the device
         if self.memory is not None:
             self.memory.emergency()
         else:
             release(self.device)
-        if self.forbidden is not None:
+        if (forbidden := self.forbidden or forbidden) is not None:
             raise TrainingError(
-                f"{_ran_out(step, planned.ids)}. The batch can't be split: {self.forbidden}. "
+                f"{_ran_out(step, planned.ids)}. The batch can't be split: {forbidden}. "
                 f"{OUT_OF_MEMORY_ADVICE.capitalize()}"
             )
         split = split or self.split
@@ -362,6 +380,16 @@ def items_of(planned: MicroBatch) -> int:
 def length_of(batch: Batch) -> int:
     """The padded length of a batch: the largest second dimension of its tensors."""
     return max((value.shape[1] for value in batch.values() if _is_padded(value)), default=1)
+
+
+def _size(planned: MicroBatch) -> tuple[int, int]:
+    """Items and length."""
+    return items_of(planned), length_of(planned.batch)
+
+
+def _within(size: tuple[int, int], others: set[tuple[int, int]]) -> bool:
+    """Whether one of `others` has as many items of as great a length."""
+    return any(size[0] <= items and size[1] <= length for items, length in others)
 
 
 def _is_padded(value: object) -> bool:

@@ -2,6 +2,10 @@
 
 Read `TrainStep.__call__` first, then `_forward_backward`, `_micro_batch` and `_update`. What happens when a forward or
 backward pass fails (`_gradients`) comes after them.
+
+Ranks exchange gradients within the backward pass, where a rank that runs out of memory can't begin anew, as the others
+wait for it. A batch that is longer or has more items than any before is therefore computed by each rank apart; then
+they ask each other whether all are done, begin anew together where one is not, and add up their gradients.
 """
 
 from __future__ import annotations
@@ -648,7 +652,7 @@ class TrainStep:
         self.ranks = ranks
         self.hooks = hooks or StepHooks()
         self.mark = mark
-        self.recovery = Recovery(device, split, _why_whole(task, ranks), memory)
+        self.recovery = Recovery(device, split, _why_whole(task, settings, ranks), memory)
         self.check_memory: Callable[[], object] = memory.check if memory is not None else lambda: None
         self.finite = FiniteCheck(device, settings.not_finite, ranks)
         self.precision = Precision(settings.mixed_precision, device, settings.amp_loss_scale, settings.grad_scaler)
@@ -666,6 +670,11 @@ class TrainStep:
         """Samples since then, on this rank."""
         self.grad_norms: dict[str, Tensor] = {}
         self._stepped = False
+        self._apart: bool | None = False
+        """Whether the ranks compute the gradients of this phase apart and add them up then, because for one of them the
+        batch is larger than any before. None: they have not agreed on it yet."""
+        self._updated: set[str] = set()
+        """Phases whose optimizer has all its state."""
         self._unseen = settings.loss.weights.keys() - task.loss_weights(0).keys()
         """Terms that the recipe weighs and that no phase has returned yet."""
 
@@ -683,6 +692,9 @@ class TrainStep:
             with self.phases.only(phase):
                 self._gradients(phase, parts, step, last=phase is due[-1])
                 self._update(phase, parts, step)
+            if phase.name in self._updated:
+                self.recovery.note_fitting(phase.name, parts)
+            self._updated.add(phase.name)
         if self._unseen:
             self._check_weights(step)
         self.precision.update()
@@ -695,6 +707,8 @@ class TrainStep:
     def _forward_backward(self, phase: PhaseState, parts: Sequence[MicroBatchState], step: int, last: bool) -> None:
         """Add the gradients of one phase over all micro-batches; `last` says whether it is the step's last phase."""
         totals = self._totals(phase.name, parts)
+        if self._apart:
+            self.ranks.share(self.model.buffers())  # as DDP does
         final = len(parts) - 1
         for i, part in enumerate(parts):
             self.check_memory()
@@ -721,7 +735,7 @@ class TrainStep:
         part.begin(self.hooks.before_batch)
         seed_torch(self.device, *seed)
         with self.precision.autocast(), standing_in(part.planned.weight != 1.0):
-            returned = self.compute(part.batch, phase)
+            returned = (self.measure if self._apart else self.compute)(part.batch, phase)
         terms = counted(returned, part.planned.counts)
         if part.planned.weight != 1.0:  # a rank without items of its own: it takes part and adds nothing
             terms = {name: (total * part.planned.weight, 0.0) for name, (total, _) in terms.items()}
@@ -732,7 +746,8 @@ class TrainStep:
         loss = self.finite.loss(loss, step, part.planned.ids, terms)
         self.mark("forward")
         # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
-        self.precision.backward(loss * self.ranks.world_size if self.ranks.world_size > 1 else loss)
+        averaged = self.ranks.world_size > 1 and not self._apart
+        self.precision.backward(loss * self.ranks.world_size if averaged else loss)
         self.mark("backward")
         return terms
 
@@ -765,6 +780,7 @@ class TrainStep:
         own. None for one undivided batch."""
         if len(parts) == 1 and self.ranks.world_size == 1:
             return None
+        self._apart = None
         totals: dict[str, float] = {}
         for i, part in enumerate(parts):
             counts: dict[str, Count] = dict(part.planned.counts or {})
@@ -776,7 +792,10 @@ class TrainStep:
             for name, count in counts.items():
                 totals[name] = totals.get(name, 0.0) + part.planned.weight * float(count)
         names = sorted(totals)
-        return dict(zip(names, self.ranks.sum([totals[name] for name in names]), strict=True))
+        larger = float(self.ranks.world_size > 1 and self.recovery.is_larger(phase, parts))
+        *sums, any_larger = self.ranks.sum([*(totals[name] for name in names), larger])
+        self._apart = any_larger > 0
+        return dict(zip(names, sums, strict=True))
 
     @torch.no_grad()
     def _counted_by_running(self, part: MicroBatchState, phase: str) -> dict[str, Count]:
@@ -830,16 +849,54 @@ class TrainStep:
         first step failed in a 16-bit format that was chosen automatically."""
         before = self.meter.copy()
         while True:
+            failed: TrainingError | None = None
             try:
-                return self._forward_backward(phase, parts, step, last)
-            except _Retry as retry:
-                too_large = retry.too_large
-            # Outside the except block the traceback is released, so the tensors of the failed attempt are freed.
+                done = self._attempt(phase, parts, step, last)
+            except TrainingError as error:
+                if not self._apart:
+                    raise
+                done, failed = False, error
+            if self._apart:
+                done = self._added_up(phase, done, failed)
+            if done:
+                return
             self.meter.become(before)
             for parameter in phase.parameters:
                 parameter.grad = None
-            if too_large is not None:
-                parts[too_large:too_large] = self.recovery.halves(parts.pop(too_large), step)
+
+    def _attempt(self, phase: PhaseState, parts: list[MicroBatchState], step: int, last: bool) -> bool:
+        """`_forward_backward`; False where it must be begun anew, from `parts` as they then are."""
+        try:
+            self._forward_backward(phase, parts, step, last)
+        except _Retry as retry:
+            too_large = retry.too_large
+        else:
+            return True
+        # Outside the except block the traceback is released, so the tensors of the failed attempt are freed.
+        for parameter in phase.parameters:
+            parameter.grad = None
+        if too_large is not None:
+            amid = self.ranks.world_size > 1 and self._apart is False
+            why = f"the other ranks wait for rank {self.ranks.rank} within the step" if amid else None
+            parts[too_large:too_large] = self.recovery.halves(parts.pop(too_large), step, forbidden=why)
+        return False
+
+    def _added_up(self, phase: PhaseState, done: bool, failed: TrainingError | None) -> bool:
+        """Add up the gradients that the ranks have computed apart; False where one of them must begin anew, so that all
+        do. Raises TrainingError, on all ranks, where one has `failed`."""
+        has = [float(parameter.grad is not None) for parameter in phase.parameters]
+        not_done, any_failed, *have = self.ranks.sum([float(not done), float(failed is not None), *has])
+        if any_failed:
+            told = [one for one in self.ranks.gather(None if failed is None else str(failed)) if one]
+            raise failed or TrainingError(told[0])
+        if not_done:
+            return False
+        for parameter, ranks_with in zip(phase.parameters, have, strict=True):
+            if ranks_with:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                self.ranks.add_up(parameter.grad)
+        return True
 
     def _retry(self, error: Exception, part: int) -> NoReturn:
         """Raise `_Retry` where a phase can be begun anew after `error` in micro-batch number `part`; else `error`."""
@@ -891,12 +948,14 @@ class LossModule(nn.Module):
         return self.task.loss(self.model, batch, phase)
 
 
-def _why_whole(task: Task, ranks: Ranks) -> str | None:
+def _why_whole(task: Task, settings: TrainingSettings, ranks: Ranks) -> str | None:
     """Why the batches of this run can't be split when memory runs out. None: they can."""
     if task.coupling is not Coupling.NONE:
         return "the loss of an item depends on the other items"
-    if ranks.world_size > 1:
-        return f"the other ranks wait for rank {ranks.rank} within the step"
+    if ranks.sharded:
+        return f"rank {ranks.rank} has parts of the weights that the other ranks wait for"
+    if ranks.world_size > 1 and settings.distributed.static_graph:
+        return "with training.distributed.static_graph all ranks must have as many parts"
     return None
 
 

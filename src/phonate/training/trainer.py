@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from phonate.compute.distributed import Ranks, like
+from phonate.compute.distributed import Ranks, like, lost_rank
 from phonate.compute.mapping import return_freed_pages
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
@@ -629,7 +629,8 @@ class Trainer:
             except TrainingError as error:
                 raise TrainingError(f"{error}; {self.saver.last_save()}") from error
             except (RuntimeError, MemoryError) as error:
-                if (explained := memory_error(error, self.step)) is None:
+                explained = memory_error(error, self.step) or lost_rank(error)
+                if explained is None:
                     raise
                 raise TrainingError(f"{explained}; {self.saver.last_save()}") from error
             finally:

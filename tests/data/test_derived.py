@@ -42,6 +42,16 @@ def test_features_come_back_and_are_computed_once(tmp_path, dtype):
     assert np.array_equal(whole, np.concatenate([values(i).astype(dtype) for i in range(1200)]))
 
 
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("4800 requested and 384 written")  # NumPy's words, without a number
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(DataError, match=rf"{tmp_path}/f0: can't write the cache \(disk full: .* MB free\)"):
+        open_derived(tmp_path / "f0", 3, values)
+    assert not list(tmp_path.iterdir())
+
+
 def test_features_are_written_as_they_come(tmp_path):
     tracemalloc.start()
     try:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from phonate.audio.decoding import write_audio
+from phonate.compute import system
 from phonate.config.errors import InputError
-from phonate.data.annotations import SpeakerTurn, read_rttm
+from phonate.data.annotations import SpeakerTurn, read_rttm, write_lines
 from phonate.data.transcripts import Transcription, write_transcription, written_transcription
-from phonate.text.captions import TimedWord
+from phonate.text.captions import TimedWord, write_captions
 
 WORDS = [
     TimedWord("Good", 0.5, 0.8, 0.9, "anna"),
@@ -35,6 +40,33 @@ def test_a_word_is_of_whoever_talks_for_most_of_it() -> None:
     assert [word.speaker for word in found.words] == ["a", "b", "b", "c", "c"]
     assert found.speakers == ["a", "b", "c"]
     assert Transcription(words, 8.0).with_speakers([]).speakers == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: write_transcription(path, TALK, "talk"),
+        lambda path: write_captions(path, WORDS),
+        lambda path: write_lines(path, ["0.5 1.6"] * 20),
+        lambda path: write_audio(path.with_suffix(".wav"), np.zeros(100, np.float32), 8000),
+    ],
+)
+def test_what_a_full_disk_has_no_room_for_is_told_and_nothing_is_there(write, tmp_path, monkeypatch) -> None:
+    """(As a disk does it: what fits is written.)"""
+
+    def full(path, content, *_, **__):
+        with path.open("wb") as file:
+            file.write(bytes(content[:10], "utf-8") if isinstance(content, str) else content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(system, "free_bytes", lambda path: 0)
+    with pytest.raises(
+        InputError, match=r"disk full: 0\.0 MB needed, 0\.1 MB more than is free\); choose another path"
+    ):
+        write(tmp_path / "talk.srt")
+    assert not list(tmp_path.iterdir())
 
 
 def test_captions_name_the_speakers_and_end_with_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_what_cant_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     (tmp_path / "a.txt").write_text("x\ny\n", encoding="utf-8")
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     for target in (tmp_path / "o.jsonl", tmp_path / "a.txt" / "o.jsonl"):
         with pytest.raises(InputError, match="can't be written"):
             build_pairs(tmp_path / "a.txt", target)

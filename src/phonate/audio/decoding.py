@@ -31,6 +31,7 @@ from phonate.audio.containers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from phonate.audio.containers import recognised
 from phonate.audio.readers import MADE as MADE
 from phonate.audio.readers import Reader, cut_short, opened
+from phonate.compute.system import unwritten, write_output
 from phonate.config.errors import DataError, InputError, plain_file
 
 logger = logging.getLogger("phonate")
@@ -417,16 +418,7 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
         if comment is not None:
             file.comment = comment
         file.write(samples)
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(encoded.getbuffer())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+    write_output(path, encoded.getvalue(), parents=True)
 
 
 def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: int, comment: str | None = None) -> int:
@@ -450,7 +442,7 @@ def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: in
             finally:
                 temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror}); choose another place or make room") from error
+        raise unwritten(path, error) from error
     return samples
 
 

@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from phonate.config.errors import InputError, PhonateError
+from phonate.config.errors import InputError, PhonateError, plain_file
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -128,6 +129,53 @@ def written_whole(file: Path, write: Callable[[Path], object]) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: a reader sees the old one or the new one. Raises OSError."""
     written_whole(path, lambda beside: beside.write_bytes(content))
+
+
+def write_output(path: str | Path, content: bytes | Callable[[Path], object], parents: bool = False) -> Path:
+    """Write a file that was asked for, whole or not at all: its bytes, or what `content` does with another path in the
+    folder, which is made where `parents`. Returns the path. Raises InputError for a pipe or a device, and where it
+    can't be written."""
+    path = plain_file(Path(path))
+    try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if callable(content):
+            written_whole(path, content)
+        else:
+            write_whole(path, content)
+    except OSError as error:
+        raise unwritten(path, error, 0 if callable(content) else len(content)) from error
+    return path
+
+
+def unwritten(path: Path, error: OSError, needed: int = 0) -> InputError:
+    """What to raise where an output can't be written that has `needed` bytes (0: nobody knows)."""
+    named = str(path).encode(errors="backslashreplace").decode()
+    return InputError(
+        f"{named}: can't be written ({why_unwritten(path, error, needed)}); choose another path or free some space"
+    )
+
+
+def why_unwritten(path: Path, error: OSError, needed: int = 0) -> str:
+    """Why `path`, of `needed` bytes (0: nobody knows), can't be written; of a full disk, what it lacks."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error)  # what NumPy says of it
+    if not full:
+        return error.strerror or str(error)
+    free = free_bytes(path)
+    if not needed:
+        return f"disk full: {megabytes(free)} free"
+    return f"disk full: {megabytes(needed)} needed, {megabytes(max(needed - free, 100_000))} more than is free"
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes free where `path` is or would be."""
+    # on the disk of the nearest folder that exists
+    return shutil.disk_usage(next(folder for folder in (path, *path.absolute().parents) if folder.exists())).free
+
+
+def megabytes(count: int) -> str:
+    """A number of bytes as `12.3 MB`."""
+    return f"{count / 1e6:,.1f} MB"
 
 
 def sync_all(folder: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.config.errors import DataError, InputError, plain_file
+from phonate.compute.system import write_output
+from phonate.config.errors import DataError, InputError
 
 # ----------------------- Shared parts of the annotation formats: lines of fields, and times in seconds
 
@@ -58,16 +57,7 @@ def require_field(value: str, what: str) -> str:
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     """Write a text file atomically. Raises InputError if it can't be written."""
-    path = plain_file(Path(path))
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        try:
-            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror}); choose another path or free space") from error
+    write_output(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 # ------------------------------------- RTTM: speaker turns (NIST, Rich Transcription 2009, appendix A)

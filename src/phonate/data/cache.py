@@ -5,7 +5,6 @@ The index is what training reads instead of manifests.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.mapping import map_array
-from phonate.compute.system import sync_all
+from phonate.compute.system import sync_all, why_unwritten
 from phonate.config.errors import DataError
 from phonate.data.features import Features, Frames, NoneFeatures
 
@@ -355,9 +354,10 @@ def damaged(folder: Path, error: Exception) -> DataError:
 
 def unwritable(folder: Path, error: OSError) -> DataError:
     """What to raise where a cache can't be written."""
-    if error.errno == errno.ENOSPC:
-        return DataError(f"{folder}: the disk is full; free space there, or name another folder by data.cache_dir")
-    return DataError(f"{folder}: can't write the cache ({error.strerror}); name another folder by data.cache_dir")
+    return DataError(
+        f"{folder}: can't write the cache ({why_unwritten(folder, error)}); free space there, or name another folder "
+        "by data.cache_dir"
+    )
 
 
 def _digest(file: Path) -> str:

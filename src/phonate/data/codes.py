@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
-from phonate.compute.system import lock
+from phonate.compute.system import lock, why_unwritten
 from phonate.config.errors import DataError
 from phonate.data.cache import damaged, new_folder, unwritable, verify
 from phonate.data.corpora.rows import Row
@@ -71,7 +71,7 @@ def measure(
             with lock(remembered.with_suffix(".lock")):  # of several processes one measures
                 measurements = _remembered(distinct, max_seconds, remembered, threads)
         except OSError as error:
-            why = f"can't be written ({error.strerror}); name another folder by data.cache_dir"
+            why = f"can't be written ({why_unwritten(remembered, error)}); name another folder by data.cache_dir"
             raise DataError(f"{remembered}: {why}") from error
     return {audio: _limited(facts, max_seconds) for audio, facts in measurements.items()}
 

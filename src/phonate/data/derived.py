@@ -19,7 +19,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig, F0Method
 from phonate.config.errors import DataError
-from phonate.data.cache import DIGESTS, FeatureCache, damaged, new_folder, verify
+from phonate.data.cache import DIGESTS, FeatureCache, damaged, new_folder, unwritable, verify
 from phonate.data.parallel import Executor, Here, Processes, chosen, report_progress
 from phonate.data.prepared import PreparedCorpus
 from phonate.data.streaming import open_waveforms
@@ -97,9 +97,12 @@ def open_derived(
     Raises DataError if a file was damaged since.
     """
     if not folder.is_dir():
-        with new_folder(folder) as beside:
-            results = (executor or Here()).map(compute, range(count), file=lambda _: folder.parent)
-            _write(beside, what, count, results if then is None else map(then, range(count), results), dtype)
+        try:
+            with new_folder(folder) as beside:
+                results = (executor or Here()).map(compute, range(count), file=lambda _: folder.parent)
+                _write(beside, what, count, results if then is None else map(then, range(count), results), dtype)
+        except OSError as error:
+            raise unwritable(folder, error) from error
     if (folder / DIGESTS).is_file():  # earlier versions wrote none
         verify(folder)
     try:

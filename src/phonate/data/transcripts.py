@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from phonate.audio.decoding import Audio
-from phonate.config.errors import InputError, option, plain_file
+from phonate.compute.system import write_output
+from phonate.config.errors import InputError, option
 from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.label_documents import Tier, textgrid_lines
 from phonate.text.captions import TimedWord, captions
@@ -187,13 +188,11 @@ def write_transcription(path: str | Path, transcription: Transcription, recordin
 
     Raises InputError for an unknown suffix, for RTTM where no speakers are known, and where it can't be written.
     """
-    path = plain_file(Path(path))
     try:
-        path.write_text(written_transcription(transcription, recording, path.suffix), encoding="utf-8")
+        text = written_transcription(transcription, recording, Path(path).suffix)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror})") from error
+    write_output(path, text.encode())
 
 
 def _text(transcription: Transcription, _: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from phonate.config.errors import InputError, plain_file
+from phonate.compute.system import write_output
+from phonate.config.errors import InputError
 
 LINE = 42
 """Characters of a caption, at most: what subtitling guidelines give a line."""
@@ -45,13 +46,11 @@ def captions(words: Sequence[TimedWord], form: str) -> str:
 
 def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
     """Write `words` in the form that the suffix of `path` names. Raises InputError."""
-    path = plain_file(Path(path))
     try:
-        path.write_text(captions(words, path.suffix.lower()), encoding="utf-8")
+        text = captions(words, Path(path).suffix.lower())
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror})") from error
+    write_output(path, text.encode())
 
 
 def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from small_checkpoints import assert_whole, save
 
+from phonate.compute import system
 from phonate.config.errors import CheckpointError
-from phonate.training.checkpoints import CheckpointManager, files
+from phonate.training.checkpoints import CheckpointManager, files, manager
 from phonate.training.settings import CheckpointConfig
 
 
@@ -43,7 +44,7 @@ def test_a_disk_that_fills_while_saving_loses_nothing(small_disk: Path, monkeypa
         filler = small_disk / "filler"
         filler.write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize - 500_000))
         with monkeypatch.context() as patch:  # as if the disk filled between the check and the write
-            patch.setattr(files, "free_bytes", lambda _: 10**12)
+            patch.setattr(manager, "free_bytes", lambda _: 10**12)
             save(store, 2, numel=100_000)
             with pytest.raises(CheckpointError, match=r"disk full: .*0\.8 MB"):
                 store.flush()
@@ -75,7 +76,7 @@ def test_where_the_disk_gets_full_the_oldest_go_and_nothing_that_is_needed(
             save(store, step, numel=60_000)
             store.flush()
             assert store.load_checkpoint("latest").metadata.global_step == step
-        (small_disk / "filler").write_bytes(b"x" * files.free_bytes(small_disk))
+        (small_disk / "filler").write_bytes(b"x" * system.free_bytes(small_disk))
         before = sorted(path.name for path in folder.glob("step-*"))
         with pytest.raises(CheckpointError, match="disk full"):
             save(store, 11, numel=1_000_000)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.audio.containers import AUDIO_SUFFIXES
+from phonate.compute.system import why_unwritten
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.data.corpora.lists import PART, clip_of, report_one_speaker, spelled
 from phonate.data.corpora.rows import (
@@ -212,5 +213,5 @@ class _Shard:
             beside.replace(file)
         except OSError as error:
             mend = "free space there, or name another folder by data.cache_dir"
-            raise DataError(f"{file}: can't be written ({error.strerror}); {mend}") from error
+            raise DataError(f"{file}: can't be written ({why_unwritten(file, error, len(content))}); {mend}") from error
         return file

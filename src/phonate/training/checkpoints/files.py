@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.compute.system import LockTaken, ProcessLock, open_regular, sync
+from phonate.compute.system import LockTaken, ProcessLock, free_bytes, megabytes, open_regular, sync
 from phonate.config.errors import CheckpointError, option
 
 if TYPE_CHECKING:
@@ -202,12 +202,6 @@ def drop_from_memory(path: Path) -> None:
         os.close(descriptor)
 
 
-def free_bytes(path: Path) -> int:
-    """Bytes free where `path` is or would be."""
-    # on the disk of the nearest folder that exists
-    return shutil.disk_usage(next(folder for folder in (path, *path.absolute().parents) if folder.exists())).free
-
-
 def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
     """An error of the file system as one line that says what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -226,11 +220,6 @@ def no_space(where: Path, needed: int) -> str:
     free = free_bytes(where)
     short = megabytes(max(needed - free, 100_000))
     return f"{where}: disk full: a checkpoint needs {megabytes(needed)}, {short} more than is free; make room there"
-
-
-def megabytes(count: int) -> str:
-    """A number of bytes as `12.3 MB`."""
-    return f"{count / 1e6:,.1f} MB"
 
 
 # -------------- A lock that only one process at a time holds: on a run, and on a folder of checkpoints

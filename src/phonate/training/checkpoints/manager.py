@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from phonate.compute.system import ProcessLock
+from phonate.compute.system import ProcessLock, free_bytes
 from phonate.config.errors import CheckpointError
 from phonate.config.metrics import Better
 from phonate.training.checkpoints import files, listing, snapshot
@@ -445,13 +445,13 @@ class CheckpointManager:
         self._require(sum(tensor.nbytes for tensor in tensors))
 
     def _require(self, nbytes: int) -> None:
-        if files.free_bytes(self.folder) < nbytes + SPARE_BYTES:
+        if free_bytes(self.folder) < nbytes + SPARE_BYTES:
             raise CheckpointError(files.no_space(self.folder, nbytes + SPARE_BYTES))
 
     def _make_room(self, needed: int) -> None:
         """Where the disk is too full for `needed` bytes, remove the oldest checkpoints, one after the other: neither
         the best one nor the newest that is intact, nor anything where none is."""
-        if files.free_bytes(self.folder) >= needed:
+        if free_bytes(self.folder) >= needed:
             return
         infos = listing.newest_first(listing.scan(self.folder))
         intact = next((item for item in infos if not problems(item.path)), None)
@@ -459,7 +459,7 @@ class CheckpointManager:
         if intact is None:
             return
         for item in reversed(infos):
-            if files.free_bytes(self.folder) >= needed:
+            if free_bytes(self.folder) >= needed:
                 break
             if item.step >= intact.step or (best is not None and item.name == best.name):
                 continue

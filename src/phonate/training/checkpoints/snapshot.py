@@ -40,7 +40,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from phonate.compute.distributed import is_sharded, local_part
-from phonate.compute.system import open_regular
+from phonate.compute.system import megabytes, open_regular
 from phonate.config.errors import CheckpointError
 from phonate.training.checkpoints.files import (
     CHUNK,
@@ -50,7 +50,6 @@ from phonate.training.checkpoints.files import (
     Record,
     chunks_of,
     drop_from_memory,
-    megabytes,
 )
 
 # ----------------------------------------- Nested state <-> a JSON document and a flat dict of tensors

@@ -8,12 +8,12 @@ paragraph and the lines after it. Rows of .jsonl and .json files are kept as the
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from phonate.compute.system import write_output
 from phonate.config.errors import InputError
 from phonate.data.dialogues import Dialogue, read_dialogues, row_of, text_files
 from phonate.data.parallel import Progress
@@ -39,16 +39,7 @@ def build_pairs(source: str | Path, target: str | Path, progress: Progress | Non
         rows += _rows(dialogue)
         if progress is not None:
             progress("reading texts", number, len(corpus.dialogues))
-    beside = goal.with_name(f".{goal.name}.{os.getpid()}")
-    try:
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-            beside.replace(goal)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{goal}: can't be written ({error.strerror})") from error
+    write_output(goal, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), parents=True)
     return {
         "file": str(goal),
         "files": len(files),

@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.compute.system import write_whole
-from phonate.config.errors import InputError, plain_file
-from phonate.data.corpora.rows import printable
+from phonate.compute.system import write_output
 from phonate.training.trackers import grey, png
 
 # ----------------------------------- Pages that need nothing else, from the templates beside this file
@@ -44,16 +42,7 @@ def render(template: str, page: Mapping[str, Any], package: str = "phonate.workf
 
 def write_page(path: str | Path, text: str) -> Path:
     """Write a page, which appears whole or not at all; returns its path. Raises InputError if it can't be written."""
-    path = plain_file(Path(path))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
-    except OSError as error:
-        named = printable(str(path))
-        raise InputError(
-            f"{named}: can't be written ({error.strerror}); choose another path or free some space"
-        ) from error
-    return path
+    return write_output(path, text.encode(), parents=True)
 
 
 WIDTH, HEIGHT = 480, 230  # of a chart, in SVG units; so are the lengths below

@@ -18,7 +18,8 @@ from markupsafe import Markup
 from phonate.audio.decoding import read_blocks, read_start, resample
 from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
-from phonate.config.errors import DataError, InputError, option, plain_file
+from phonate.compute.system import write_output
+from phonate.config.errors import DataError, InputError, option
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import check_corpus
 from phonate.data.corpora.rows import Problem, printable, read_part
@@ -323,13 +324,7 @@ def write_worst_page(
                 progress("transcribing", done, len(clips))
         suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, hypothesis)], hypothesis))
     worst = sorted(suspects, key=lambda one: (-one.score, one.clip.row.id))[:SHOWN]
-    try:
-        plain_file(path).parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_render(worst, report.path, len(clips)), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise InputError(
-            f"{option('page', str(page))}: can't be written ({error.strerror}); choose another path"
-        ) from error
+    write_output(path, _render(worst, report.path, len(clips)).encode(errors="backslashreplace"), parents=True)
     odd = sum(any(finding.score >= 1.0 for finding in one.findings) for one in suspects)
     return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
 
@@ -406,11 +401,7 @@ def write_picture(path: str | Path, diarization: Diarization) -> Path:
     axes.set_yticks(range(len(diarization.speakers)), diarization.speakers)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: clock(seconds)))
     axes.grid(axis="x", alpha=0.3)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise InputError(f"{path}: can't be written ({error.strerror}); choose another path or free space") from error
-    return path
+    return write_output(path, lambda beside: figure.savefig(beside, dpi=150, format=Path(path).suffix[1:] or None))
 
 
 def write_diarization_page(path: str | Path, recording: str | Path, diarization: Diarization) -> Path:

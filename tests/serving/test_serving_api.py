@@ -115,7 +115,7 @@ def test_a_reference_comes_with_the_request(serving: Serve, wav: bytes) -> None:
 
 def test_all_that_is_asked_for_reaches_the_model(serving: Serve) -> None:
     client = serving()
-    more = {"speed": 1.5, "temperature": 0.5, "top_k": 20, "top_p": 0.9, "seed": 3}
+    more = {"speed": 1.5, "temperature": 0.5, "top_k": 20, "top_p": 0.9, "seed": 3, "max_seconds": 4.0}
     assert client.post("/v1/audio/speech", json={**SAID, "voice": {"id": "own"}, **more}).status_code == 200
     request = client.service.requests[0]
     assert {name: getattr(request, name) for name in more} == more

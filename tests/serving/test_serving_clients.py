@@ -79,7 +79,7 @@ def test_aliases_can_be_set(serving: Serve) -> None:
 
 def test_null_is_the_same_as_nothing(serving: Serve) -> None:
     fields = "speed response_format stream_format input_type timestamp_granularities reference_audio reference_text"
-    nulls = dict.fromkeys([*fields.split(), "temperature", "top_k", "top_p", "seed", "instructions"])
+    nulls = dict.fromkeys([*fields.split(), "temperature", "top_k", "top_p", "seed", "max_seconds", "instructions"])
     client = serving()
     answer = client.post("/v1/audio/speech", json={**SAID, **nulls})
     assert answer.status_code == 200

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openai
@@ -74,8 +75,8 @@ def test_requests_at_once_get_what_each_gets_alone(client: TestClient, wav: byte
     added = client.post("/v1/voices", data=form, files={"reference_audio": wav, "consent_audio": wav})
     assert added.status_code == 201, added.text
 
-    def said(seed: int) -> bytes:
-        asked = {"model": "higgs", "voice": "zoe", "input": "hi", "response_format": "wav", "seed": seed}
+    def said(seed: int, **more: Any) -> bytes:
+        asked = {"model": "higgs", "voice": "zoe", "input": "hi", "response_format": "wav", "seed": seed, **more}
         answer = client.post("/v1/audio/speech", json=asked)
         assert answer.status_code == 200, answer.text
         return answer.content
@@ -87,6 +88,7 @@ def test_requests_at_once_get_what_each_gets_alone(client: TestClient, wav: byte
         assert len(sound(one)) == len(sound(other))
         assert np.abs(sound(one) - sound(other)).max() < 1e-3
     assert not np.array_equal(sound(alone[0])[:4800], sound(alone[1])[:4800])
+    assert len(sound(said(0, max_seconds=0.2))) <= 4800 < len(sound(alone[0]))
 
 
 def test_what_the_model_cannot_do_is_refused(client: TestClient, wav: bytes) -> None:

@@ -177,6 +177,7 @@ def test_requests_at_other_speeds_are_rendered_in_turn(synthesiser: Synthesiser)
         (SpeechRequest("***"), "nothing"),
         (SpeechRequest("Hello.", speed=0.0), "speed"),
         (SpeechRequest("Hello.", temperature=1.0), "temperature"),
+        (SpeechRequest("Hello.", max_seconds=9.0), "max_seconds"),
         (SpeechRequest("Hello.", reference=Reference(np.zeros(9, np.float32), 16_000)), "clones none"),
     ],
 )

@@ -226,6 +226,24 @@ def test_there_is_a_place_for_so_many_clients(assist: Assist) -> None:
     assert Error.from_event(refused).code == "rate_limit_exceeded"
 
 
+def test_who_sends_nothing_loses_its_place(assist: Assist) -> None:
+    async def talk(client: AsyncTcpClient) -> list[Event]:
+        assert client._writer is not None
+        host, port = client._writer.get_extra_info("peername")
+        told = await until(client)
+        async with AsyncTcpClient(host, port) as half:
+            assert half._writer is not None
+            half._writer.write(b'{"type": "ping", "data_length": 10}\n{')
+            assert await until(half) == []
+        async with AsyncTcpClient(host, port) as after:
+            await after.write_event(Ping("there?").event())
+            assert [event.type for event in await until(after, "pong")] == ["pong"]
+        return told
+
+    (told,) = assist(talk, max_batch=1, max_queue=0, request_seconds=0.3)
+    assert Error.from_event(told).text == "nothing came for 0.3 s; connect again"
+
+
 def test_uploaded_voices_are_there(assist: Assist, tmp_path: Any) -> None:
     tone = np.sin(np.arange(16_000) / 10).astype(np.float32)
     VoiceStore(tmp_path, 5).add(

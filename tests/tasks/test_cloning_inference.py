@@ -198,6 +198,8 @@ def test_the_names_of_fine_tuning_scripts(folder: Path, anna: Path) -> None:
     with anna.open("rb") as file:
         np.testing.assert_array_equal(higgs.generate_speech(file, "hello"), by_path)
     np.testing.assert_array_equal(higgs.generate_speech(target_text="hello", speaker_name="anna"), by_path)
+    short = higgs.generate_speech(target_text="hello " * 9, speaker_name="anna", max_seconds=0.4)
+    assert len(short) <= 0.4 * 24000
     with pytest.raises(InputError, match="'cleo'"):
         higgs.generate_speech(target_text="hello", speaker_name="cleo")
 

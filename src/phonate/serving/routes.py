@@ -274,6 +274,7 @@ class Delivery(BaseModel):
     top_k: int | None = Field(default=None, ge=1)
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
+    max_seconds: float | None = Field(default=None, gt=0.0)
 
     @model_validator(mode="before")
     @classmethod
@@ -293,6 +294,7 @@ class Delivery(BaseModel):
             top_k=self.top_k,
             top_p=self.top_p,
             seed=self.seed,
+            max_seconds=self.max_seconds,
             script=script,
         )
 

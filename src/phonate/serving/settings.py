@@ -45,7 +45,8 @@ class ServingSettings(Settings):
     max_voices: int = Field(default=1000, ge=1)
     """Voices that are stored."""
     request_seconds: float = Field(default=300.0, gt=0)
-    """Time for a request, from its arrival to its last sound."""
+    """Time for a request, from its arrival to its last sound. Wyoming's clients are disconnected when they send or take
+    nothing for so long."""
     decode_seconds: float = Field(default=10.0, gt=0)
     """Processor time for decoding an uploaded recording; three times as much by the clock."""
     stop_seconds: float = Field(default=30.0, ge=0)

@@ -39,6 +39,7 @@ from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError, client_message
 from phonate.serving.models import LazyService
 from phonate.serving.routes import HIGHEST_RATE, LOWEST_RATE, MARKUP, ServerState
+from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Pieces
 from phonate.serving.transcriptions import RATE, recogniser_of
 from phonate.training.inference import SpeechRequest, SpeechResult
@@ -61,7 +62,7 @@ async def listening(state: ServerState, place: socket.socket) -> AsyncIterator[N
         if len(clients) >= most:
             await _refuse(writer, f"{most} clients are connected, which is the limit; try again later")
             return
-        task = asyncio.ensure_future(_Client(state, _Reader(reader, state.settings.max_body), writer).run())
+        task = asyncio.ensure_future(_Client(state, _Reader(reader, state.settings), writer).run())
         clients.add(task)
         try:
             await task
@@ -129,25 +130,38 @@ def _samples(chunks: Sequence[AudioChunk]) -> FloatArray:
 
 
 class _Reader:
-    """What a client sends, no event of which is larger than a request may be."""
+    """What a client sends, no event of which is larger than a request may be, or takes longer to come."""
 
-    def __init__(self, reader: asyncio.StreamReader, most: int) -> None:
-        self._reader, self._most = reader, most
+    def __init__(self, reader: asyncio.StreamReader, settings: ServingSettings) -> None:
+        self._reader, self._most, self._seconds = reader, settings.max_body, settings.request_seconds
+        self.on_silence: Callable[[str], Awaitable[None]] | None = None
+        """Told why nothing more is read, when nothing has come for so long."""
 
     async def readline(self) -> bytes:
-        return await self._reader.readline()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._reader.readline()
+        except TimeoutError:
+            if self.on_silence is not None:
+                await self.on_silence(f"nothing came for {self._seconds:g} s; connect again")
+            return b""
 
     async def readexactly(self, count: int) -> bytes:
         if count > self._most:
             raise ValueError(f"an event of {count} bytes; at most {self._most} are allowed")
-        return await self._reader.readexactly(count)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._reader.readexactly(count)
+        except TimeoutError:
+            raise EOFError(f"an event without its end for {self._seconds:g} s") from None
 
 
 class _Client(AsyncEventHandler):
     """One connection."""
 
-    def __init__(self, state: ServerState, reader: Any, writer: asyncio.StreamWriter) -> None:
-        super().__init__(reader, writer)
+    def __init__(self, state: ServerState, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)  # type: ignore[arg-type]  # it reads lines and bytes
+        reader.on_silence = self._end_idle
         self._state = state
         self._voice: SynthesizeVoice | None = None
         self._pieces: Pieces | None = None
@@ -172,6 +186,19 @@ class _Client(AsyncEventHandler):
             _log.info("a Wyoming client sent what is no event (%r); its connection is closed", error)
         except ConnectionError:
             pass  # it went away
+
+    async def write_event(self, event: Event) -> None:
+        """Send an event. Raises ConnectionError where the client takes nothing, which goes away or keeps others out."""
+        try:
+            async with asyncio.timeout(self._state.settings.request_seconds):
+                await super().write_event(event)
+        except TimeoutError:
+            self.writer.transport.abort()
+            raise ConnectionError("the client takes nothing") from None
+
+    async def _end_idle(self, why: str) -> None:
+        _log.info("a Wyoming client is idle; its connection is closed")
+        await self._tell(InputError(why))
 
     async def handle_event(self, event: Event) -> bool:
         """Answer an event; False after a mistake, as clients wait for sound, not for an error."""

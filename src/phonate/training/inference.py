@@ -48,6 +48,8 @@ class SpeechRequest:
     top_p: float | None = None
     seed: int | None = None
     """Requests with the same seed and text give the same speech."""
+    max_seconds: float | None = None
+    """For models that clone: how long the speech may be, which is then made in one part."""
     script: Sequence[Part] | None = None
     """What the text says as SSML, parsed for the service's language; for services that follow SSML."""
     continues: bool = False

@@ -306,8 +306,8 @@ def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) 
 NOTHING_SAID = "the model ended before it said anything; try another seed, a longer text or another reference"
 CUT_SHORT = "speech was cut short: the model did not end it within the time that the text should take"
 
-Pieces = Callable[[Reference, str], list[Piece]]
-"""What is to be generated for a text in the voice of a reference."""
+Pieces = Callable[[Reference, str, float | None], list[Piece]]
+"""What is to be generated for a text in the voice of a reference, of so many seconds at most, where that is given."""
 
 
 class ClonedSpeech(SpeechResult):
@@ -354,7 +354,7 @@ class CloningService(SpeechService):
         """Begin to work on `request`. The codes of its reference are made here, in the caller's thread."""
         self.check(request)
         seed = secrets.randbits(62) if request.seed is None else request.seed
-        pieces = self._pieces(self._reference(request), request.text)
+        pieces = self._pieces(self._reference(request), request.text, request.max_seconds)
         generation = Generation(pieces, _sampling(request), seed)
         for job in generation.jobs:
             self._decoder.check(job)
@@ -776,6 +776,7 @@ class HiggsAudioInference:
         target_text: str = "",
         speaker_name: str | None = None,
         reference_text: str | None = None,
+        max_seconds: float | None = None,
     ) -> FloatArray:
         """`target_text` in the voice of a recording, as samples (N,) at `sample_rate`.
 
@@ -784,15 +785,17 @@ class HiggsAudioInference:
             target_text: What to say.
             speaker_name: The recording is kept under this name, so that later calls can leave it out.
             reference_text: What is said in the recording, if it is known.
+            max_seconds: As in `VoiceCloner.clone`.
         """
         if reference_audio is None:
             if speaker_name is None or speaker_name not in self.cloner.voices:
                 raise InputError(f"speaker {speaker_name!r} has no recording yet; give reference_audio")
-            return self.cloner.clone(self.cloner.voices[speaker_name], target_text, reference_text=reference_text)
+            known = self.cloner.voices[speaker_name]
+            return self.cloner.clone(known, target_text, reference_text=reference_text, max_seconds=max_seconds)
         reference = as_reference(reference_audio, reference_text, None, self.sample_rate)
         if speaker_name is not None:
             self.cloner.voices[speaker_name] = reference
-        return self.cloner.clone(reference, target_text)
+        return self.cloner.clone(reference, target_text, max_seconds=max_seconds)
 
 
 _DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

@@ -198,6 +198,8 @@ class SynthesiserService(SpeechService):
         for name in ("temperature", "top_k", "top_p"):
             if getattr(request, name) is not None:
                 raise InputError(f"{name}: this model draws nothing at random; leave it out")
+        if request.max_seconds is not None:
+            raise InputError("max_seconds: this model's speech is as long as its text; leave it out")
         check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
         if request.script is not None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.nn.convolution import ConvNeXtBlock, LimitedConv1d, convolution, depthwise
-from phonate.nn.dropout import Dropout
+from phonate.nn.sequences import Dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from phonate.nn.dropout import Dropout, on_processor
+from phonate.nn.sequences import Dropout, on_processor
 
 # ---------------------------------------------------------- Convolutions over padded batches of frames
 

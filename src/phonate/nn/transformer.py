@@ -15,9 +15,16 @@ from torch.nn import functional as F
 
 from phonate.nn.attention import AttentionState, CrossAttention, Memory, SelfAttention
 from phonate.nn.convolution import depthwise, zero_padding
-from phonate.nn.dropout import Dropout
 from phonate.nn.linear_attention import RandomFeatures, Rotation
-from phonate.nn.sequences import LearntPositions, Positions, RotaryPositions, Segments, SinusoidalPositions, run_layers
+from phonate.nn.sequences import (
+    Dropout,
+    LearntPositions,
+    Positions,
+    RotaryPositions,
+    Segments,
+    SinusoidalPositions,
+    run_layers,
+)
 from phonate.nn.settings import LayerSettings, TransformerSettings
 
 # ------------ Normalisation of the branches of a layer: norms before or after them, and ReZero factors

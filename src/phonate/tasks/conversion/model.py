@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import Downsampling, PastFrames, PostNet, zero_padding
-from phonate.nn.dropout import Dropout
-from phonate.nn.sequences import RotaryPositions, SinusoidalPositions, frame_mask
+from phonate.nn.sequences import Dropout, RotaryPositions, SinusoidalPositions, frame_mask
 from phonate.nn.transformer import Activation, LayerShape, Stack, StackState
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.conversion.settings import ConversionModel

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import ConvNeXt, Downsampling
-from phonate.nn.dropout import Dropout
-from phonate.nn.sequences import frame_mask
+from phonate.nn.sequences import Dropout, frame_mask
 from phonate.tasks.recognition.settings import RecognitionModel
 
 SUBSAMPLING = 4

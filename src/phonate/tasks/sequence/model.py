@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
-from phonate.nn.dropout import Dropout
-from phonate.nn.sequences import frame_mask
+from phonate.nn.sequences import Dropout, frame_mask
 from phonate.nn.transformer import StackState, build_decoder, build_encoder
 from phonate.tasks.sequence.settings import SequenceModelSettings
 

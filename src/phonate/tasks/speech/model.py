@@ -28,8 +28,7 @@ from torch.nn import functional as F
 from phonate.config.errors import InputError
 from phonate.nn.arrays import FloatArray
 from phonate.nn.convolution import ConvNeXt, PostNet
-from phonate.nn.dropout import Dropout
-from phonate.nn.sequences import SinusoidalPositions, frame_mask, rounded_durations, token_indices
+from phonate.nn.sequences import Dropout, SinusoidalPositions, frame_mask, rounded_durations, token_indices
 from phonate.nn.transformer import LayerShape, Stack
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.speech.arrays import (

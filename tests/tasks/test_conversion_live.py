@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 
 from phonate.audio.decoding import read_audio
@@ -16,6 +17,7 @@ from phonate.audio.live import streamed
 from phonate.audio.pitch import f0_stream
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.resolve import resolve
+from phonate.tasks.conversion import inference
 from phonate.tasks.conversion.features import Register, RunningTransposition
 from phonate.tasks.conversion.inference import Converter, MelConversion, Voice
 from phonate.tasks.conversion.model import build_model
@@ -119,6 +121,18 @@ def test_convert_is_the_stream_at_full_level(converter, sound):
     batch = converter.convert([sound, sound[:30000]])
     assert np.allclose(batch[0], converter.convert(sound), atol=1e-6)
     assert len(batch[1]) == 30000 // 256 * 256
+
+
+def test_a_long_file_is_read_in_blocks_to_the_same_samples(converter, sound, tmp_path, monkeypatch):
+    soundfile.write(tmp_path / "long.wav", sound, 22050, subtype="FLOAT")
+    soundfile.write(tmp_path / "silent.wav", np.zeros_like(sound), 22050)
+    whole = np.concatenate(list(converter.parts(sound)))
+    monkeypatch.setattr(inference, "_PART_SECONDS", 1.0)
+    monkeypatch.setattr(inference, "as_waveform", None)  # what reads all of it
+    np.testing.assert_array_equal(np.concatenate(list(converter.parts(tmp_path / "long.wav"))), whole)
+    silent = np.concatenate(list(converter.parts(tmp_path / "silent.wav")))
+    assert len(silent) == len(whole)
+    assert not silent.any()
 
 
 def test_the_model_in_blocks_is_the_model_on_the_whole(converter):

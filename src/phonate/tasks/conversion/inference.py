@@ -511,8 +511,8 @@ class Converter(Inference):
         if isinstance(audio, list | tuple) and self._streams:
             return [self.convert(one, speaker, sample_rate=sample_rate, semitones=semitones) for one in audio]
         if self._streams and not isinstance(audio, list | tuple):
-            source = self._waveform(audio, sample_rate)
-            return _raised(np.concatenate(list(self.stream(source, speaker, semitones=semitones))), bool(source.any()))
+            pieces = list(self.stream(audio, speaker, sample_rate=sample_rate, semitones=semitones))
+            return _raised(np.concatenate(pieces), self._sounds(audio, sample_rate))
         if isinstance(audio, list | tuple):
             recordings = [self._recording(one, sample_rate) for one in audio]
             return [self._finished(mel_TM) for mel_TM in self.convert_mels(recordings, speaker, semitones)]
@@ -527,9 +527,9 @@ class Converter(Inference):
         without sound are zeros.
         """
         if self._streams:
-            source = self._waveform(audio, sample_rate)
-            for piece in self.stream(source, speaker, semitones=semitones):
-                yield piece if source.any() else np.zeros_like(piece)
+            sounds = self._sounds(audio, sample_rate)
+            for piece in self.stream(audio, speaker, sample_rate=sample_rate, semitones=semitones):
+                yield piece if sounds else np.zeros_like(piece)
             return
         for waveform in self._cut(audio, sample_rate):
             level = self.extractor.processor.full_scale(partial(iter, [waveform]))
@@ -540,18 +540,26 @@ class Converter(Inference):
     def _cut(self, audio: Audio, sample_rate: int | None) -> Iterator[FloatArray]:
         """The samples of a recording at `self.sample_rate`, in the parts that are converted by themselves."""
         rate = self.sample_rate
-        if not isinstance(audio, str | Path) or sample_rate is not None or probe(audio).duration <= _PART_SECONDS:
-            blocks: Iterator[FloatArray] = iter([self._waveform(audio, sample_rate)])
-        else:
-            blocks = read_blocks(audio, sample_rate=rate)
         held, most = np.zeros(0, np.float32), round(_PART_SECONDS * rate)
-        for block in blocks:
+        for block in self._blocks(audio, sample_rate):
             held = np.concatenate([held, block])
             while len(held) > most + rate:  # what is left is a second or more
                 at = _quietest(held[:most], rate)
                 yield held[:at]
                 held = held[at:]
         yield held
+
+    def _blocks(self, audio: Audio, sample_rate: int | None) -> Iterator[FloatArray]:
+        """The samples of a recording at `self.sample_rate`; a long file is not held whole. Raises DataError for less
+        than a frame of audio."""
+        if not isinstance(audio, str | Path) or sample_rate is not None or probe(audio).duration <= _PART_SECONDS:
+            yield self._waveform(audio, sample_rate)
+        else:
+            yield from read_blocks(audio, sample_rate=self.sample_rate)
+
+    def _sounds(self, audio: Audio, sample_rate: int | None) -> bool:
+        """Whether a recording is more than digital silence. It is read up to its first sound."""
+        return any(map(np.any, self._blocks(audio, sample_rate)))
 
     def stream(
         self, audio: Audio, speaker: Target | None = None, *, sample_rate: int | None = None, semitones: float = 0.0
@@ -562,10 +570,10 @@ class Converter(Inference):
         whole recording.
         """
         if self._streams:
-            waveform = self._waveform(audio, sample_rate)
             live, size = self.live(speaker, semitones), round(_WINDOW_SECONDS * self.sample_rate)
-            for start in range(0, len(waveform), size):
-                yield live.push(waveform[start : start + size])
+            for block in self._blocks(audio, sample_rate):
+                for start in range(0, len(block), size):
+                    yield live.push(block[start : start + size])
             yield live.finish()
             return
         for piece in self.render.stream(self.convert_mel(self._recording(audio, sample_rate), speaker, semitones)):

@@ -1,14 +1,15 @@
-"""Mapped files: read as arrays, and their pages given back."""
+"""Mapped files: read as arrays, and their pages given back; what only Linux's C library can do."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from phonate.compute.mapping import drop_mapped_pages, map_array
+from phonate.compute.system import drop_mapped_pages, limit_heap, map_array, return_freed_pages
 
 
 def resident(path: Path) -> int:
@@ -32,3 +33,13 @@ def test_pages_are_given_back_and_values_stay(tmp_path: Path) -> None:
     assert int(mapped.astype(np.int64).sum()) == total
     del mapped, part
     drop_mapped_pages()  # of files that are no longer mapped, there is nothing to drop
+
+
+def test_other_systems_are_not_asked_for_a_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(name: None) -> None:
+        raise TypeError("argument of type 'NoneType' is not iterable")  # Windows has no library without a name
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(ctypes, "CDLL", refused)
+    return_freed_pages()
+    limit_heap()

@@ -48,7 +48,7 @@ LARGE = """
 import re, sys
 from pathlib import Path
 import torch
-from phonate.compute.device import limit_heap
+from phonate.compute.system import limit_heap
 
 def resident():
     return int(re.search(r"^Anonymous:\\s+(\\d+)", Path("/proc/self/smaps_rollup").read_text(), re.M).group(1)) // 1024

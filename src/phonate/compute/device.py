@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 
-from phonate.compute.mapping import return_freed_pages
 from phonate.compute.resources import (
     GIB,
     DeviceType,
@@ -28,6 +27,7 @@ from phonate.compute.resources import (
     other_modes,
 )
 from phonate.compute.resources import Mode as Mode
+from phonate.compute.system import return_freed_pages
 from phonate.config.errors import InputError
 
 # ---------------------------------------------------------------------------- The device to compute on
@@ -179,23 +179,6 @@ def release(device: torch.device, thorough: bool = True) -> None:
         torch.mps.empty_cache()
     elif thorough and sys.platform == "linux":
         return_freed_pages()
-
-
-_M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
-_LARGEST_IN_HEAP = 8 * 2**20
-
-
-def limit_heap() -> None:
-    """Have the C library take blocks over 8 MB straight from the system, to which they go back when they are freed.
-
-    By itself glibc raises that limit to 32 MB as soon as such blocks are freed, and activations of varying sizes then
-    fragment its heap. The cost is some page faults: 3 % of the processor time of a speech training step.
-    """
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if sys.platform == "linux" and mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
 
 
 _NO_MEMORY = (

@@ -25,8 +25,7 @@ import psutil
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
-from phonate.compute.mapping import map_array
-from phonate.compute.system import sync_all, why_unwritten
+from phonate.compute.system import map_array, sync_all, why_unwritten
 from phonate.config.errors import DataError
 from phonate.data.features import Features, Frames, NoneFeatures
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from phonate.compute.mapping import return_freed_pages
+from phonate.compute.system import return_freed_pages
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService, inference_device
 
 _log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from enum import IntEnum
 
 import torch
 
-from phonate.compute.device import Usage, limit_heap, out_of_memory, release, usage_of
-from phonate.compute.mapping import return_freed_pages
+from phonate.compute.device import Usage, out_of_memory, release, usage_of
 from phonate.compute.resources import DeviceType
+from phonate.compute.system import limit_heap, return_freed_pages
 from phonate.config.errors import TrainingError
 from phonate.data.loading import MicroBatch
 from phonate.training.task import Batch, move
@@ -101,7 +101,7 @@ class AdaptiveMemoryManager:
         device: The monitored device.
         probe: Reads the memory usage. None: the default of the device.
         clean: Frees memory; called with True if pressure is critical. None: `phonate.compute.device.release`.
-        return_pages: Returns freed pages to the system. None: `phonate.compute.mapping.return_freed_pages` on a CPU.
+        return_pages: Returns freed pages to the system. None: `phonate.compute.system.return_freed_pages` on a CPU.
         clock: Clock in seconds.
         thresholds: Shares as in `THRESHOLDS`. None: those of the device type.
         host: Manager of the host's memory, for a GPU.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from phonate.compute.distributed import Ranks, like, lost_rank
-from phonate.compute.mapping import return_freed_pages
+from phonate.compute.system import return_freed_pages
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
 from phonate.config.metrics import Better, plain

@@ -78,7 +78,7 @@ HARD = [
     "\ufeffA mark.\ufeff At the start, and\ufeff between.\ufeff",
     "😀😀 😀 of faces 😀😀😀😀😀😀😀😀😀😀😀😀😀😀, 😀😀😀😀😀😀😀😀😀😀😀😀 and 😀😀😀😀😀😀😀😀😀😀😀😀😀😀. 𝐀. 𝐁.",
     "𝐀. Smith and 😀😀😀😀😀😀😀😀😀😀😀😀Dr. Smith met." + "😀" * 150,
-    "10¹² bytes, 10⁻⁵, x²³, y⁴, MP3s, F16s, GMT-5, UTC-03:30, IL 62704-1234, ZIP 02139, Call 911, Mark 1:2.",
+    "10¹² bytes, 10⁻⁵, x²³, y⁴, MP3s, F16s, GMT-5, UTC-03:30, IL 62704-1234, ZIP 02139, Call 911 or 999, Mark 1:2.",
     "He is 5'4. 1-800-FLOWERS. 「行こう。」彼は立った。 है। Ende। Co. KG is one. Co. Then more། And。",
     "* * *",
     "",

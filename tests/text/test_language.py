@@ -134,6 +134,10 @@ def test_arabic_is_read() -> None:
     assert language("ar").read("د. أحمد، ص ٥، ٢٠٪") == "دكتور أحمد، صفحة ٥، ٢٠ بالمئة"
     assert language("ar").read("في 4/03/2021") == "في 4 مَارِس 2021"
     assert language("ar").read("200 كتاب و2000 رجل") == "مئتا كتاب و2000 رجل".replace("2000", "ألفا")
+    assert language("ar").read("2 كتاب، ٢ سيارة") == "كتابان، سيارتان"
+    assert language("ar").read("قرأت 2 كتاب في 2 ساعة") == "قرأت كتابين في ساعتين"
+    for other in ("الفصل 2 يبدأ", "2 مارس", "2 من الكتب", "12 كتاب", "في الساعة 2 ظهرا", "2.5 كتاب"):
+        assert language("ar").read(other) == other
     assert language("ar").read("عام 2000 كان، 200 من الكتب، 1200 كتاب") == "عام 2000 كان، 200 من الكتب، 1200 كتاب"
 
 

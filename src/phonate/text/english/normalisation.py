@@ -148,6 +148,12 @@ _CODES = (
     "CVC|CVV|OTP|PIN|TAN|[Pp]asscode|[Pp]assword|[Cc]ode|[Aa]ccount|[Cc]ard|[Tt]icket|[Ii]nvoice|"
     r"[Oo]rder(?! [1-9]\d{0,2}00\b)|[Rr]eservation|[Bb]ooking|[Tt]racking|[Ss]erial"
 )
+# call 911, 999 or 112: one after the other, behind those that are read as digits already
+_SHORT_NUMBER = lazy(
+    r"\b((?:[Cc]all(?:s|ed|ing)?|[Dd]ial(?:s|l?ed|l?ing)?|[Rr]ings?|[Rr]ang|[Pp]hone[sd]?) "
+    r"(?:\d \d \d(?:,? (?:or|and)|,) )*)(?=(?:[2-9]11|999|112|988)"
+    r"(?![\w-]|[.,]\d| (?!(?:as|has|is|was)\b)[a-z]+s\b| people))(\d)(\d)(\d)"
+)
 _FIRST = (
     (lazy("_"), " "),
     # the digits of codes one by one; U+0002 marks them, for the three rows after
@@ -163,8 +169,7 @@ _FIRST = (
     (lazy("\x02"), ""),
     (lazy(rf"\b({_STATES}|ZIP|ZIP code)( \d{{5}})-(\d)(\d)(\d)(\d)(?![\w-])"), r"\1\2, \3 \4 \5 \6"),
     (lazy(rf"\b({_STATES}|ZIP|ZIP code) (\d)(\d)(\d)(\d)(\d)(?![\w-]|[.,]\d)"), r"\1 \2 \3 \4 \5 \6"),
-    (lazy(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) ([2-9])11(?![\w-]|[.,]\d)"), r"\1 \2 1 1"),
-    (lazy(r"\b([Cc]all|[Dd]ial|[Rr]ing|[Pp]hone) 999(?![\w-]|[.,]\d)"), r"\1 9 9 9"),
+    *3 * ((_SHORT_NUMBER, r"\1\2 \3 \4"),),
     (lazy(r"(?<![\w-])1-(\d)(\d)(\d)-(?=[A-Z])"), r"1 \1 \2 \3, "),  # 1-800-FLOWERS
     (lazy(rf"\b({_BOOKS}) (\d{{1,3}}):(?=\d{{1,3}}\b)"), r"\1 \2 "),
     (lazy(r"\b(GMT|UTC)\s?-(?=\d)"), r"\1 minus "),

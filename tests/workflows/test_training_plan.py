@@ -103,6 +103,9 @@ def test_what_is_told_of_a_task_without_torch_is_what_the_task_says(capsys: pyte
 def test_without_a_corpus_its_decisions_are_left_open(capsys: pytest.CaptureFixture[str]) -> None:
     found = explained(capsys, "speech", "data.language=de")
     assert found["data.path"]["origin"] == "required"
+    words = refusal(capsys, "explain", "language-lora")
+    assert "name it in model.name" in words
+    assert "data.path" not in words
     assert found["data.phonemes"]["value"] == "espeak"
     assert found["training.init_from"]["value"] == "base"
 

@@ -608,9 +608,10 @@ def resolve_document(
         try:
             recipe = typed.model_validate_json(layers.json(), strict=True)
         except ValidationError as error:
-            if not incomplete or not all(map(_can_be_given_later, error.errors())):
+            later = [one for one in error.errors() if incomplete and _can_be_given_later(one)]
+            if not later:
                 raise
-            for one in error.errors():
+            for one in later:  # other mistakes are told by the second look
                 layers.fill(tuple(map(str, one["loc"])), REQUIRED)
             recipe = typed.model_validate_json(layers.json(), strict=True)
     except ValidationError as error:

@@ -115,3 +115,25 @@ def test_every_make_target_of_the_documents_exists() -> None:
     assert {"demo", "test", "setup", "lint"} <= named
     for name in named:
         assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
+
+
+def test_the_architecture_page_names_files_and_members_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "phonate"
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    named = set(re.findall(r"`([a-z_/]+/(?:[a-z_]+\.py)?|[a-z_]+\.py)`", prose))
+    assert {"training/step.py", "pretrained.py", "data/corpora/"} <= named
+    assert not [name for name in named - {"settings.py", "task.py"} if not (package / name).exists()]
+    map_ = page.partition("```text")[2].partition("```")[0]
+    parts = {one.name + "/" * one.is_dir() for one in package.iterdir() if not one.name.startswith(("_", "."))}
+    assert not [part for part in parts - {"py.typed"} if f" {part} " not in map_]
+    from phonate.training.task import Task
+
+    table = page.partition("## The contract of a task")[2].partition("| `coupling` | several ranks")[0]
+    members = {
+        one.partition("(")[0]
+        for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+        for one in re.findall(r"`([^`]+)`", row)
+    }
+    public = {name for name in vars(Task) if not name.startswith("_")}
+    assert members == public - {"step", "device", "earlier_keys", "random_features"}

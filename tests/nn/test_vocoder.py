@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn.stft import ShortTimeFourier
-from phonate.nn.vocoder import Vocoder, _filled, phase_of, pulses
+from phonate.nn.vocoder import ShortTimeFourier, Vocoder, _filled, phase_of, pulses
 from phonate.rendering import TrainedVocoder
 
 RATE, HOP = 22050, 256

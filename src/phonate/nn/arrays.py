@@ -140,7 +140,7 @@ class ConvNeXt:
 
 
 class ShortTimeFourier:
-    """`phonate.nn.stft.ShortTimeFourier` with complex spectra (T, K)."""
+    """`phonate.nn.vocoder.ShortTimeFourier` with complex spectra (T, K)."""
 
     def __init__(self, n_fft: int, hop_length: int) -> None:
         self.n_fft, self.hop_length = n_fft, hop_length

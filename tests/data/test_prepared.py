@@ -19,6 +19,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.quality import loudness
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
+from phonate.data import cache
 from phonate.data.corpora.manifest import check_corpus
 from phonate.data.prepared import prepare, split
 from phonate.data.settings import VoiceData
@@ -214,9 +215,19 @@ def test_a_flipped_bit_is_never_trained_on(folder, name, keep_time, monkeypatch)
     status, content = file.stat(), bytearray(file.read_bytes())
     content[-5] ^= 1
     file.write_bytes(content)
-    if keep_time:  # a disk that lost a bit tells nobody; all is read again once a week
+    if keep_time:  # a disk that lost a bit tells nobody
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-        prepare(corpus(folder))
+        with pytest.raises(DataError, match=rf"damaged \({name} "):  # a small file
+            prepare(corpus(folder))
+        monkeypatch.setattr(cache, "_COMPARED_BYTES", 0)
+        last = len(prepared.index) - 1
+        if name != "segment_text.npy":
+            large = prepare(corpus(folder)).cache
+            read = large.waveform if name == "audio.int16" else large.features
+            read(0)
+            with pytest.raises(DataError, match=rf"recording {last} of {name} differs from what was written"):
+                read(last, 0, 2)  # not the part that is damaged
+        prepare(corpus(folder))  # all is read again once a week
         verified = json.loads((prepared.folder / "verified.json").read_text())
         verified["time"] -= 8 * 24 * 3600
         (prepared.folder / "verified.json").write_text(json.dumps(verified))

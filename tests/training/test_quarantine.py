@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ from small_tasks import RegressionTask, Sequences
 from test_trainer import lines, same, train, weights
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, TrainingError
 from phonate.data.loading import BatchSource, LeftOut
 from phonate.training import quarantine
 from phonate.training.quarantine import Quarantine
@@ -69,6 +70,24 @@ def test_a_sample_that_can_not_be_loaded_is_left_out_and_listed(tmp_path, worker
     (other / "quarantine.jsonl").write_text((tmp_path / "run/quarantine.jsonl").read_text())
     assert same(weights(trainer), weights(train(other, RegressionTask(), **changes)))
     assert lines(other)[-1]["loss"] == lines(tmp_path / "run")[-1]["loss"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("could not create a primitive"),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        MemoryError("std::bad_alloc"),
+    ],
+)
+def test_memory_that_runs_out_is_no_fault_of_the_sample(tmp_path, error):
+    def full():
+        raise error
+
+    with pytest.raises(TrainingError, match=r"memory ran out while sample item-1-007 was loaded.*num_workers"):
+        train(tmp_path / "run", BadTask(_7=full), quarantine=1)
+    assert not (tmp_path / "run/quarantine.jsonl").exists()
 
 
 def test_one_more_than_allowed_is_an_error(tmp_path):

@@ -6,6 +6,7 @@ allocator keeps, is not free either.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -186,6 +187,8 @@ _NO_MEMORY = (
     "can't allocate memory",  # the allocator of a CPU
     "not enough memory",
     "alloc_failed",  # cuBLAS, cuDNN
+    "could not create a primitive",  # oneDNN
+    "bad_alloc",
 )
 
 
@@ -193,4 +196,6 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether `error` means that memory ran out. Only CUDA has its own exception for it."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)

@@ -12,6 +12,7 @@ import re
 import shutil
 import socket
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -287,6 +288,8 @@ DIGESTS = "digests.json"
 VERIFIED = "verified.json"
 _VERIFIED_SECONDS = 7 * 24 * 3600.0
 """All bytes are compared again after this time, to find silent disk errors."""
+_COMPARED_BYTES = 16 << 20
+"""Files of up to this size are compared at each start."""
 _ABANDONED_SECONDS = 24 * 3600.0
 _FINGERPRINT = re.compile("[0-9a-f]{24}")
 """The name of a prepared corpus."""
@@ -323,19 +326,21 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def verify(folder: Path) -> None:
     """Raise DataError where a file differs from what was written.
 
-    Bytes are compared when a file's size or time is not that of the last comparison, and once a week; otherwise only
-    these are looked at.
+    The bytes of large files are compared when a size or time is not that of the last comparison, and once a week;
+    otherwise only these are looked at. (`FeatureCache` compares each recording when it is first read.)
     """
     try:
         digests: dict[str, str] = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
         stamps = {name: _stamp(folder / name) for name in digests}
-        if _verified_before(folder, stamps):
-            return
+        known = _verified_before(folder, stamps)
         for name, digest in digests.items():
-            if _digest(folder / name) != digest:
+            large = stamps[name][0] > _COMPARED_BYTES
+            if not (known and large) and _digest(folder / name) != digest:
                 raise ValueError(f"{name} differs from what was written")
     except (OSError, ValueError, AttributeError) as error:
         raise damaged(folder, error) from error
+    if known:
+        return
     with suppress(OSError):  # a cache that is read only is compared each time
         _note_verified(folder, stamps)
 
@@ -400,6 +405,8 @@ def _remove_abandoned(parent: Path) -> None:
 AUDIO = "audio.int16"
 FEATURES = "features.bin"
 LAYOUT = "features.json"
+SUMS = "sums.npy"
+"""(N, 2) CRC-32 of the bytes of each recording's waveform and features."""
 _HIGHEST = np.float32(32767.0)
 NORMALISED_SCALE = 32767.0
 """Full scale of recordings whose peak was brought to 1."""
@@ -420,6 +427,9 @@ class CacheWriter:
     ) -> None:
         """`keeps_audio`: whether waveforms are written; otherwise only their lengths and digests are known."""
         self.digests: list[bytes] = []
+        self._sums: list[tuple[int, int]] = []
+        self._sum = [0, 0]
+        self._folder = folder
         self._keeps_audio = keeps_audio
         self._hash = _hash()
         self.sample_start = [0]
@@ -442,6 +452,8 @@ class CacheWriter:
                 if kind is None:  # on the disk before the folder gets its name
                     file.flush()
                     os.fsync(file.fileno())
+        if kind is None:
+            np.save(self._folder / SUMS, np.array(self._sums, dtype=np.uint32).reshape(-1, 2))
 
     def add(self, waveform: FloatArray, features: NDArray[Any]) -> None:
         """One recording: (samples,) in [-1, 1], and (frames, width)."""
@@ -453,7 +465,9 @@ class CacheWriter:
         """The next samples of a recording; those over full scale are clipped."""
         samples = quantised(block, self._full_scale)
         if self._keeps_audio:
-            self._audio.write(samples.tobytes())
+            written = samples.tobytes()
+            self._audio.write(written)
+            self._sum[0] = zlib.crc32(written, self._sum[0])
         else:
             self._hash.update(samples.tobytes())
         self._samples += len(block)
@@ -462,13 +476,17 @@ class CacheWriter:
         """The next frames of a recording, (frames, width). Raises ValueError for another width."""
         if block.shape[1:] != (self._width,):
             raise ValueError(f"features of shape {block.shape}; (frames, {self._width}) were promised")
-        self._features.write(np.ascontiguousarray(block, dtype=self._dtype).tobytes())
+        values = np.ascontiguousarray(block, dtype=self._dtype).tobytes()
+        self._features.write(values)
+        self._sum[1] = zlib.crc32(values, self._sum[1])
         self._frames += len(block)
 
     def end_recording(self) -> None:
         """The recording is complete."""
         self.sample_start.append(self._samples)
         self.frame_start.append(self._frames)
+        self._sums.append((self._sum[0], self._sum[1]))
+        self._sum = [0, 0]
         if not self._keeps_audio:
             self.digests.append(self._hash.digest())
             self._hash = _hash()
@@ -497,6 +515,10 @@ class FeatureCache:
         # Plain lists: a lookup in a mapped array costs more than the copy it is for.
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
+        self._sums: list[list[int]] = []  # earlier versions wrote none
+        if (folder / SUMS).is_file():
+            self._sums = np.load(folder / SUMS).tolist()
+        self._compared: set[tuple[str, int]] = set()
         self._map()
         self._require_whole()
 
@@ -529,9 +551,19 @@ class FeatureCache:
         vars(self).update(state)
         self._map()
 
+    def _compare(self, name: str, position: int, values: NDArray[Any]) -> None:
+        """Raise DataError where what is kept of a recording is not what was written, when it is first read."""
+        if (name, position) in self._compared or not self._sums:
+            return
+        content: Any = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        if zlib.crc32(content) != self._sums[position][name == FEATURES]:
+            raise damaged(self._folder, ValueError(f"recording {position} of {name} differs from what was written"))
+        self._compared.add((name, position))
+
     def waveform(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
         """(samples,) the clean waveform, or its samples from `start` to `stop`; a copy."""
         first, end = self._sample_start[position], self._sample_start[position + 1]
+        self._compare(AUDIO, position, self._audio[first:end])
         stop = end if stop is None else min(end, first + stop)
         part = self._audio[min(end, first + start) : stop]
         return np.asarray(np.divide(part, self._full_scale, dtype=np.float32))
@@ -544,6 +576,7 @@ class FeatureCache:
     def features(self, position: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """(frames, width) the clean features, or a part of them; a view that must not be written to."""
         first, end = self._frame_start[position], self._frame_start[position + 1]
+        self._compare(FEATURES, position, self._features[first:end])
         stop = end if stop is None else min(end, first + stop)
         return self._features[first + start : stop]
 

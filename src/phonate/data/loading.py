@@ -24,8 +24,9 @@ import numpy as np
 import psutil
 import torch.utils.data
 
+from phonate.compute.device import out_of_memory
 from phonate.compute.system import ignore_console
-from phonate.config.errors import DataError, InputError, PhonateError
+from phonate.config.errors import DataError, InputError, PhonateError, TrainingError
 from phonate.config.randomness import generator
 from phonate.data.batches import (
     Batch,
@@ -293,9 +294,14 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             self.note(index)
         try:
             return self.samples.get(index, generator(self.seed, epoch, name))
-        except (PhonateError, OSError, ValueError, RuntimeError) as error:
+        except (PhonateError, OSError, ValueError, RuntimeError, MemoryError) as error:
             if isinstance(error, PhonateError) and name in str(error):
                 raise
+            if out_of_memory(error):
+                raise TrainingError(
+                    f"memory ran out while sample {name} was loaded ({' '.join(str(error).split())}); lower "
+                    "training.performance.num_workers or training.batch_size"
+                ) from error
             raise DataError(f"sample {name}: {' '.join(str(error).split())}") from error
         except Exception as error:
             error.add_note(f"while sample {name} was loaded")

@@ -286,7 +286,7 @@ def write_uem(path: str | Path, recordings: Mapping[str, Iterable[Region]]) -> N
     )
 
 
-# ----------------- Conversion between speaker turns and arrays of frames. Shapes: T frames, S speakers
+# ---------------------------- Turns of an array of frames. Shapes: T frames, S speakers
 
 
 def turns_from_activity(
@@ -311,23 +311,3 @@ def turns_from_activity(
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             turns.append(SpeakerTurn(start + begin / frames_per_second, start + end / frames_per_second, speaker))
     return sorted(turns)
-
-
-def activity_from_turns(
-    turns: Iterable[SpeakerTurn], frames: int, frames_per_second: float, speakers: Sequence[str], start: float = 0.0
-) -> NDArray[np.uint8]:
-    """(T, S) uint8: 1 where the centre of a frame lies in a turn of the speaker. The inverse of `turns_from_activity`.
-
-    Args:
-        frames: T.
-        speakers: The speaker of each column; turns of other speakers are ignored.
-        start: Start of frame 0 in the recording, in seconds.
-    """
-    activity_TS = np.zeros((frames, len(speakers)), dtype=np.uint8)
-    columns = {speaker: column for column, speaker in enumerate(speakers)}
-    for turn in turns:
-        if turn.speaker in columns:
-            first, last = ((time - start) * frames_per_second for time in (turn.start, turn.end))
-            begin, end = (max(0, int(np.ceil(round(one - 0.5, 6)))) for one in (first, last))
-            activity_TS[begin:end, columns[turn.speaker]] = 1
-    return activity_TS

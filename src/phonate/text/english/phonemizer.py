@@ -146,11 +146,6 @@ def _spelt(word: str) -> Phones:
     return derivation.plural(tuple(phones)) if plural else tuple(phones)
 
 
-def uses_letter_to_sound(word: str) -> bool:
-    """Whether letter-to-sound rules pronounce `word`, which is not in the lexicon, derived from it, or spelt."""
-    return _dictionary_form(word) is None
-
-
 def pronounce(word: str) -> Phones:
     """The phones of one word by itself, in its dictionary form."""
     return _dictionary_form(word) or derivation.pronounce_by_rules(word) or _spelt(word.lower())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
 
 
 def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
-    table = {
+    table: dict[str, Any] = {
         "task": "conversion",
         "systems": {"natural": {"pair": 0.5}, "this model": {"pair": 0.71, "f0": 210.4}, "ceiling": {}},
         "focus": "this model",
@@ -140,8 +141,10 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "this model 0.71 210" in text
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
-    assert "Evaluated on 4 clips (82 words; one word is 1.2 points of WER)" in text
-    assert "similarity to target 0.71 (natural 0.5; higher is better)." in text
+    assert "Evaluated on 4 clips (82 words): similarity to target 0.71 (natural 0.5; higher is better)." in text
+    table["systems"]["this model"]["wer"] = 0.05
+    (run / "evaluation.json").write_text(json.dumps(table))
+    assert "(82 words; one word is 1.2 points of WER)" in page_of(run).text
 
 
 def test_a_legend_explains_what_was_measured_and_nothing_else() -> None:

@@ -333,7 +333,7 @@ def _verdict(run: Run) -> str:
         if metric.better and compared:
             value = _valued(own[metric.name], metric)
             parts.append(f"{metric.title} {value} ({', '.join(compared)}; {metric.better} is better)")
-    return f"Evaluated{_sample(figures.notes)}: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
+    return f"Evaluated{_sample(figures.notes, 'wer' in own)}: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
 
 
 _SAMPLES = ("texts", "recordings", "clips", "pairs", "documents", "number")
@@ -342,8 +342,9 @@ _FEW_WORDS = 500
 """Words of which each is over 0.2 points of a word error rate."""
 
 
-def _sample(notes: Mapping[str, Any]) -> str:
-    """On how many items and words the figures are measured, and what one word is where they are few."""
+def _sample(notes: Mapping[str, Any], word_errors: bool) -> str:
+    """On how many items and words the figures are measured, and what one word is where they are few and have
+    `word_errors`."""
     items = next(((name, notes[name]) for name in _SAMPLES if isinstance(notes.get(name), int)), None)
     if items is None:
         return ""
@@ -353,7 +354,7 @@ def _sample(notes: Mapping[str, Any]) -> str:
     words = notes.get("words")
     if not isinstance(words, int) or not words:
         return text
-    few = f"; one word is {100 / words:.1f} points of WER" if words < _FEW_WORDS else ""
+    few = f"; one word is {100 / words:.1f} points of WER" if word_errors and words < _FEW_WORDS else ""
     return f"{text} ({words:,} words{few})"
 
 

@@ -47,7 +47,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch
         raise OSError("4800 requested and 384 written")  # NumPy's words, without a number
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(DataError, match=rf"{tmp_path}/f0: can't write the cache \(disk full: .* MB free\)"):
+    with pytest.raises(DataError, match=rf"{tmp_path}/f0: can't write the cache \(disk full: .* [kM]B free\)"):
         open_derived(tmp_path / "f0", 3, values)
     assert not list(tmp_path.iterdir())
 

@@ -145,7 +145,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(folder, monkeypatch):
 
     monkeypatch.setattr(CacheWriter, "add", full)
     data = corpus(folder)
-    with pytest.raises(DataError, match=r"can't write the cache \(disk full: .* MB free\).*data\.cache_dir"):
+    with pytest.raises(DataError, match=r"can't write the cache \(disk full: .* [kM]B free\).*data\.cache_dir"):
         prepare(data)
     assert not os.listdir(data.cache_dir)
 

@@ -48,7 +48,7 @@ def test_a_word_is_of_whoever_talks_for_most_of_it() -> None:
         lambda path: write_transcription(path, TALK, "talk"),
         lambda path: write_captions(path, WORDS),
         lambda path: write_lines(path, ["0.5 1.6"] * 20),
-        lambda path: write_audio(path.with_suffix(".wav"), np.zeros(100, np.float32), 8000),
+        lambda path: write_audio(path.with_suffix(".wav"), np.zeros(400, np.float32), 8000),
     ],
 )
 def test_what_a_full_disk_has_no_room_for_is_told_and_nothing_is_there(write, tmp_path, monkeypatch) -> None:
@@ -63,7 +63,7 @@ def test_what_a_full_disk_has_no_room_for_is_told_and_nothing_is_there(write, tm
     monkeypatch.setattr(Path, "write_bytes", full)
     monkeypatch.setattr(system, "free_bytes", lambda path: 0)
     with pytest.raises(
-        InputError, match=r"disk full: 0\.0 MB needed, 0\.1 MB more than is free\); choose another path"
+        InputError, match=r"disk full: 1 kB needed, 1 kB more than is free\); choose another path"
     ):
         write(tmp_path / "talk.srt")
     assert not list(tmp_path.iterdir())

@@ -231,7 +231,7 @@ def why_unwritten(path: Path, error: OSError, needed: int = 0) -> str:
     free = free_bytes(path)
     if not needed:
         return f"disk full: {megabytes(free)} free"
-    return f"disk full: {megabytes(needed)} needed, {megabytes(max(needed - free, 100_000))} more than is free"
+    return f"disk full: {megabytes(needed)} needed, {megabytes(max(needed - free, 1000))} more than is free"
 
 
 def free_bytes(path: Path) -> int:
@@ -241,8 +241,8 @@ def free_bytes(path: Path) -> int:
 
 
 def megabytes(count: int) -> str:
-    """A number of bytes as `12.3 MB`."""
-    return f"{count / 1e6:,.1f} MB"
+    """A number of bytes as `12.3 MB`, a small one as `12 kB`."""
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{math.ceil(count / 1e3)} kB"
 
 
 def sync_all(folder: Path) -> None:

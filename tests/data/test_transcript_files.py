@@ -62,11 +62,27 @@ def test_what_a_full_disk_has_no_room_for_is_told_and_nothing_is_there(write, tm
     monkeypatch.setattr(Path, "write_text", full)
     monkeypatch.setattr(Path, "write_bytes", full)
     monkeypatch.setattr(system, "free_bytes", lambda path: 0)
-    with pytest.raises(
-        InputError, match=r"disk full: 1 kB needed, 1 kB more than is free\); choose another path"
-    ):
+    with pytest.raises(InputError, match=r"disk full: 1 kB needed, 1 kB more than is free\); choose another path"):
         write(tmp_path / "talk.srt")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        OSError("4800 requested and 384 written"),
+        RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_every_librarys_words_for_a_full_disk_are_known(error, tmp_path) -> None:
+    with (
+        pytest.raises(InputError, match=r"model: can't be written \(disk full: .*B free\)"),
+        system.writing(tmp_path / "model"),
+    ):
+        raise error
+    with pytest.raises(RuntimeError, match="another"), system.writing(tmp_path / "model"):
+        raise RuntimeError("another")
 
 
 def test_captions_name_the_speakers_and_end_with_them() -> None:

@@ -215,6 +215,23 @@ def write_output(path: str | Path, content: bytes | Callable[[Path], object], pa
     return path
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Within this block outputs at `path` are written. Raises InputError where the disk has no room or forbids it."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unwritten(path, error) from error
+        if any(words in str(error) for words in _FULL):
+            raise unwritten(path, OSError(errno.ENOSPC, str(error))) from error
+        raise
+
+
+_FULL = ("requested and", "No space left on device")
+"""How NumPy and safetensors say that a disk is full."""
+
+
 def unwritten(path: Path, error: OSError, needed: int = 0) -> InputError:
     """What to raise where an output can't be written that has `needed` bytes (0: nobody knows)."""
     named = str(path).encode(errors="backslashreplace").decode()
@@ -225,8 +242,7 @@ def unwritten(path: Path, error: OSError, needed: int = 0) -> InputError:
 
 def why_unwritten(path: Path, error: OSError, needed: int = 0) -> str:
     """Why `path`, of `needed` bytes (0: nobody knows), can't be written; of a full disk, what it lacks."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error)  # what NumPy says of it
-    if not full:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) and not any(words in str(error) for words in _FULL):
         return error.strerror or str(error)
     free = free_bytes(path)
     if not needed:

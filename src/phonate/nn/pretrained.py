@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from phonate.compute.system import writing
 from phonate.config.errors import (
     CheckpointError,
     InputError,
@@ -672,12 +673,14 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
                 f"{request.source}: merged in fp32, its logits differ by {difference:.2g} from those with adapters "
                 f"(largest logit {largest:.3g}); nothing was written"
             )
-        mergeable.save(merged.to(dtype), folder)
+        with writing(request.target):
+            mergeable.save(merged.to(dtype), folder)
         if request.quantization is not None:
             model = mergeable.read(folder, "nf4" if request.quantization == "int4" else request.quantization)
             for file in folder.glob("*.safetensors*"):  # shards and their index
                 file.unlink()
-            mergeable.save(model, folder)
+            with writing(request.target):
+                mergeable.save(model, folder)
         with torch.no_grad():
             stored = mergeable.logits(mergeable.read(folder, None).eval()).float()
         names = ["phonate", "torch", "transformers", "peft", *(["bitsandbytes"] if request.quantization else [])]

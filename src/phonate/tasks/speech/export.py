@@ -34,6 +34,7 @@ from markupsafe import Markup
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
+from phonate.compute.system import writing
 from phonate.config.errors import InputError, MissingPackageError, option
 from phonate.config.language_codes import primary
 from phonate.nn.vocoder import Vocoder
@@ -509,7 +510,7 @@ def export(
     inherited = sources_of(vocoder or synthesiser.data.vocoder, "the vocoder")
     rows = facts | sources_of(source) | sources_of_start(source) | inherited
     # Files are moved from here once all are written.
-    with tempfile.TemporaryDirectory(dir=model.parent, prefix=f".{model.name}.") as folder:
+    with writing(model), tempfile.TemporaryDirectory(dir=model.parent, prefix=f".{model.name}.") as folder:
         temporary = [Path(folder) / path.name for path in written]
         if engine:
             _write_page(spoken, synthesiser, temporary[0], facts, stored, engine)

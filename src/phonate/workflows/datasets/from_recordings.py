@@ -27,6 +27,7 @@ from phonate.audio.decoding import (
     write_audio,
 )
 from phonate.audio.whisper import model_for
+from phonate.compute.system import writing
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import audio_files, printable
@@ -312,7 +313,8 @@ def make_dataset(
         _transcribe(folder, result, transcribe, speakers, progress)
     elif speaker is not None:
         lines = [f"{id}|{one_line(speaker)}|\n" for id, _, _ in result.pieces]
-        (folder / "metadata.csv").write_text("".join(["id|speaker_id|text\n", *lines]), encoding="utf-8")
+        with writing(folder):
+            (folder / "metadata.csv").write_text("".join(["id|speaker_id|text\n", *lines]), encoding="utf-8")
     if not speakers:
         logger.warning(
             "%s: all of it is taken to be of one speaker; name them by data.speaker=NAME, or, where several people "
@@ -320,7 +322,8 @@ def make_dataset(
             printable(str(source)),
         )
     report = _report(folder, result, files, transcribe)
-    (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
+    with writing(folder):
+        (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
     if not report["pieces"]:
         why = ", ".join(f"{count} {reason}" for reason, count in report["why"].items()) or "no speech was found"
         raise DataError(
@@ -425,7 +428,7 @@ def _transcribe(
     """Transcribe all pieces and leave out those that are not understood. Lines are written one by one, so that an
     interruption loses none of them."""
     pieces, result.pieces = result.pieces, []
-    with (folder / "metadata.csv").open("w", encoding="utf-8") as metadata:
+    with writing(folder), (folder / "metadata.csv").open("w", encoding="utf-8") as metadata:
         if speakers:
             metadata.write("id|speaker_id|text\n")
         for done, (id, source, piece) in enumerate(pieces, start=1):

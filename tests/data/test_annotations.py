@@ -181,15 +181,17 @@ def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(me
 
 def test_files_and_lines_that_are_not_rttm_are_told_with_what_is_expected(meetings):
     (meetings / "sound.rttm").write_bytes(b"RIFF\xff\xfe\x00 \x01\n\x02 \x03\n")
-    (meetings / "wide.rttm").write_bytes("SPEAKER m9 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\n".encode("utf-16"))
+    wide = "SPEAKER m9 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\n"
+    (meetings / "wide.rttm").write_bytes(wide.encode("utf-16"))  # as PowerShell's > writes
     with (meetings / "train.rttm").open("a") as file:
         file.write("m3 0.0 1.0 ann\n")
     _, report = check_corpus(conversations(meetings))
-    told = [one for one in report.refused if one.reason in {"unreadable", "malformed row"}]
+    told = [one for one in report.refused if one.reason in {"unreadable", "malformed row", "missing file"}]
     assert [(one.place.rpartition("/")[2], one.reason) for one in told] == [
         ("sound.rttm", "unreadable"),
         ("train.rttm:7", "malformed row"),
-        ("wide.rttm", "unreadable"),
+        ("train.rttm:6", "missing file"),
+        ("wide.rttm:1", "missing file"),
     ]
     assert all("SPEAKER recording 1 start duration" in one.detail for one in told)
     assert all("correct or remove" in one.detail for one in told)
@@ -281,7 +283,7 @@ def test_stm_numbers_of_channels_and_one_channel_alone(talks):
 
 
 def test_alternatives_and_marks_of_stm_are_no_words(talks, caplog):
-    line = "talk 1 ann 0.5 1.5 <o,f0,male> i { wanna / want to / @ } go (%hesitation) home %uh 5 %\n"
+    line = "talk 1 ann 0.5 1.5 <o,f0,male> i { wanna / want to / @ } go (%hesitation) home <unk> {SMOKE} %uh 5 %\n"
     (talks / "stm/dev.stm").write_text(
         line + "talk 1 ann 2 2.5 { @ / uh } yes  indeed\ntalk 1 ann 2.5 3 a  plain text\n"
     )

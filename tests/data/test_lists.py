@@ -370,6 +370,58 @@ def test_every_file_of_a_folder_is_used_or_told(tmp_path, caplog):
     assert "1 .jpg" in caplog.text
 
 
+TRANSCRIPTS = {
+    # MLS, and LibriTTS, lie in SPEAKER/CHAPTER
+    "mls": ("train/audio/{s}/7/{s}_7_{i:06d}", "train/transcripts.txt", "{s}_7_{i:06d}\t{t}"),
+    "libritts": ("train-clean-100/{s}/198/{s}_198_000000_{i:06d}", None, "{t}"),
+    "jsut": ("basic5000/{s}/B_{i:04d}", "basic5000/transcript_utf8.txt", "B_{i:04d}:{t}"),
+    "aishell": ("wav/train/{s}/BAC{i}", "transcript/all.txt", "BAC{i} {t}"),
+    "mailabs": ("by_book/{s}/emma_{i}", "by_book/metadata.csv", "emma_{i}|raw|{t}"),
+    "vits": ("DUMMY/{s}/p_{i}", "filelists/train.txt", "DUMMY/{s}/p_{i}.wav|3|{t}"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_transcripts_beside_folders_of_speakers(name, sounds, tmp_path, caplog):
+    recording, transcript, line = TRANSCRIPTS[name]
+    texts = []
+    for i, text in enumerate(TEXTS):
+        names = {"i": i, "s": 100 + i % 2, "t": text}
+        file = tmp_path / "voice" / f"{recording.format(**names)}.wav"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to(sounds / f"wavs/a{i}.wav")
+        texts.append(line.format(**names))
+        if transcript is None:
+            file.with_suffix(".normalized.txt").write_text(text)
+            file.with_suffix(".original.txt").write_text("another")
+    if transcript is not None:
+        list_of_texts = tmp_path / "voice" / transcript
+        list_of_texts.parent.mkdir(parents=True, exist_ok=True)
+        list_of_texts.write_text("\n".join(texts), "utf-16" if name == "vits" else "utf-8")
+    with caplog.at_level(logging.INFO):
+        checked, report = check_corpus(corpus(tmp_path / "voice"))
+    assert not report.refused
+    heard = {(one.row.path.resolve().stem, one.row.speaker, one.row.text) for one in checked}
+    assert heard == {(f"a{i}", str(100 + i % 2), text) for i, text in enumerate(TEXTS)}
+    assert "left alone" not in caplog.text
+
+
+@pytest.mark.parametrize("line", ["a{i} s{i}", "a{i} 1.25", "a{i}.wav\t广 guang3 州 zhou1", "{t}"])
+def test_what_may_hold_texts_and_is_not_read_is_told(line, voice, caplog):
+    (voice / "of").mkdir()
+    (voice / "of/list.txt").write_text("".join(line.format(i=i, t=text) + "\n" for i, text in enumerate(TEXTS)))
+    checked, _ = check_corpus(corpus(voice))
+    assert [one.row.text for one in checked] == [None] * 8
+    assert "left alone: 1 .txt (such as of/list.txt); no recording has a text" in caplog.text
+
+
+def test_lists_in_a_folder_beside_that_of_the_recordings_and_in_utf_16(voice):
+    (voice / "filelists").mkdir()
+    (voice / "filelists/train.txt").write_text(lines(PATHS, TEXTS), "utf-16")
+    rows, _ = list_corpus(corpus(voice / "filelists/train.txt"))
+    assert [one.text for one in rows] == list(TEXTS)
+
+
 def test_of_many_files_no_more_are_counted_than_were_looked_at(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("phonate.data.corpora.folders._MOST_LOOKED_AT", 2)
     folder = tmp_path / "voice"

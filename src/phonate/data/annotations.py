@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,13 +32,25 @@ def written_seconds(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
+def encoding_of(start: bytes) -> str:
+    """The encoding of a text that begins with `start`: UTF-16 where it says so, as Windows writes it, else UTF-8."""
+    return "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+
+def read_text(path: str | Path, errors: str = "strict") -> str:
+    """A text file in UTF-8, or in UTF-16 with a mark. Raises OSError and UnicodeDecodeError."""
+    with Path(path).open("rb") as file:
+        encoding = encoding_of(file.read(2))
+    return Path(path).read_text(encoding=encoding, errors=errors)
+
+
 def fields_of(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """`file:line` and the fields of each line that is neither empty nor a comment (`;` or `#`).
 
     Raises DataError for a file that can't be read or is not UTF-8 text.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations import SpeakerTurn, seconds, write_lines
+from phonate.data.annotations import SpeakerTurn, encoding_of, seconds, write_lines
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Labelled, by_start, utterances
 
@@ -94,9 +94,9 @@ def _tiers(values: Values) -> Iterator[Tier]:
 def _textual(path: Path, content: bytes) -> Values:
     """The values from the number of tiers on. Praat saves ASCII, UTF-8, or UTF-16 with its mark; only numbers that
     stand alone and quoted texts count."""
-    utf_16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    encoding = encoding_of(content)
     try:
-        text = content.decode("utf-16" if utf_16 else "utf-8-sig")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     tokens = _TOKEN.finditer(text)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import phonate.data.annotations as nist
 from phonate.config.errors import DataError
-from phonate.data.annotations import SpeakerTurn, fields_of, seconds, write_lines
+from phonate.data.annotations import SpeakerTurn, fields_of, read_text, seconds, write_lines
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Labelled, by_start, utterances, voices
 
@@ -32,8 +32,8 @@ def write_rttm(path: Path, recording: str, turns: Sequence[SpeakerTurn], length:
 
 
 _ALTERNATIVES = re.compile(r"\{\s([^{}]*)\}")
-_MARKS = re.compile(r"\([^()]*\)|(?<!\S)(@|%\w+)(?!\S)")
-"""Optional words, and what is no word."""
+_MARKS = re.compile(r"\([^()]*\)|(?<!\S)(@|%\w+|<\w+>|\{\w+\})(?!\S)")
+"""Optional words, and what is no word, such as TED-LIUM's `<unk>` and `{SMOKE}`."""
 _IGNORED = "ignore_time_segment_in_scoring"
 
 
@@ -53,7 +53,7 @@ def stm_segment(line: str) -> tuple[str, Segment | None]:
 
 def spoken(text: str) -> str:
     """The words of a transcript as sclite writes it: the first of alternatives (`{ wanna / want to / @ }`, where `@` is
-    nothing), without optional words and marks (`(uh)`, `(%hesitation)`, `%hesitation`)."""
+    nothing), without optional words and marks (`(uh)`, `%hesitation`, `<unk>`, `{NOISE}`)."""
     plain = text
     while (first := _ALTERNATIVES.sub(lambda match: f" {match[1].split(' / ')[0]} ", plain)) != plain:
         plain = first  # alternatives may hold others
@@ -63,7 +63,7 @@ def spoken(text: str) -> str:
 
 def read_stm(path: Path) -> list[Labelled]:
     """The segments of recordings and their channels, with texts: of alternatives (`{ a / b }`) the first, without
-    optional words and marks (`(uh)`, `%hesitation`)."""
+    optional words and marks (`(uh)`, `%hesitation`, `<unk>`, `{NOISE}`)."""
     recordings: dict[tuple[str, str], Labelled] = {}
     for place, fields in fields_of(path):
         try:
@@ -180,9 +180,7 @@ def _clock(value: str) -> float:
 def _text(path: Path) -> str:
     """A text in UTF-8, or in UTF-16 with its mark. Raises DataError."""
     try:
-        content = path.read_bytes()
-        encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        return read_text(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -109,12 +109,11 @@ def annotation_files(path: Path, suffix: str) -> list[Path]:
 
 
 def root_of(path: Path) -> Path:
-    """The folder under which the recordings of annotations at `path` are looked for: that of a file, or the one above
-    where there are no recordings in it."""
-    if path.is_dir():
-        return path
-    beside = next(audio_files(path.parent, problems=[]), None)
-    return path.parent if beside is not None else path.parent.parent
+    """The folder under which the recordings of annotations at `path` are looked for: theirs, or the one above where
+    there are no recordings in it."""
+    folder = path if path.is_dir() else path.parent
+    beside = next(audio_files(folder, problems=[]), None)
+    return folder if beside is not None else folder.parent
 
 
 def is_stereo(file: Path) -> bool:

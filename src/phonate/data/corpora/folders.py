@@ -6,12 +6,14 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES, is_recording
 from phonate.config.errors import DataError
+from phonate.data.annotations import encoding_of, read_text
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     Problem,
@@ -31,7 +33,27 @@ logger = logging.getLogger("phonate")
 
 # -------------------------------------------------------- A folder with a sub-folder for each speaker
 
-TEXTS = (".txt", ".lab")
+TEXTS = (".txt", ".lab", ".normalized.txt")
+"""Ends of names of texts beside recordings; the last is LibriTTS's."""
+_OTHER_TEXTS = (".original.txt",)
+_TRANSCRIPTS = (".txt", ".tsv", ".csv", ".trn")
+_LINE = re.compile(r"([^\s|:]+)[\s|:]\s*(\S.*)")
+_PINYIN = re.compile(r"(\S [a-z]+[1-5]( |$))+")
+_LOOKED_AT = 20
+_HELD_TEXTS = (
+    *_TRANSCRIPTS,
+    ".json",
+    ".jsonl",
+    ".lab",
+    ".stm",
+    ".textgrid",
+    ".eaf",
+    ".xml",
+    ".mlf",
+    ".trs",
+    ".srt",
+    ".vtt",
+)
 _NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
 _MOST_LOOKED_AT = 1000
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
@@ -45,13 +67,14 @@ def is_folder(path: Path) -> bool:
 @corpus_format(is_folder, priority=10)
 def folder_rows(path: Path) -> Iterator[Row | Problem]:
     """Every audio file under `path`; the folder it lies in names its speaker, and a `.txt` or `.lab` beside it holds
-    its text. Texts without a recording are problems in folders where recordings have texts."""
+    its text, or a line `NAME TEXT` of a transcript does. Texts without a recording are problems in folders where
+    recordings have texts."""
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
     unreadable: list[Problem] = []
     every = list(audio_files(path, None, unreadable))
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
-    _report_others(path, tuple(file for file in every if file.suffix.lower() not in (*TEXTS, *AUDIO_SUFFIXES)))
+    transcripts = _Transcripts(path, every, listed)
     splits = _split_folders([file.relative_to(path) for file in listed])
     for file in listed:
         inside = file.relative_to(path)
@@ -63,7 +86,7 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         if text is not None:
             spoken.add(file.parent)
         try:
-            words = _read(text) if text is not None else None
+            words = _read(text) if text is not None else transcripts.texts.get(file.stem)
         except OSError as error:
             yield Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
             continue
@@ -73,18 +96,107 @@ def folder_rows(path: Path) -> Iterator[Row | Problem]:
         yield Row.clip(
             id=id,
             path=file,
-            speaker=printable((path.resolve() if inside.parent in {Path(), *splits} else inside.parent).name),
+            speaker=printable(_speaker_folder(path, inside, splits).name),
             text=words,
             place=printable(str(file)),
             split=_split(inside, splits),
         )
     yield from unreadable
     for folder in sorted(spoken):
-        yield from _unspoken(path, folder, {composed(name) for name in folders[folder]})
+        yield from _unspoken(path, folder, {composed(name) for name in folders[folder]}, transcripts.files)
+    _report_others(path, transcripts.others(spoken), bool(spoken or transcripts.texts))
+
+
+def _speaker_folder(root: Path, inside: Path, splits: set[Path]) -> Path:
+    """The folder that names the speaker of a recording: the one that it lies in, but in LibriTTS and MLS, where it lies
+    in SPEAKER/CHAPTER and is called after both, the one above."""
+    if inside.parent in {Path(), *splits}:
+        return root.resolve()
+    speaker, chapter = inside.parent.parent.name, inside.parent.name
+    above = speaker.isdecimal() and chapter.isdecimal() and not _YEAR.fullmatch(speaker)
+    return inside.parent.parent if above and inside.name.startswith(f"{speaker}_{chapter}_") else inside.parent
+
+
+class _Transcripts:
+    """Files of a folder with lines `NAME TEXT` for its recordings (as of MLS, JSUT, AISHELL, or with bars as in lists,
+    whose last column counts)."""
+
+    def __init__(self, root: Path, every: Sequence[Path], listed: Sequence[Path]) -> None:
+        self.files: dict[Path, None] = {}
+        self.texts: dict[str, str] = {}
+        """Text by the name of the recording, without suffix."""
+        counts = Counter(file.stem for file in listed)
+        self._names = {stem for stem, count in counts.items() if count == 1}
+        beside = {(file.parent, composed(file.stem)) for file in listed}
+        ends = (*TEXTS, *_OTHER_TEXTS)
+        self._rest = [
+            file
+            for file in every
+            if file.suffix.lower() not in AUDIO_SUFFIXES
+            and not any(
+                file.name.endswith(end) and (file.parent, composed(file.name.removesuffix(end))) in beside
+                for end in ends
+            )
+        ]
+        likely = [
+            file for file in self._rest if file.suffix.lower() in _TRANSCRIPTS and not _NOTES.fullmatch(file.name)
+        ]
+        for file in likely[:_MOST_LOOKED_AT]:
+            texts = self._read(file)
+            if texts and not any(self.texts.get(name, text) != text for name, text in texts.items()):
+                self.texts |= texts
+                self.files[file] = None
+        if self.files:
+            _report_transcripts(root, tuple(self.files), len(self.texts))
+
+    def others(self, spoken: Collection[Path]) -> tuple[Path, ...]:
+        """The files that are neither recordings nor texts, but for texts in the folders of `spoken` recordings."""
+        return tuple(
+            file
+            for file in self._rest
+            if file not in self.files and not (file.parent in spoken and file.name.endswith(TEXTS))
+        )
+
+    def _read(self, file: Path) -> dict[str, str]:
+        """Name -> text; none where it is no transcript of these recordings."""
+        try:
+            with file.open("rb") as opened:
+                encoding = encoding_of(opened.read(2))
+            with file.open(encoding=encoding) as opened_text:
+                first = [
+                    line for line in islice(iter(lambda: opened_text.readline(10_000), ""), _LOOKED_AT) if line.strip()
+                ]
+            texts = [entry[1] for line in first if (entry := self._entry(line)) is not None]
+            spoken = sum(any(letter.isalpha() for letter in text) for text in texts)
+            sentences = sum(" " in text or not text.isascii() for text in texts)
+            if min(2 * spoken, 2 * sentences) < len(first) or not texts or all(map(_PINYIN.fullmatch, texts)):
+                return {}
+            return dict(entry for line in read_lines(file) if (entry := self._entry(line)) is not None)
+        except (OSError, UnicodeDecodeError, DataError):
+            return {}  # it is among the files that are left alone, which are told
+
+    def _entry(self, line: str) -> tuple[str, str] | None:
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
+            return None
+        text = match[2].split("|")[-1].split("\t")[-1].strip()
+        for name in (match[1], Path(match[1]).stem):
+            if name in self._names:
+                return name, text
+        return None
 
 
 @cache
-def _report_others(root: Path, files: tuple[Path, ...]) -> None:
+def _report_transcripts(root: Path, files: tuple[Path, ...], texts: int) -> None:
+    """Says, once, where texts are taken from."""
+    names = ", ".join(printable(str(file.relative_to(root))) for file in files[:3]) + (
+        ", ..." if len(files) > 3 else ""
+    )
+    logger.info("%s: the texts of %d recordings are those of %s", printable(str(root)), texts, names)
+
+
+@cache
+def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> None:
     """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind."""
     sounds = [file for file in files[:_MOST_LOOKED_AT] if is_recording(file)]
     if sounds:
@@ -103,7 +215,15 @@ def _report_others(root: Path, files: tuple[Path, ...]) -> None:
     )
     if kinds:
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
-        logger.info("%s: not called as recordings are, and left alone: %s", printable(str(root)), counts)
+        message = f"{printable(str(root))}: not called as recordings are, and left alone: {counts}"
+        held = next((file for file in files if file not in told and file.name.lower().endswith(_HELD_TEXTS)), None)
+        if held is None or with_texts or _NOTES.fullmatch(held.name):
+            logger.info(message)
+        else:
+            name = printable(str(held.relative_to(root)))
+            logger.warning(
+                "%s (such as %s); no recording has a text: if they hold them, give the list as data.path", message, name
+            )
 
 
 def _split_folders(listed: list[Path]) -> set[Path]:
@@ -139,19 +259,21 @@ def text_beside(recording: Path) -> str | None:
 
 def _read(file: Path) -> str | None:
     """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
-    content = file.read_text(encoding="utf-8-sig").strip()
+    content = read_text(file).strip()
     lines = [line.strip() for line in content.split("\n") if line.strip()]
     if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
         return None
     return " ".join(lines)
 
 
-def _unspoken(root: Path, folder: Path, recordings: set[str]) -> Iterator[Problem]:
+def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Collection[Path]) -> Iterator[Problem]:
     """A problem for each text beside which there is no recording."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         file = Path(entry.path)
         listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not _NOTES.fullmatch(file.name)
-        if listed and entry.is_file() and composed(file.stem) not in recordings:
+        ends = [end for end in (*_OTHER_TEXTS, *reversed(TEXTS)) if file.name.endswith(end)]
+        stem = file.name.removesuffix(ends[0]) if ends else file.stem
+        if listed and file not in transcripts and entry.is_file() and composed(stem) not in recordings:
             id = printable(file.relative_to(root).with_suffix("").as_posix())
             yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")
 
@@ -161,6 +283,7 @@ def _unspoken(root: Path, folder: Path, recordings: set[str]) -> Iterator[Proble
 NAME = re.compile(r"(\d+)-(\d+)-\d+")
 _NUMBERED = re.compile(r"\d+-\d+-0\d{3}")
 """Names whose last part is like an utterance of LibriSpeech, which no day or year is."""
+_YEAR = re.compile(r"(19|20)\d\d")
 _DATE = re.compile(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _PART = re.compile(r"(train|dev|test)-(clean|other)(-\d+)?")
 

@@ -18,6 +18,7 @@ from typing import Any
 from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
+from phonate.data.annotations import encoding_of, read_text
 from phonate.data.corpora.rows import (
     SLACK_SECONDS,
     Problem,
@@ -119,14 +120,16 @@ def speaker_of(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8. Other bytes become surrogates, as in names of files; `checked_row` refuses the
-    rows that hold them. Raises DataError where the file can't be read."""
+    """The lines of a text file in UTF-8, or in UTF-16 with a mark. Other bytes become surrogates, as in names of files;
+    `checked_row` refuses the rows that hold them. Raises DataError where the file can't be read."""
     try:
         # Not splitlines: a text may hold U+2028 and its like, which end no row.
-        lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")
+        lines = read_text(path, "surrogateescape").split("\n")
         return lines if lines[-1] else lines[:-1]
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:  # of what begins as UTF-16
+        raise DataError(f"{path}: not text (byte {error.start}); save it as UTF-8") from error
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -196,8 +199,10 @@ def _names_recordings(file: Path) -> bool:
 def _first_cells(file: Path) -> list[list[str]]:
     """What may be the name of a recording in each of the first rows: the cells of a table by any separator, or what an
     object says."""
-    with file.open(encoding="utf-8-sig", errors="replace") as opened:
-        lines = list(islice(iter(lambda: opened.readline(10_000), ""), _LOOKED_AT))
+    with file.open("rb") as opened:
+        encoding = encoding_of(opened.read(2))
+    with file.open(encoding=encoding, errors="replace") as text:
+        lines = list(islice(iter(lambda: text.readline(10_000), ""), _LOOKED_AT))
     filled = [line.strip() for line in lines if line.strip()]
     if file.suffix.lower() in TABLES:
         return [
@@ -207,7 +212,7 @@ def _first_cells(file: Path) -> list[list[str]]:
     objects = [document for line in filled if isinstance(document := _document(line), dict)]
     one_document = len(objects) < len(filled) or len(filled) == 1
     if one_document and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
-        document = _document(file.read_text(encoding="utf-8-sig", errors="replace"))
+        document = _document(read_text(file, "replace"))
         samples = samples_of(document)
         listed = samples[:_LOOKED_AT] if isinstance(samples, list) else objects
         objects = [sample for sample in listed if isinstance(sample, dict)]

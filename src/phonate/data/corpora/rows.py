@@ -408,13 +408,15 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\$?\{\w+\}/|\$\w+/")
 
 
 def listed_file(root: Path, name: str) -> Path:
-    """The file that a list calls `name`: as it stands, under wavs/, or with a suffix it left out; also where the list
-    was made on Windows (`wavs\\a.wav`), spells accents in the other way that Unicode has (NFC and NFD), or has the
-    absolute paths of a corpus that was moved since, whose last parts name a file here."""
+    """The file that a list calls `name`: as it stands, under wavs/, from the folder above, or with a suffix it left
+    out; also where the list was made on Windows (`wavs\\a.wav`), spells accents in the other way that Unicode has (NFC
+    and NFD), or has the absolute paths of a corpus that was moved since, whose last parts name a file here."""
     file = _listed_file(root, name)
     if file is None and "\\" in name:
         name = name.replace("\\", "/")
         file = _listed_file(root, name)
+    if file is None and "/" in name and not name.startswith("/"):  # lists in a folder beside those of recordings
+        file = _listed_file(root.parent, name)
     tails = [name]
     if file is None and _ABSOLUTE.match(name):
         parts = Path(name).parts

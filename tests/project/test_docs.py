@@ -33,8 +33,9 @@ def blocks(language: str, mark: str | None = None) -> list[tuple[str, str]]:
 
 
 def commands(program: str) -> list[list[str]]:
-    """Every command of a shell block that begins with `program`, as words, without variables: options of a recipe."""
-    code = "\n".join(code for language in ("bash", "sh") for _, code in blocks(language))
+    """Every command of a shell block or a study that begins with `program`, as words, without variables (options)."""
+    studies = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "scripts").glob("study_*.sh"))]
+    code = "\n".join([*(code for language in ("bash", "sh") for _, code in blocks(language)), *studies])
     lines = [line.strip() for line in code.replace("\\\n", " ").splitlines()]
     split = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"{program} ")]
     ended = [itertools.takewhile(lambda word: word not in {"|", "&", "&&", ">", "<"}, words) for words in split]

@@ -375,9 +375,12 @@ def one_speaker(folder: Path, where: Path, **changes: Any) -> Path:
 def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And the recipe's vocoder is exported where no other is given, without the exporter's chatter."""
     run = one_speaker(folder, tmp_path)
+    killed = tmp_path / "out/.voice.onnx.999999999.a_b1.unfinished"  # an export that was
+    killed.mkdir(parents=True)
     capfd.readouterr()
     assert main(["checkpoints", "export", str(run), str(tmp_path / "out"), "--format", "piper"]) == 0
     assert capfd.readouterr().err == ""
+    assert not list((tmp_path / "out").glob(".*"))
     names = [given.name for given in session(tmp_path / "out" / "voice.onnx").get_inputs()]
     assert names == ["input", "input_lengths", "scales"]
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text(encoding="utf-8")

@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import glob
 import gzip
 import importlib.util
 import io
 import json
 import logging
+import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 import torch
 from markupsafe import Markup
 from torch import Tensor, nn
@@ -510,8 +514,8 @@ def export(
     inherited = sources_of(vocoder or synthesiser.data.vocoder, "the vocoder")
     rows = facts | sources_of(source) | sources_of_start(source) | inherited
     # Files are moved from here once all are written.
-    with writing(model), tempfile.TemporaryDirectory(dir=model.parent, prefix=f".{model.name}.") as folder:
-        temporary = [Path(folder) / path.name for path in written]
+    with writing(model), _folder_beside(model) as folder:
+        temporary = [folder / path.name for path in written]
         if engine:
             _write_page(spoken, synthesiser, temporary[0], facts, stored, engine)
         elif form == "piper":
@@ -531,6 +535,19 @@ def export(
         for path, final in zip(temporary, written, strict=True):
             path.replace(final)
     return written
+
+
+@contextlib.contextmanager
+def _folder_beside(file: Path) -> Iterator[Path]:
+    """A temporary folder on the disk of `file`. Those that killed exports of it left behind are removed."""
+    for former in file.parent.glob(f".{glob.escape(file.name)}.*.unfinished"):
+        pid = former.name.rsplit(".", 3)[-3]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(former, ignore_errors=True)
+    with tempfile.TemporaryDirectory(
+        dir=file.parent, prefix=f".{file.name}.{os.getpid()}.", suffix=".unfinished"
+    ) as folder:
+        yield Path(folder)
 
 
 def _paths(target: Path, form: str) -> list[Path]:

@@ -406,7 +406,9 @@ def test_transcripts_beside_folders_of_speakers(name, sounds, tmp_path, caplog):
     assert "left alone" not in caplog.text
 
 
-@pytest.mark.parametrize("line", ["a{i} s{i}", "a{i} 1.25", "a{i}.wav\t广 guang3 州 zhou1", "{t}"])
+@pytest.mark.parametrize(
+    "line", ["a{i} s{i}", "a{i} 1.25", "a{i}|native speaker", "a{i}.wav\t广 guang3 州 zhou1", "{t}"]
+)
 def test_what_may_hold_texts_and_is_not_read_is_told(line, voice, caplog):
     (voice / "of").mkdir()
     (voice / "of/list.txt").write_text("".join(line.format(i=i, t=text) + "\n" for i, text in enumerate(TEXTS)))
@@ -418,8 +420,10 @@ def test_what_may_hold_texts_and_is_not_read_is_told(line, voice, caplog):
 def test_lists_in_a_folder_beside_that_of_the_recordings_and_in_utf_16(voice):
     (voice / "filelists").mkdir()
     (voice / "filelists/train.txt").write_text(lines(PATHS, TEXTS), "utf-16")
-    rows, _ = list_corpus(corpus(voice / "filelists/train.txt"))
-    assert [one.text for one in rows] == list(TEXTS)
+    assert [one.row.text for one in check_corpus(corpus(voice / "filelists/train.txt"))[0]] == list(TEXTS)
+    (voice / "filelists/wavs").mkdir()  # those beside it are of another corpus then
+    with pytest.raises(DataError, match="8 missing file"):
+        check_corpus(corpus(voice / "filelists/train.txt"))
 
 
 def test_of_many_files_no_more_are_counted_than_were_looked_at(tmp_path, caplog, monkeypatch):

@@ -169,7 +169,8 @@ class _Transcripts:
             texts = [entry[1] for line in first if (entry := self._entry(line)) is not None]
             spoken = sum(any(letter.isalpha() for letter in text) for text in texts)
             sentences = sum(" " in text or not text.isascii() for text in texts)
-            if min(2 * spoken, 2 * sentences) < len(first) or not texts or all(map(_PINYIN.fullmatch, texts)):
+            # many the same: what recordings have in common, such as "native speaker"
+            if 2 * min(spoken, sentences, len(set(texts))) < len(first) or all(map(_PINYIN.fullmatch, texts)):
                 return {}
             return dict(entry for line in read_lines(file) if (entry := self._entry(line)) is not None)
         except (OSError, UnicodeDecodeError, DataError):

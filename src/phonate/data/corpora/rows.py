@@ -415,8 +415,9 @@ def listed_file(root: Path, name: str) -> Path:
     if file is None and "\\" in name:
         name = name.replace("\\", "/")
         file = _listed_file(root, name)
-    if file is None and "/" in name and not name.startswith("/"):  # lists in a folder beside those of recordings
-        file = _listed_file(root.parent, name)
+    first = name.partition("/")[0]
+    if file is None and first not in ("", name) and not os.path.isdir(root / first):
+        file = _listed_file(root.parent, name)  # the list is in a folder beside those of recordings
     tails = [name]
     if file is None and _ABSOLUTE.match(name):
         parts = Path(name).parts

@@ -27,12 +27,15 @@ class ElasticTask(RegressionTask):
         self.couples = "PLAIN" not in os.environ
         self.own_counts = True
         self.coupling = Coupling.MICRO_BATCH if self.couples else Coupling.NONE
+        self.noted = []
 
     def dataset(self, split):
         return Sequences(26, 1) if split == "train" else Sequences(7, 2)
 
     def loss(self, model, batch, phase):
-        if torch.is_grad_enabled() and not distributed._Shared.placeholder and "SEEN" in os.environ:
+        noted = any(batch is one for one in self.noted)  # more than two ranks compute the first one twice
+        if torch.is_grad_enabled() and not distributed._Shared.placeholder and "SEEN" in os.environ and not noted:
+            self.noted.append(batch)
             with open(f"{os.environ['SEEN']}.{os.environ.get('RANK', '0')}", "a") as file:
                 file.writelines(f"{self.step} {name}\n" for name in batch["ids"])
         terms = super().loss(model, batch, phase)

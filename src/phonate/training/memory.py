@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -291,7 +291,7 @@ class Recovery:
         self._limits: dict[int, int] = {}
         """Length of a batch -> how many items of that length fit."""
         self._fitted: dict[str, set[tuple[int, int]]] = {}
-        """By phase: numbers of items and lengths of the largest batches that fitted."""
+        """By phase that has run: numbers of items and lengths of the largest batches that fitted."""
 
     def load(self, group: Sequence[MicroBatch], split: Split | None = None) -> list[MicroBatchState]:
         """The micro-batches on the device, split if they are known not to fit; by `split` where they are not of the
@@ -317,11 +317,23 @@ class Recovery:
         return self.forbidden is None and not all(_within(_size(part.planned), fitted) for part in parts)
 
     def note_fitting(self, phase: str, parts: Sequence[MicroBatchState]) -> None:
-        """Note that these micro-batches fitted in this phase."""
-        fitted = self._fitted.setdefault(phase, set())
+        """Note that these micro-batches fitted in this phase; not of its first update, before which the optimizer has
+        no state."""
+        fitted = self._fitted.get(phase)
+        if fitted is None:
+            self._fitted[phase] = set()
+            return
         for size in (_size(part.planned) for part in parts):
             if not _within(size, fitted):
                 self._fitted[phase] = fitted = {one for one in fitted if not _within(one, {size})} | {size}
+
+    def state(self) -> dict[str, list[tuple[int, int]]]:
+        """What fitted, by phase."""
+        return {phase: sorted(sizes) for phase, sizes in self._fitted.items()}
+
+    def restore(self, state: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """Take what fitted before."""
+        self._fitted = {phase: {(items, length) for items, length in sizes} for phase, sizes in state.items()}
 
     def halves(
         self, part: MicroBatchState, step: int, split: Split | None = None, forbidden: str | None = None

@@ -662,6 +662,8 @@ class TrainStep:
         """`Task.loss`, for gradients that all ranks have."""
         if ranks.world_size > 1:
             self.compute = ranks.wrap(module or LossModule(task, model))
+        self._rearranges = ranks.world_size > 2 and _rearranges(self.compute)
+        """Whether the next backward pass of `compute` is the one after which it adds gradients up in another order."""
         self.weights = self.loss_weights(0)
         """Of the latest step."""
         self.meter = Meter()
@@ -673,8 +675,6 @@ class TrainStep:
         self._apart: bool | None = False
         """Whether the ranks compute the gradients of this phase apart and add them up then, because for one of them the
         batch is larger than any before. None: they have not agreed on it yet."""
-        self._updated: set[str] = set()
-        """Phases whose optimizer has all its state."""
         self._unseen = settings.loss.weights.keys() - task.loss_weights(0).keys()
         """Terms that the recipe weighs and that no phase has returned yet."""
 
@@ -692,9 +692,7 @@ class TrainStep:
             with self.phases.only(phase):
                 self._gradients(phase, parts, step, last=phase is due[-1])
                 self._update(phase, parts, step)
-            if phase.name in self._updated:
-                self.recovery.note_fitting(phase.name, parts)
-            self._updated.add(phase.name)
+            self.recovery.note_fitting(phase.name, parts)
         if self._unseen:
             self._check_weights(step)
         self.precision.update()
@@ -703,6 +701,16 @@ class TrainStep:
             ema.update(step + 1)
         self.recovery.learn(step, parts)
         self.mark("step")
+
+    def state(self) -> list[Any] | None:
+        """What fitted into the memory of each rank, where there are several: gradients are added up in another order
+        when ranks compute apart, so a resumed run must do that in the same steps. All ranks call it together."""
+        return self.ranks.gather(self.recovery.state()) if self.ranks.world_size > 1 else None
+
+    def restore(self, state: Sequence[Any] | None) -> None:
+        """Restore it, for as many ranks."""
+        if state is not None and len(state) == self.ranks.world_size:
+            self.recovery.restore(state[self.ranks.rank])
 
     def _forward_backward(self, phase: PhaseState, parts: Sequence[MicroBatchState], step: int, last: bool) -> None:
         """Add the gradients of one phase over all micro-batches; `last` says whether it is the step's last phase."""
@@ -848,6 +856,7 @@ class TrainStep:
         """`_forward_backward`, begun anew with a micro-batch in halves where memory ran out, and in fp32 where the
         first step failed in a 16-bit format that was chosen automatically."""
         before = self.meter.copy()
+        buffers = [buffer.clone() for buffer in self.model.buffers()] if self._rearranges else []
         while True:
             failed: TrainingError | None = None
             try:
@@ -858,8 +867,12 @@ class TrainStep:
                 done, failed = False, error
             if self._apart:
                 done = self._added_up(phase, done, failed)
-            if done:
+            if done and not (self._rearranges and self._apart is False):
                 return
+            if done:  # once in a process; its gradients would not be, to the bit, those of a run that was not resumed
+                self._rearranges = False
+                for buffer, value in zip(self.model.buffers(), buffers, strict=True):
+                    buffer.copy_(value)
             self.meter.become(before)
             for parameter in phase.parameters:
                 parameter.grad = None
@@ -946,6 +959,14 @@ class LossModule(nn.Module):
     def forward(self, batch: Batch, phase: str) -> Terms:
         """`Task.loss`."""
         return self.task.loss(self.model, batch, phase)
+
+
+def _rearranges(module: object) -> bool:
+    """Whether `module` is a DDP that after its first backward pass arranges gradients in the order in which they were
+    ready. How they lie decides in which order those of three ranks and more are added up."""
+    if not isinstance(module, DistributedDataParallel):
+        return False
+    return bool(module.static_graph or not module.find_unused_parameters)
 
 
 def _why_whole(task: Task, settings: TrainingSettings, ranks: Ranks) -> str | None:

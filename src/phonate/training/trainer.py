@@ -554,6 +554,7 @@ class Trainer:
             "raw": weights,
             "ema": self.ema,
             "precision": self.train_step.precision,
+            "fitted": self.train_step,
             "meters": self.meters,
             "callbacks": self.callbacks,
             "random": self.generators,

@@ -54,7 +54,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {  # the corpus, and overrides
     "language-lora": ("chat.jsonl", {"model.name": "llama"}),
     "voice-cloning": ("chatml.json", {"model.name": "higgs", "model.codec": "codec"}),
 }
-CLOCKS = ("second", "wait", "system/", "memory/")
+CLOCKS = ("second", "wait", "system/", "memory/", "time/")
 """Metrics with these in their names differ from run to run."""
 STEPS, MORE = 6, 2
 CODEC_HOMES = ("phonate.audio.higgs_codec",)

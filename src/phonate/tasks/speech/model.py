@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -293,7 +293,8 @@ class ParallelModel(Acoustic):
         beginning and the end of each token (1, L, 2)."""
         encoded_1LD = self.encode(tokens_1L, speaker_1, None)
         prosody = self.prosody(self.predict(encoded_1LD, None), speed)
-        frames = int(prosody.durations_BL.sum().clamp_min(2))
+        # as int() it could be traced by torch's compiler alone, which takes an export longer
+        frames = cast(int, prosody.durations_BL.sum().clamp_min(2).item())
         regulated_1TD = self.regulated(encoded_1LD, prosody, frames)
         if isinstance(octaves, Tensor):
             octaves = _contour(octaves, prosody.durations_BL, frames)

@@ -55,7 +55,7 @@ def test_noise_is_told_from_a_voice_at_every_resolution() -> None:
     natural, made = (fourier(sound[None]) for sound in (0.1 * voice, 0.1 * torch.randn(4096)))
     network = Discriminators(RESOLUTIONS, 4)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
-    for _ in range(120):
+    for _ in range(60):
         verdicts = list(zip(network(natural), network(made), strict=True))
         loss = sum((real - 1).square().mean() + fake.square().mean() for (real, _), (fake, _) in verdicts)
         optimizer.zero_grad()

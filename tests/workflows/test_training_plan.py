@@ -169,6 +169,14 @@ def test_what_training_refuses_is_refused_by_explain_and_by_data_check(
     assert refusal(capsys, "data", "check", str(file)) == words
 
 
+def test_what_is_decided_otherwise_later_is_no_reason(clips: Path) -> None:
+    """Nobody judges, so the newest would be the best; but with so few recordings it is the one with the lowest loss."""
+    planned = plan("speech", [f"data.path={clips}", "data.judged=0"])
+    assert planned.settings.best_metric == "val_loss"
+    assert "150 steps" in planned.reason
+    assert "newest" not in planned.reason
+
+
 def test_a_script_of_ones_own_gets_what_training_takes(clips: Path) -> None:
     """The recordings decide where the recipe leaves it to them, and the command line comes first."""
     recipe = plan("speech", [f"data.path={clips}", "training.batch_size=3"]).recipe

@@ -174,7 +174,8 @@ class Plan:
     @property
     def reason(self) -> str:
         """What was decided, in one line for the log; "" where there was nothing to decide."""
-        reason = "; ".join(one.reason for one in self.decisions if one.reason)
+        standing = {change.source for change in self.decided.values()}  # not decided otherwise later
+        reason = "; ".join(one.reason for one in self.decisions if one.reason and one.origin in standing)
         differing = (path for path in self._own if self.written.value(path) != self.decided[path].value)
         otherwise = sorted(".".join(path) for path in differing)
         return reason + (f"; set otherwise: {', '.join(otherwise)}" if reason and otherwise else "")

@@ -338,9 +338,9 @@ def test_explain_shows_what_is_required(capsys: pytest.CaptureFixture[str]) -> N
     assert ["model.dropout", "0.2", "command", "line"] in lines
     assert main(["explain", "conversion", "data.path=x"]) == 0
     assert "required" not in capsys.readouterr().out
-    for arguments in (["explain", "conversion", "--yaml"], ["explain", "conversion", "model.dropout=2.0"]):
-        assert main(arguments) == 2
-        assert "data.path" in capsys.readouterr().err
+    for argument, named in (("--yaml", "data.path"), ("model.dropout=2.0", "model.dropout")):
+        assert main(["explain", "conversion", argument]) == 2
+        assert named in capsys.readouterr().err
 
 
 def test_explain_in_its_other_forms(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:

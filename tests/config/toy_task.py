@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, PositiveInt, model_validator
 
 from phonate.config.settings import Settings
-from phonate.config.tasks import TASKS, TaskEntry
+from phonate.config.tasks import TASKS, TaskEntry, Traits
 
 
 class Layers(Settings):
@@ -46,9 +46,7 @@ class ToyModel(Settings):
 class ToyTask:
     """What would be trained, as far as its settings are checked. Imports no torch, unlike a task."""
 
-    coupling = None
-    random_features = True
-    metrics = None
+    traits = Traits(None, frozenset(), random_features=True)
 
     def __init__(self, recipe: object) -> None:
         self.recipe = recipe

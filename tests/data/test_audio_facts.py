@@ -76,7 +76,7 @@ def test_files_that_did_not_change_are_not_decoded_again(tmp_path: Path, monkeyp
     first = measure([*audios, missing], 30.0, memory)
     decoded: list[Audio] = []
     measured = facts_module._measured
-    monkeypatch.setattr(facts_module, "_measured", lambda audio, most: decoded.append(audio) or measured(audio, most))
+    monkeypatch.setattr(facts_module, "_measured", lambda most, audio: decoded.append(audio) or measured(most, audio))
     assert measure([*audios, missing], 30.0, memory) == first
     assert decoded == [missing]  # it may be there by now
     decoded.clear()
@@ -103,11 +103,11 @@ def test_a_limit_that_was_changed_counts_for_remembered_files_too(tmp_path: Path
 def _measure_slowly(audios: list[Audio], memory: Path, log: Path) -> None:
     measured = facts_module._measured
 
-    def slow(audio: Audio, most: float) -> facts_module.Measurement:
+    def slow(most: float, audio: Audio) -> facts_module.Measurement:
         time.sleep(0.05)
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{audio.path}\n")
-        return measured(audio, most)
+        return measured(most, audio)
 
     facts_module._measured = slow
     assert len(measure(audios, 30.0, memory)) == len(audios)

@@ -251,6 +251,7 @@ def read_all(corpus: CloningCorpus) -> PhonateError | None:
 def fuzz(place: Path, cache: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Feed files with `count` mutations; returns how many files were read and how many refused."""
     monkeypatch.chdir(place / "lines")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))  # where what is read is noted
     cache.mkdir()
     outcome = {"read": 0, "refused": 0}
     earlier = signal.signal(signal.SIGALRM, _too_slow)

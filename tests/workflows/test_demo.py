@@ -236,7 +236,7 @@ def test_recordings_without_words_are_sent_to_conversion(tmp_path: Path, monkeyp
     for seed in range(2):
         hiss = 0.01 * np.random.default_rng(seed).standard_normal(48000)
         soundfile.write(tmp_path / "hiss" / f"{seed}.wav", hiss, 16000)
-    with pytest.raises(InputError, match="--task conversion"):
+    with pytest.raises(InputError, match='task="conversion"'):
         demo(tmp_path / "out", tmp_path / "hiss")
 
 

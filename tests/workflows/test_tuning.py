@@ -250,6 +250,12 @@ def test_ray_draws_the_values_that_a_range_describes() -> None:
     assert drawn(low=0.1, high=1.0) == ("uniform", 0.1, 1.0)
 
 
+@pytest.mark.parametrize("id", ["b1f07_00003", "85173_00003"], ids=["letters", "digits alone"])
+def test_the_number_of_a_trial_of_ray(id: str) -> None:
+    """A tenth of the random parts are digits alone."""
+    assert searches._number(id) == searches._number(f"run_decade_{id}_3_lr=0.1_2026-11-28_19-11-31") == 3
+
+
 @pytest.mark.slow
 def test_ray_searches_too(recipe: Path) -> None:
     pytest.importorskip("ray", reason="needs Ray: pip install 'phonate[raytune]'")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import logging
 import math
@@ -274,8 +275,14 @@ def _train(config: dict[str, Any], experiment: Experiment) -> None:
 
 
 def _number(trial_id: str) -> int:
-    """The number of a trial, from its id or its folder's name (..._00003, ..._00003_3_lr=...)."""
-    return next(int(part) for part in trial_id.split("_") if len(part) == 5 and part.isdigit())
+    """The number of a trial, from its id (b1f07_00003) or its folder's name (..._b1f07_00003_3_lr=...). What comes
+    before it, five random digits of base 16, may be a decimal number, too."""
+    parts = trial_id.split("_")
+    return next(
+        int(number)
+        for random, number in itertools.pairwise(parts)
+        if len(random) == len(number) == 5 and number.isdigit()
+    )
 
 
 def _config(tune: Any, settings: TuningSettings, seed: int) -> Any:

@@ -150,8 +150,9 @@ def test_pages_of_real_voices_are_true_to_the_profile(recordings: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_the_page_of_a_whole_corpus_is_small(recordings: Path, tmp_path: Path) -> None:
-    found = look(recordings / "tts_en_kathleen")
+def test_the_page_of_hundreds_of_recordings_is_small(recordings: Path, tmp_path: Path) -> None:
+    """From 60 on it does not grow."""
+    found = look(some_of(recordings / "tts_en_kathleen", 250, tmp_path / "some"))
     text = written(tmp_path / "page.html", found)
     assert_true_to(text, found)
     assert len(text) < 2_000_000

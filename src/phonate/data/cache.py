@@ -515,10 +515,10 @@ class FeatureCache:
         # Plain lists: a lookup in a mapped array costs more than the copy it is for.
         self._sample_start = index.sample_start.tolist()
         self._frame_start = index.frame_start.tolist()
-        self._sums: list[list[int]] = []  # earlier versions wrote none
+        self._sums: NDArray[np.uint32] | None = None  # earlier versions wrote none
         if (folder / SUMS).is_file():
-            self._sums = np.load(folder / SUMS).tolist()
-        self._compared: set[tuple[str, int]] = set()
+            self._sums = np.load(folder / SUMS)
+        self._compared = bytearray(2 * len(index))  # one byte each: there may be millions
         self._map()
         self._require_whole()
 
@@ -553,12 +553,13 @@ class FeatureCache:
 
     def _compare(self, name: str, position: int, values: NDArray[Any]) -> None:
         """Raise DataError where what is kept of a recording is not what was written, when it is first read."""
-        if (name, position) in self._compared or not self._sums:
+        column = int(name == FEATURES)
+        if self._sums is None or self._compared[2 * position + column]:
             return
         content: Any = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        if zlib.crc32(content) != self._sums[position][name == FEATURES]:
+        if zlib.crc32(content) != self._sums[position, column]:
             raise damaged(self._folder, ValueError(f"recording {position} of {name} differs from what was written"))
-        self._compared.add((name, position))
+        self._compared[2 * position + column] = True
 
     def waveform(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:
         """(samples,) the clean waveform, or its samples from `start` to `stop`; a copy."""

@@ -206,5 +206,7 @@ def test_an_hour_in_which_this_process_was_stopped_is_no_wait_for_a_worker(monke
 
 def test_what_is_listed_is_read_back(tmp_path):
     path = tmp_path / "quarantine.jsonl"
-    path.write_text('{"id": "a", "reason": "b", "step": 3}\n{"id": "d"}\n5\n["e"]\n{"id": "c"')
+    path.write_text(
+        '{"id": "a", "reason": "b", "step": 3}\n{"id": "d"}\n5\n["e"]\n\udcff\n{"id": "c"', errors="surrogateescape"
+    )
     assert quarantine.read(path) == {"a": "b"}

@@ -127,6 +127,19 @@ def test_a_rank_that_hangs_is_found_and_all_tell_their_stacks(tmp_path):
     assert last_step(run) == 8
 
 
+def test_what_the_first_rank_can_not_write_ends_all_with_one_line(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "quarantine.jsonl").symlink_to("/dev/full")
+    options = ("training.quarantine=3", "training.distributed.timeout_minutes=5")
+    process = start(run, *options, ranks=2, env={"BROKEN": "item-1-003"})
+    assert process.wait(60) == 1
+    lines = [one for one in (tmp_path / "output.txt").read_text().splitlines() if one.startswith("error: ")]
+    said = f"{run}/quarantine.jsonl: can't write: No space left on device; fix this, then resume; "
+    said += "there is no checkpoint yet"
+    assert sorted(lines) == [f"error: {said}", f"error: rank 0: {said}"]
+
+
 @pytest.mark.parametrize(
     "switch",
     ["static_graph=true", "gradient_as_bucket_view=false", "find_unused_parameters=true", "sync_gradient_barrier=true"],

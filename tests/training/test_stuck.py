@@ -15,8 +15,11 @@ from small_tasks import RegressionTask, Sequences
 from test_quarantine import BadTask
 from test_trainer import train
 
-from phonate.compute.distributed import Ranks
+from phonate.compute import distributed
+from phonate.compute.distributed import Alarm, LostRankError, Ranks
+from phonate.config.errors import CheckpointError, TrainingError
 from phonate.training import stuck
+from phonate.training.checkpoints.manager import other_shards
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import batch_source, stuck_seconds
 from phonate.training.stuck import StuckWatch
@@ -148,3 +151,50 @@ def test_a_process_ends_although_nobody_can_say_what_it_did(tmp_path, capfd):
     watch.close()
     assert "stuck for 0.1 s (where is not known: Stale file handle)" in capfd.readouterr().err
     assert "in wait" in (tmp_path / "stuck-rank0.txt").read_text()
+
+
+@pytest.fixture
+def two_ranks(monkeypatch):
+    monkeypatch.setattr(distributed, "ALARM_SECONDS", 0.01)
+    monkeypatch.setattr(distributed, "GRACE_SECONDS", 0.1)
+    store, ended = torch.distributed.HashStore(), [threading.Event(), threading.Event()]
+    alarms = [Alarm(store, rank, 2, end=lambda code, rank=rank: ended[rank].set()) for rank in (0, 1)]
+    return [Ranks(rank, 2, alarm=alarm) for rank, alarm in enumerate(alarms)], ended
+
+
+def fail(ranks, error):
+    with pytest.raises(type(error)), ranks.together():
+        raise error
+
+
+def test_a_rank_that_waits_for_one_that_failed_is_ended_once_what_it_saves_is_saved(two_ranks, capfd):
+    (first, second), (first_ended, second_ended) = two_ranks
+    second.alarm.settle = lambda: print("saved")
+    failing = threading.Thread(target=fail, args=(first, TrainingError("no space left")))
+    with second.together():
+        failing.start()
+        assert second_ended.wait(10), "nothing else ends this wait"
+    failing.join()
+    assert not first_ended.is_set()
+    assert tuple(capfd.readouterr()) == ("saved\n", "error: rank 0: no space left\n")
+
+
+def test_the_first_rank_that_failed_is_what_others_tell(two_ranks):
+    (first, second), _ = two_ranks
+    failing = threading.Thread(target=fail, args=(first, ValueError("broken")))
+
+    def lose():
+        with second.together():
+            failing.start()
+            failing.join()
+            raise RuntimeError("Connection closed by peer")
+
+    with pytest.raises(LostRankError, match=r"^rank 0: ValueError: broken$"):
+        lose()
+
+
+def test_the_part_of_a_rank_that_has_ended_is_not_waited_for(tmp_path):
+    abandoned = threading.Event()
+    threading.Timer(0.05, abandoned.set).start()
+    with pytest.raises(CheckpointError, match="rank 1 has not written its part of"):
+        other_shards(tmp_path, 2, abandoned)

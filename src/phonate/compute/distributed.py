@@ -11,7 +11,9 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -22,7 +24,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from phonate.config.errors import InputError
+from phonate.compute.system import write_to_console
+from phonate.config.errors import InputError, Interrupted, PhonateError, TrainingError
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +142,74 @@ class _Joined(torch.autograd.Function):
         return gradient[ctx.own], None, None
 
 
+class LostRankError(TrainingError):
+    """Another rank has ended."""
+
+
+class Alarm:
+    """Tells all ranks why one of them fails, and ends those that wait for it for ever.
+
+    A rank that ends closes its connections, which ends a wait on gloo. It does not end one on nccl, nor other work that
+    a rank is at; a thread looks whether a rank has failed, and ends the process if it has not ended by itself soon.
+
+    Args:
+        store: Where ranks leave words for each other.
+        rank: Of this process.
+        world_size: Number of ranks.
+        end: Ends the process.
+    """
+
+    def __init__(self, store: Any, rank: int, world_size: int, end: Callable[[int], object] = os._exit) -> None:
+        self.heard: str | None = None
+        """What the rank that failed first says, once this one knows."""
+        self.settle: Callable[[], object] = lambda: None
+        """Called before the process is ended."""
+        self._store, self._rank, self._world_size, self._end = store, rank, world_size, end
+        self._closed = threading.Event()
+
+    def tell(self, error: BaseException) -> None:
+        """Tell the other ranks that this one fails, unless one did before, and wait a moment until they know."""
+        words = " ".join(str(error).split())
+        words = words if isinstance(error, PhonateError) else f"{type(error).__name__}: {words}"
+        with contextlib.suppress(RuntimeError):  # the process that keeps the store has ended
+            if self._store.add(_FAILED, 1) == 1:
+                self._store.set(_WORDS, f"rank {self._rank}: {words}")
+            ends = time.monotonic() + 3 * ALARM_SECONDS
+            while self._store.add(_HEARD, 0) < self._world_size and time.monotonic() < ends:
+                time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Within, this process hears that another one fails."""
+        self._closed.clear()
+        thread = threading.Thread(target=self._listen, name="alarm", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closed.set()
+            thread.join()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            while not self._closed.wait(ALARM_SECONDS):
+                if self._store.check([_WORDS]):
+                    self.heard = self._store.get(_WORDS).decode()
+                    self._store.add(_HEARD, 1)
+                    break
+        if self.heard is not None and not self._closed.wait(GRACE_SECONDS):
+            self.settle()
+            write_to_console(f"error: {self.heard}")
+            self._end(1)
+
+
+_FAILED, _WORDS, _HEARD = "phonate/failed", "phonate/words", "phonate/heard"
+ALARM_SECONDS = 0.5
+"""How often a rank looks whether another has failed."""
+GRACE_SECONDS = 5.0
+"""How long a rank that knows it may take to end by itself."""
+
+
 @dataclass
 class Ranks:
     """The processes of this run. For a single process every method is a no-op."""
@@ -150,6 +221,7 @@ class Ranks:
     strategy: Strategy = "ddp"
     control: Any = field(default=None, repr=False)
     patient: Any = field(default=None, repr=False)
+    alarm: Alarm | None = field(default=None, repr=False)
 
     @property
     def is_main(self) -> bool:
@@ -232,19 +304,38 @@ class Ranks:
         gpu = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=gpu, **self.ddp)
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Within, an error of one rank ends the others, too, with its words. Raises LostRankError where it is that of
+        another."""
+        if self.alarm is None:
+            yield
+            return
+        with self.alarm.listening():
+            try:
+                yield
+            except (Interrupted, LostRankError):  # the others know
+                raise
+            except Exception as error:
+                if (words := self.lost(error)) is not None:
+                    raise LostRankError(words) from error
+                self.alarm.tell(error)
+                raise
+
+    def lost(self, error: BaseException) -> str | None:
+        """What to say where `error` is that another rank has ended; else None."""
+        words = " ".join(str(error).split())
+        if not isinstance(error, RuntimeError) or not any(one in words for one in _LOST):
+            return None
+        if self.alarm is not None and self.alarm.heard is not None:
+            return self.alarm.heard
+        return f"another rank has ended; its own message says why ({words.split('. This is')[0]})"
+
     def close(self) -> None:
         """Leave the group, so that the process can end."""
         if self.world_size > 1 and dist.is_initialized():
             _Shared.group = None
             dist.destroy_process_group()
-
-
-def lost_rank(error: BaseException) -> str | None:
-    """What to say where `error` is that another rank has ended; else None."""
-    words = " ".join(str(error).split())
-    if not isinstance(error, RuntimeError) or not any(one in words for one in _LOST):
-        return None
-    return f"another rank has ended; its own message says why ({words.split('. This is')[0]})"
 
 
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
@@ -286,7 +377,10 @@ def start(
     control = dist.new_group(backend="gloo", timeout=timeout)
     patient = dist.new_group(backend="gloo", timeout=PATIENCE)
     _Shared.group = dist.new_group(backend=backend, timeout=timeout)
-    return Ranks(dist.get_rank(), world_size, device, dict(ddp or {}), strategy, control, patient)
+    rank = dist.get_rank()
+    store: Any = dist.distributed_c10d._get_default_store()
+    alarm = Alarm(store.clone(), rank, world_size)
+    return Ranks(rank, world_size, device, dict(ddp or {}), strategy, control, patient, alarm)
 
 
 def launcher_options(precision: str | bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -400,3 +400,13 @@ class ProcessLock:
             self._windows.release()
         else:
             os.close(self._descriptor)
+
+
+_STANDARD_ERROR = 2
+
+
+def write_to_console(line: str) -> None:
+    """Write a line to standard error by a single system call, which is safe in a signal handler."""
+    start = "\n" if os.isatty(_STANDARD_ERROR) else ""  # a progress bar may be drawn there
+    with suppress(OSError):  # the terminal has gone
+        os.write(_STANDARD_ERROR, f"{start}{line}\n".encode("utf-8", "backslashreplace"))

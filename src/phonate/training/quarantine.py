@@ -71,7 +71,7 @@ class Quarantine:
 def read(path: Path) -> dict[str, str]:
     """The samples in RUN/quarantine.jsonl, and why; none where there is no file."""
     samples: dict[str, str] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:
             line = json.loads(text)
             samples[str(line["id"])] = str(line["reason"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from phonate.compute.system import HANGUP, STOPPING
+from phonate.compute.system import HANGUP, STOPPING, write_to_console
 from phonate.config.errors import Interrupted
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _NOTE = "stopping after this step"
 _AGAIN = "press Ctrl-C again to quit now"
-_STANDARD_ERROR = 2
 
 QuitListener = Callable[[str], None]
 _quit_listeners: list[QuitListener] = []
@@ -37,13 +36,6 @@ def on_quit(listener: QuitListener) -> Iterator[None]:
         yield
     finally:
         _quit_listeners.remove(listener)
-
-
-def write_to_console(line: str) -> None:
-    """Write a line to standard error by a single system call, which is safe in a signal handler."""
-    start = "\n" if os.isatty(_STANDARD_ERROR) else ""  # a progress bar may be drawn there
-    with contextlib.suppress(OSError):  # the terminal has gone
-        os.write(_STANDARD_ERROR, f"{start}{line}\n".encode("utf-8", "backslashreplace"))
 
 
 @contextlib.contextmanager

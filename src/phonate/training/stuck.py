@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from phonate.compute.system import write_to_console
 from phonate.config.errors import PhonateError
-from phonate.training.signals import write_to_console
 
 LOOKS = 20
 """How often to look within the time after which a step counts as stuck."""

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from phonate.compute.distributed import Ranks, like, lost_rank
+from phonate.compute.distributed import LostRankError, Ranks, like
 from phonate.compute.system import return_freed_pages
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, Interrupted, TrainingError
@@ -507,6 +507,8 @@ class Trainer:
         if validation is not None:
             options, show = self.metric_options, self.reporter.show
             self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
+        if self.ranks.alarm is not None:
+            self.ranks.alarm.settle = self.checkpoints.settle
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
         self.saver = self._build_saver()
         self._group: Sequence[MicroBatch] = ()
@@ -630,7 +632,12 @@ class Trainer:
             except TrainingError as error:
                 raise TrainingError(f"{error}; {self.saver.last_save()}") from error
             except (RuntimeError, MemoryError) as error:
-                explained = memory_error(error, self.step) or lost_rank(error)
+                lost = self.ranks.lost(error)
+                if lost is not None:
+                    self.checkpoints.abandon()
+                    saved = self.saver.last_save()
+                    raise LostRankError(lost if lost.endswith(saved) else f"{lost}; {saved}") from error
+                explained = memory_error(error, self.step)
                 if explained is None:
                     raise
                 raise TrainingError(f"{explained}; {self.saver.last_save()}") from error

@@ -174,7 +174,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
         run = Run(plan.run)
         return Trained(run, estimate(plan.resolved, task, device, run.path), 0)
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
-    with contextlib.closing(ranks), _open_run(plan, ranks) as run:
+    with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:
         if plan.plugins and ranks.is_main:
             run.write_json(files.PLUGINS, {"plugins": plan.plugins})
         with log_file(run.logs / "training.log", ranks):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,14 +120,15 @@ def write_shard(final: Path, shard: Shard, weights: Snapshot, state: Snapshot, c
         raise files.explained(error, folder.parent, weights.nbytes + state.nbytes) from error
 
 
-def other_shards(folder: Path, count: int) -> dict[str, Record]:
-    """The records of what the other ranks have written, once all have. Raises CheckpointError."""
+def other_shards(folder: Path, count: int, abandoned: threading.Event) -> dict[str, Record]:
+    """The records of what the other ranks have written, once all have. Raises CheckpointError; at once where they are
+    `abandoned`, because a rank has ended."""
     records: dict[str, Record] = {}
     ends = time.monotonic() + SHARDS_PATIENCE
     for rank in range(1, count):
         told = folder / _SHARD_RECORD.format(rank)
         while not told.exists():
-            if time.monotonic() > ends:
+            if abandoned.is_set() or time.monotonic() > ends:
                 raise CheckpointError(f"{folder.parent}: rank {rank} has not written its part of {folder.name}")
             time.sleep(0.005)
         document = files.read_json(told)
@@ -154,6 +156,8 @@ class Writer:
         self.shard = shard
         self.config = config
         self.backup_folder = backup_folder
+        self.abandoned = threading.Event()
+        """Set where no other rank will write its part."""
         self.history = listing.recovered_history(folder) if config.versioning else listing.History()
         self._last_backup: listing.Best | None = None
         # Here, in the main thread, and not while writing: git is another process, and starting one from the
@@ -189,7 +193,7 @@ class Writer:
         written = write_tensors(temporary, self.shard, job.weights, job.state, self.config.compress)
         records = {name: entry.record for name, entry in written.items()}
         if self.shard is not None:
-            records |= other_shards(temporary, self.shard[1])
+            records |= other_shards(temporary, self.shard[1], self.abandoned)
         weights = next(iter(written))
         metadata = self._complete(job, weights, written[weights])
         contents = {
@@ -484,6 +488,16 @@ class CheckpointManager:
             if not pending.done():  # a signal interrupted the wait, not the save
                 self._pending = pending
             raise
+
+    def settle(self) -> None:
+        """Wait until the save that is being written is on the disk or has failed, from any thread."""
+        if (pending := self._pending) is not None:
+            wait([pending])
+
+    def abandon(self) -> None:
+        """Wait no longer for the parts of other ranks, one of which has ended."""
+        if self._writer is not None:
+            self._writer.abandoned.set()
 
     def close(self) -> None:
         """Wait for the last save and let other processes save here. The manager can be used again."""

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
-from phonate.config.documents import Place, parse, parse_value, read, shipped
+from phonate.config import documents
+from phonate.config.documents import Place, parse, parse_value, read, shipped, value_at
 from phonate.config.errors import RecipeError
+from phonate.config.resolve import resolve
 
 
 @pytest.mark.parametrize(
@@ -137,3 +140,27 @@ def test_an_anchor_may_be_defined_again(recwarn: pytest.WarningsRecorder) -> Non
     text = "a: &x 1\nb: *x\nc: &x 2\nd: *x\n"
     assert parse(text, "r.yaml").values == {"a": 1, "b": 1, "c": 2, "d": 2}
     assert not recwarn.list
+
+
+def test_libyaml_reads_what_python_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes as they are shipped and as a run keeps one; of an empty value libyaml tells the end of its key's line."""
+    texts = [*(read(name).text for name in shipped()), resolve("conversion", ["data.path=x"]).to_yaml()]
+    fast = [parse(text, "a.yaml") for text in texts]
+    asked: list[str] = []
+    monkeypatch.setattr(documents, "_composed_by_libyaml", lambda text, _: asked.append(text))
+    for one, other in zip(fast, [parse(text, "b.yaml") for text in texts], strict=True):
+        assert one.values == other.values
+        assert list(one.places) == list(other.places)
+        for path, place in one.places.items():
+            if value_at(one.values, path) is not None:
+                assert str(place) == str(other.places[path]).replace("b.yaml", "a.yaml")
+    assert asked == texts
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 201 + "]" * 201, "- " * 201, "é: 1", "a: &b 1", "a: |\n  b", "%YAML 1.1\n---\na: 1"]
+)
+def test_libyaml_is_not_given_what_it_reads_otherwise(text: str) -> None:
+    yaml = YAML(typ="safe", pure=True)
+    assert documents._composed_by_libyaml("a: 1", yaml)
+    assert documents._composed_by_libyaml(text, yaml) is None

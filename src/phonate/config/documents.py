@@ -23,6 +23,11 @@ from ruamel.yaml.reader import ReaderError
 from phonate.config.errors import RecipeError
 from phonate.config.registry import nearest
 
+try:
+    from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]
+except ImportError:  # ruamel.yaml does without it
+    CParser = None
+
 Key = tuple[str, ...]
 """The keys that lead to a value; positions in lists are written as digits."""
 
@@ -33,6 +38,13 @@ _LARGEST = 20_000
 """Maximum number of values in a document: nested aliases can expand a short text to billions."""
 DEEPEST = 40
 """Maximum depth of nesting."""
+_LONGEST = 20_000
+"""Maximum characters of a text that libyaml is given."""
+_SPECIAL = re.compile(r"[^\n -~]|[%&*!?|>@`]|---|\.\.\.")
+"""What libyaml reads otherwise, or what refers to other parts: line ends, tags, aliases, blocks, several documents."""
+_NESTING = re.compile(r"[\[{]|-\s")
+_MOST_NESTED = 200
+"""Maximum number of places where nesting may begin: libyaml's composer calls itself for each level, without limit."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +163,11 @@ def _values(text: str, name: str, located: bool = True) -> tuple[Any, dict[Key, 
     yaml = YAML(typ="safe", pure=True)
     reader = _Reader(yaml, name, located)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
-            node = yaml.compose(text)
+        node = _composed_by_libyaml(text, yaml)
+        if node is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
+                node = yaml.compose(text)
         return (None if node is None else reader.value(node, ())), reader.places
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -167,6 +181,30 @@ def _values(text: str, name: str, located: bool = True) -> tuple[Any, dict[Key, 
         raise RecipeError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise RecipeError(f"{name}: not valid YAML: nested too deeply") from None
+
+
+def _composed_by_libyaml(text: str, yaml: YAML) -> Node | None:
+    """The nodes of a text that YAML 1.1 and 1.2 write alike, ten times as fast as Python finds them.
+
+    None for every other text, for an empty one and for one with a mistake, whose words and place are ruamel.yaml's.
+    """
+    if CParser is None or len(text) > _LONGEST or _SPECIAL.search(text) or len(_NESTING.findall(text)) > _MOST_NESTED:
+        return None
+
+    class Composer(CParser):  # type: ignore[misc]
+        resolve = staticmethod(yaml.resolver.resolve)  # numbers and booleans are those of YAML 1.2
+
+        def descend_resolver(self, parent: Node | None, index: Any) -> None:
+            """Nothing depends on where a value is."""
+
+        def ascend_resolver(self) -> None:
+            """Nothing depends on where a value is."""
+
+    try:
+        node: Node | None = Composer(text).get_single_node()
+    except YAMLError:
+        return None
+    return node
 
 
 def _at(name: str, line: int, column: int, located: bool) -> str:

@@ -551,7 +551,7 @@ _Representer.add_representer(float, _Representer.represent_float)
 
 def to_yaml(values: Mapping[str, Any]) -> str:
     """YAML text of plain values, keys in the order given, in which readers of YAML 1.1 and of 1.2 find the same."""
-    yaml = YAML(typ="safe", pure=True)
+    yaml = YAML(typ="safe")  # libyaml's, where it is installed
     yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]

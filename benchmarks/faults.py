@@ -1,13 +1,13 @@
 """Runs that are killed at random moments, beside the same run undisturbed: every weight, optimizer value and loss.
 
-    python benchmarks/faults.py [--kills 20] [--seed 0] [--tasks conversion speech diarization] [--out FILE]
+    python benchmarks/faults.py [--kills 20] [--seed 0] [--tasks conversion speech diarization language] [--out FILE]
 
 For each task a small synthetic corpus is trained on once without a disturbance, with augmentation and two loader
 processes, saving in the background every two steps. Then the same command is started again and again with `--resume
 auto`, and its whole process group gets SIGKILL after a random time, until as many kills have hit a living process; then
 it runs to its end. Compared are the tensors of the last checkpoint (weights, optimizer, averages, generators), bit for
-bit, and every line of metrics. Processes are forked from one that has imported everything, so that kills fall into
-training more often than into imports.
+bit, and every line of metrics. `language` trains on two ranks that divide its weights (FSDP2). Processes are forked
+from one that has imported everything, so that kills fall into training more often than into imports.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -41,7 +42,9 @@ TASKS = {
     "conversion": ["data.augmentation={}"],
     "speech": ["data.durations=learnt", "data.aligner_steps=20", "training.ema.decay=0.9"],
     "diarization": ["data.augmentation={}", "data.samples=120"],
+    "language": ["training.distributed.strategy=fsdp", "model.vocabulary=300"],
 }
+RANKS = {"language": 2}
 CLOCK = ("steps_per_second", "samples_per_second", "data_wait", "time")
 
 
@@ -80,12 +83,31 @@ def meetings(folder: Path) -> None:
         (folder / f"m{number}.rttm").write_text("\n".join(lines) + "\n")
 
 
-def start(arguments: list[str], log: Path) -> int:
-    """`phonate` with these arguments in a process, and a group, of its own; returns its id."""
+def texts(folder: Path) -> None:
+    """Sentences to learn."""
+    rng = np.random.default_rng(2)
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    folder.mkdir(parents=True)
+    lines = [" ".join(rng.choice(words, 12)) for _ in range(400)]
+    (folder / "texts.txt").write_text("\n\n".join(lines) + "\n")
+
+
+CORPORA = {"diarization": meetings, "language": texts}
+
+
+def start(arguments: list[str], log: Path, ranks: int) -> int:
+    """`phonate` with these arguments in as many processes, in a group of their own; returns the id of the first."""
     pid = os.fork()
     if pid:
         return pid
     os.setsid()
+    if ranks > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+        rank = next((one for one in range(1, ranks) if os.fork() == 0), 0)
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -104,10 +126,10 @@ def ended(pid: int) -> int | None:
     return None if not found else os.waitstatus_to_exitcode(status)
 
 
-def finish(arguments: list[str], log: Path) -> float:
+def finish(arguments: list[str], log: Path, ranks: int) -> float:
     """Run to the end; returns the seconds that it took."""
     began = time.monotonic()
-    pid = start(arguments, log)
+    pid = start(arguments, log, ranks)
     _, status = os.waitpid(pid, 0)
     if os.waitstatus_to_exitcode(status):
         raise SystemExit(f"{' '.join(arguments)}\n{log.read_text()[-3000:]}")
@@ -119,9 +141,7 @@ def tensors(run: Path) -> dict[str, object]:
     from safetensors.torch import load_file
 
     folder = run / "checkpoints" / f"step-{STEPS:08d}"
-    return {
-        f"{name}: {k}": v for name in ("weights", "state") for k, v in load_file(folder / f"{name}.safetensors").items()
-    }
+    return {f"{path.stem}: {k}": v for path in folder.glob("*.safetensors") for k, v in load_file(path).items()}
 
 
 def rows(run: Path) -> list[dict[str, object]]:
@@ -135,22 +155,24 @@ def measure(task: str, kills: int, rng: random.Random, folder: Path) -> dict[str
     """The undisturbed run and the killed one of a task."""
     import torch
 
-    corpus = folder / ("meetings" if task == "diarization" else "voices")
+    make, ranks = CORPORA.get(task, voices), RANKS.get(task, 1)
+    corpus = folder / make.__name__
     if not corpus.exists():
-        (meetings if task == "diarization" else voices)(corpus)
-    command = ["train", task, *COMMON, *TASKS[task], f"data.path={corpus}", f"data.cache_dir={folder / 'cache'}"]
+        make(corpus)
+    command = ["train", task, *COMMON, *TASKS[task], f"data.path={corpus}"]
+    command += [] if task == "language" else [f"data.cache_dir={folder / 'cache'}"]
     command += ["--mode", "cpu", "--resume", "auto", "--output"]
     whole, killed = folder / task / "whole", folder / task / "killed"
     log = folder / f"{task}.txt"
-    finish([*command, str(whole)], log)  # and fills the cache
+    finish([*command, str(whole)], log, ranks)  # and fills the cache
     shutil.rmtree(whole)
-    seconds = finish([*command, str(whole)], log)
+    seconds = finish([*command, str(whole)], log, ranks)
     hits = unfinished = 0
     while hits < kills:
         if (killed / "checkpoints" / f"step-{STEPS:08d}").exists():  # it got to its end: begin another
             check(whole, killed, torch)
             shutil.rmtree(killed)
-        pid = start([*command, str(killed)], log)
+        pid = start([*command, str(killed)], log, ranks)
         time.sleep(rng.uniform(0.0, 0.8 * seconds))
         code = ended(pid)
         if code is None:
@@ -161,7 +183,7 @@ def measure(task: str, kills: int, rng: random.Random, folder: Path) -> dict[str
         elif code:
             raise SystemExit(f"{task}: exit code {code}\n{log.read_text()[-3000:]}")
         print(f"{task}: {hits} of {kills} kills", file=sys.stderr, flush=True)
-    finish([*command, str(killed)], log)
+    finish([*command, str(killed)], log, ranks)
     compared = check(whole, killed, torch)
     return {"task": task, "kills": hits, "in a save": unfinished, "tensors": compared, "lines": len(rows(whole))}
 

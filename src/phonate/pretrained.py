@@ -75,7 +75,8 @@ def require(purpose: str, *extras: Extra) -> None:
     """Raise MissingPackageError, naming all that is missing of `extras`, before any work for `purpose` is done."""
     if names := missing(*extras):
         lacking = [extra for extra in extras if missing(extra)]
-        raise MissingPackageError(f"{purpose} needs {', '.join(names)}, not installed; {install_command(*lacking)}")
+        packages = f"the package {names[0]}, which is" if len(names) == 1 else f"{', '.join(names)}, which are"
+        raise MissingPackageError(f"{purpose} needs {packages} not installed; {install_command(*lacking)}")
 
 
 def judge_of(columns: str, make: Callable[[], T]) -> T | None:

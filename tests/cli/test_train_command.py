@@ -4,6 +4,7 @@ import gc
 import json
 import logging
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,4 +153,17 @@ def test_a_flag_of_another_project_is_refused_with_our_option(
         main(["train", "conversion", *arguments])
     said = capsys.readouterr().err
     assert f"; write {option}; see phonate train --help" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("recipe", ["speech", "conversion", "recognition", "diarization", "language", "sequence"])
+def test_a_folder_without_data_is_refused_before_torch_is_imported(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "phonate.workflows.train", None)  # which needs torch
+    (tmp_path / "notes.pdf").write_text("no data")
+    assert main(["train", recipe, f"data.path={tmp_path}", "--output", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {tmp_path}: no ")
+    assert "; put " in said
     assert said.count("\n") == 1

@@ -27,7 +27,7 @@ from phonate.data.settings import VoiceData
 from phonate.training.plan import plan
 from phonate.workflows.demo import embedded, training
 from phonate.workflows.demo.demo import RECORDINGS, demo, divide, figures, free_folder, train_speech
-from phonate.workflows.demo.training import Limit, Machine, Training
+from phonate.workflows.demo.training import Limit, Machine, Training, as_value
 
 JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
@@ -391,3 +391,10 @@ def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
     progress = training._watch([], tmp_path, lambda now, step: step == 3)
     assert (progress.finished, progress.step) == (True, 3)
     assert not (tmp_path / "not stopped").exists()
+
+
+@pytest.mark.parametrize("text", ["my voices/anna", "1234", "null", "[a]", " a", "it's: 2 # x", "'"])
+def test_a_path_is_quoted_only_where_yaml_would_read_something_else(text: str) -> None:
+    written = as_value(text)
+    assert plan("conversion", [f"data.path={written}"], corpus=False).recipe.data.path == text
+    assert (written == text) == (text in ("my voices/anna", "1234", "it's: 2 # x"))

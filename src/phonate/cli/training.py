@@ -193,6 +193,7 @@ def _train(args: argparse.Namespace) -> int:
         output=args.output,
         plugins=tuple(Path(path) for path in args.plugin),
     )
+    planned.require_files()
 
     from phonate.cli.output import log_to_console
 

@@ -23,7 +23,7 @@ import logging
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
@@ -463,14 +463,14 @@ class ReadDialogues:
     refused: list[RefusedRow]
 
 
-def text_files(path: str | Path) -> list[Path]:
-    """The text and JSON files at `path`, a file or a folder including its sub-folders. Hidden ones are skipped, and so
-    are .json files that hold no list (settings of other programs, say) and what phonate wrote itself (runs, models,
-    sessions).
+def text_files(path: str | Path, tables: Collection[str] = ()) -> list[Path]:
+    """The text and JSON files at `path`, a file or a folder including its sub-folders, and those with the suffixes of
+    `tables`. Hidden ones are skipped, and so are .json files that hold no list (settings of other programs, say) and
+    what phonate wrote itself (runs, models, sessions).
 
     Raises DataError if there are none.
     """
-    return _scan(on_disk(path))[0]
+    return _scan(on_disk(path), (*SUFFIXES, *tables))[0]
 
 
 def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path], list[RefusedRow]]:

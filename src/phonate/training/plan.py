@@ -212,6 +212,13 @@ class Plan:
 
         return devices.choose(self.mode, self.asked_device or self.settings.device)
 
+    def require_files(self) -> None:
+        """Refuse data that are not there, without reading them and without torch. What is to be downloaded is left to
+        training. Raises DataError."""
+        data = self.written.recipe.data
+        if hasattr(data, "require_files"):  # a task of one's own may leave it to its data set
+            data.require_files()
+
     @property
     def resume(self) -> str | None:
         """`auto`, a run or a checkpoint to continue from; None: a new run."""

@@ -24,6 +24,7 @@ from phonate.training.callbacks import (
     redrawn_by_default,
 )
 from phonate.training.checkpoints import resolve_checkpoint
+from phonate.training.checkpoints.files import PACKAGED
 from phonate.training.checkpoints.loading import load
 from phonate.training.profiling import InterbatchProfiler
 from phonate.training.run import Run
@@ -241,7 +242,8 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
         saved = task.saved(model)
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
     run.write("init_from.txt", f"{path}\n\n{table}\n")
-    logger.info("started from %s: %d of %d tensors matched (init_from.txt)", path, len(matched), len(weights))
+    shown = source if source in PACKAGED else path
+    logger.info("started from %s: %d of %d tensors matched (init_from.txt)", shown, len(matched), len(weights))
 
 
 def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

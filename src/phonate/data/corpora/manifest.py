@@ -165,7 +165,10 @@ def detect_format(path: Path) -> str:
         listed = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
-    raise DataError(f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed})")
+    raise DataError(
+        f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed}); put recordings there, "
+        "or name another folder"
+    )
 
 
 def format_of(name: str) -> CorpusFormat | None:
@@ -206,6 +209,23 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
     return leave_out(filled, settings.drop, report), report
 
 
+def require_corpora(settings: RecordingData) -> None:
+    """Refuse, as `list_corpus` would, corpora on this disk that are not there or that no format recognises, without
+    reading them. Raises DataError."""
+    for corpus in settings.corpora:
+        if corpus.path is not None and not is_remote(corpus.path):
+            _on_disk(corpus.path, corpus.format)
+
+
+def _on_disk(path: str, name: str) -> tuple[Path, str]:
+    """Where a corpus is, and its format. Raises DataError."""
+    where = Path(path).expanduser()
+    name = detect_format(where) if name == "auto" else name
+    if name not in SHARDS and not where.exists():
+        raise DataError(f"{where}: no such file or folder; data.path is relative to {Path.cwd()}")
+    return where, name
+
+
 def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tuple[list[Row | Problem], Report]:
     """What one corpus lists. Of several, ids and speakers begin with its name: a name may be another's elsewhere."""
     local = corpus.path is None and corpus.name in LOCAL_SPEAKERS
@@ -219,10 +239,7 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
         if name not in SHARDS:
             name = detect_format(path) if corpus.format == "auto" else corpus.format
     else:
-        path = Path(corpus.path).expanduser()
-        name = detect_format(path) if corpus.format == "auto" else corpus.format
-    if name not in SHARDS and not path.exists():
-        raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+        path, name = _on_disk(corpus.path, corpus.format)
     rows = cast(Rows, CORPORA.get(name))
     extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
     report = Report(address or str(path), name)

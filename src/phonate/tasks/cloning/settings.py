@@ -196,6 +196,12 @@ class CloningData(Settings):
             raise ValueError(f"max_seconds {self.max_seconds:g} must be more than min_seconds {self.min_seconds:g}")
         return self
 
+    def require_files(self) -> None:
+        """Refuse a path without texts; see `Plan.require_files`."""
+        from phonate.data.dialogues import text_files
+
+        text_files(self.path)
+
 
 # ------------------------------------------------------- Settings of voice cloning with Higgs Audio v2
 

@@ -34,6 +34,12 @@ class LanguageData(Settings):
     packing: bool = True
     """Fill each row with several documents, which do not attend to each other, instead of padding it."""
 
+    def require_files(self) -> None:
+        """Refuse a path without texts; see `Plan.require_files`."""
+        from phonate.data.dialogues import text_files
+
+        text_files(self.path)
+
 
 class LanguageModel(Settings):
     """Which model, and what of it is trained."""

@@ -39,6 +39,12 @@ class SequenceData(Settings):
     """Maximum number of tokens of a source or a target. Longer single sequences are divided; longer pairs are rejected.
     """
 
+    def require_files(self) -> None:
+        """Refuse a path without texts; see `Plan.require_files`."""
+        from phonate.data.dialogues import TABLES, text_files
+
+        text_files(self.path, TABLES)
+
 
 class SequenceModelSettings(TransformerSettings):
     """The transformer: an encoder_decoder generates targets from sources, a decoder continues sequences (or answers

@@ -70,7 +70,7 @@ class Judges:
     def _transcriber(self, language: str) -> Transcriber:
         if not self.english:
             return Transcriber("base", primary(language), device=self._device)
-        require("word errors", WORD_ERRORS)
+        require("counting word errors", WORD_ERRORS)
         return Transcriber("tiny.en", "en", device=self._device)
 
     @cached_property

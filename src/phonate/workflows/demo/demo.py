@@ -39,7 +39,7 @@ from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
-from phonate.workflows.demo.training import Limit, Machine, Say, Training, quoted
+from phonate.workflows.demo.training import Limit, Machine, Say, Training, as_value
 from phonate.workflows.evaluate import evaluate
 from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening, read_json, write_report
 
@@ -148,8 +148,8 @@ def convert_voices(
     recipe = [
         "conversion",
         "size=tiny",
-        f"data.path={quoted(material.data)}",
-        f"data.target={quoted(material.target)}",
+        f"data.path={as_value(material.data)}",
+        f"data.target={as_value(material.target)}",
     ]
     Training(recipe, output, machine).stopped_and_resumed(limit, 1.0, say)
     return _convert(material, output, say), material.sources[0], material.target
@@ -277,12 +277,12 @@ def train_speech(
         data = output / "corpus"
         embedded.make_voice(data, _SENTENCES)
     elif data is None:
-        say(f"recordings: {RECORDINGS}, the first of LJ Speech; your own by --data (make demo DATA=folder)")
+        say(f"recordings: {RECORDINGS}, the first of LJ Speech; for your own: --data FOLDER (make demo DATA=FOLDER)")
         data = RECORDINGS
     spoken = {"language": language} if language is not None else {}
     listed, texts = _listed(SpeechData(path=str(data), **spoken), say)
     share = min(0.2, _KEPT / len(listed))
-    corpus = [f"data.path={quoted(data)}", f"data.validation={share:.4f}"]
+    corpus = [f"data.path={as_value(data)}", f"data.validation={share:.4f}"]
     texts += [f"data.{name}={value}" for name, value in spoken.items()]
     if _bf16_is_faster():
         corpus.append("training.mixed_precision=bf16")
@@ -366,7 +366,7 @@ def _train_from_scratch(
     Training(["vocoder", *corpus, plain], vocoder, machine).straight(limit, _VOCODER_SHARE, say)
     say("\n2. an acoustic model: text to mel spectrogram")
     recipe = ["speech", *corpus, *texts, plain, _UNJUDGED, "training.init_from=null", "training.batch_size=8"]
-    recipe.append(f"data.vocoder={quoted(vocoder)}")
+    recipe.append(f"data.vocoder={as_value(vocoder)}")
     if synthetic:  # espeak-ng reports when each phone begins
         recipe += ["data.phonemes=espeak", "data.durations=espeak", "model.predictor_dropout=0.1"]
     Training(recipe, output, machine).stopped_and_resumed(limit, 1.0 - _VOCODER_SHARE, say)
@@ -568,11 +568,15 @@ def _machine(say: Say) -> Machine:
     cores = torch.get_num_threads()
     free = max(1, cores - round(psutil.cpu_percent(interval=1.0) / 100 * (psutil.cpu_count() or 1)))
     if free >= cores:
-        say(f"device: cpu, {cores} threads")
+        say(f"device: cpu, {_threads(cores)}")
         return Machine(device)
-    say(f"device: cpu, {free} of {cores} threads; other programs use the rest")
+    say(f"device: cpu, {free} of {_threads(cores)}; other programs use the rest")
     torch.set_num_threads(free)
     return Machine(device, free)
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def free_folder(folder: Path) -> Path:

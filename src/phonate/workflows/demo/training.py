@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from phonate.config.errors import PhonateError
+from phonate.config.errors import PhonateError, RecipeError
+from phonate.config.resolve import parse_overrides
 from phonate.training.checkpoints import listing
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
@@ -39,9 +40,14 @@ _FINISH_STEPS = 0.05
 """Share of the steps so far that a run adds when it is out of time, so that its learning rate still falls."""
 
 
-def quoted(text: object) -> str:
-    """As an override's value, whatever it looks like: a speaker may be called 1234."""
-    return json.dumps(str(text), ensure_ascii=False)
+def as_value(text: object) -> str:
+    """As the value of an override for a text, in quotes only where YAML would read something else: `null`, `[a]`."""
+    plain = str(text)
+    try:
+        (override,) = parse_overrides([f"text={plain}"])
+    except RecipeError:
+        return json.dumps(plain, ensure_ascii=False)
+    return plain if override.for_text().value == plain else json.dumps(plain, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,8 @@ def _watch(
     started = time.monotonic()
     before = first = reached = max(_reached(output), _saved(output))
     first_seen = started
-    with subprocess.Popen(_phonate(command)) as training:
+    # Its last line says what to do next, which the demo says itself.
+    with subprocess.Popen(_phonate(command), stdout=subprocess.DEVNULL) as training:
         try:
             stopping = False
             while training.poll() is None:

@@ -98,13 +98,14 @@ def test_what_was_open_when_a_process_was_killed_is_used_as_ever(tmp_path, home,
     files = [voice(tmp_path / f"corpus/anna/{number}.wav", number) for number in range(3)]
     data = VoiceData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "before"))
     before = prepare(data)
-    left_by(dead, home, files[1])
+    left_by(dead, tmp_path / "after", files[1])
     after = prepare(data.model_copy(update={"cache_dir": str(tmp_path / "after")}))
     assert before.fingerprint == after.fingerprint
     assert after.report == before.report
     for name in ("audio.int16", "features.bin"):
         assert (after.folder / name).read_bytes() == (before.folder / name).read_bytes()
-    assert not list(home.iterdir()), "it is no suspect any more"
+    assert not list((tmp_path / "after").glob(".reading.*")), "it is no suspect any more"
+    assert not home.exists()
 
 
 @slow
@@ -137,3 +138,42 @@ def test_only_what_is_there_and_was_left_open_by_the_dead_is_suspect(tmp_path, d
     assert ours._path.exists(), "one is a suspect still"
     ours.acquit("s3://bucket/0.tar\n7.flac")
     assert sorted(tmp_path.iterdir()) == [file]
+
+
+READING = """
+import sys
+from pathlib import Path
+from phonate.data import journal
+journal._host = lambda: "another"
+with journal.Journal(Path(sys.argv[1])).reading(sys.argv[2]):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+@slow
+def test_what_a_container_noted_that_is_gone_is_suspect_and_not_while_it_lives(tmp_path):
+    """Started anew, it has another name for its machine; its process ids mean nothing here."""
+    cache, file = tmp_path / "cache", tmp_path / "a.wav"
+    file.write_bytes(b"")
+    other = subprocess.Popen(
+        [sys.executable, "-c", READING, str(cache), str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout.readline() == b"in\n"
+    ours = Journal(cache)
+    ours.take_over()
+    assert not ours.suspects
+    assert len(list(cache.iterdir())) == 1
+    other.kill()
+    other.communicate()
+    ours.take_over()
+    assert [*ours.suspects] == [str(file)]
+    ours.acquit(str(file))
+    ours.close()
+    assert not list(cache.iterdir())
+
+
+def test_notes_of_a_run_lie_beside_its_caches_or_the_users_where_those_are_not_writable(tmp_path, home, monkeypatch):
+    for folder in (tmp_path / "mine/deep", home):
+        assert module._own_journal(tmp_path / "mine/deep").folder == folder
+        monkeypatch.setattr(os, "access", lambda *_: False)

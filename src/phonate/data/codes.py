@@ -65,7 +65,7 @@ def measure(
     """
     distinct = list(dict.fromkeys(audios))
     if remembered is None:
-        measurements = _measured_all(distinct, max_seconds, threads)
+        measurements = _measured_all(distinct, max_seconds, threads, None)
     else:
         try:
             with lock(remembered.with_suffix(".lock")):  # of several processes one measures
@@ -83,14 +83,16 @@ def _remembered(audios: Sequence[Audio], max_seconds: float, file: Path, threads
         audio: known[stamp] for audio, stamp in stamps.items() if stamp is not None and stamp in known
     }
     if missing := [audio for audio in audios if audio not in measurements]:
-        measurements |= _measured_all(missing, max_seconds, threads)
+        measurements |= _measured_all(missing, max_seconds, threads, file.parent)
         _write(file, [(stamps[audio], facts) for audio, facts in measurements.items()])
     return measurements
 
 
-def _measured_all(audios: Sequence[Audio], max_seconds: float, threads: int) -> dict[Audio, Measurement]:
+def _measured_all(
+    audios: Sequence[Audio], max_seconds: float, threads: int, notes: Path | None
+) -> dict[Audio, Measurement]:
     measurements: dict[Audio, Measurement] = {}
-    executor = Threads(threads or cores(), lambda one: os.path.abspath(one.path))
+    executor = Threads(threads or cores(), lambda one: os.path.abspath(one.path), notes)
     measured = executor.map(partial(_measured, max_seconds), audios, _crashed)
     for audio, facts in zip(audios, measured, strict=True):
         measurements[audio] = facts

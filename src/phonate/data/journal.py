@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -21,6 +22,9 @@ import psutil
 
 from phonate.compute.remote import is_remote
 from phonate.data.settings import cache_folder
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger("phonate")
 
@@ -42,15 +46,18 @@ _BYTES_A_SECOND = 2000.0
 
 
 class Journal:
-    """The entries of this process, and those of processes that died."""
+    """The entries of this process, and those of processes that died.
+
+    The file is locked as long as its process lives: a container that is started anew with the same caches has another
+    name for its machine, and other process ids.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.pid = os.getpid()
         self.folder = folder
         self.suspects: dict[str, int] = {}
         """What a process died at, and the number of its entry here."""
-        host = socket.gethostname().replace(".", "-")
-        self._ours = f"{_PREFIX}.{host}."
+        self._ours = f"{_PREFIX}.{_host()}."
         self._path = folder / f"{self._ours}{self.pid}.{psutil.Process().create_time():.0f}"
         self._file: BinaryIO | None = None
         self._lock = threading.Lock()
@@ -68,12 +75,11 @@ class Journal:
             self._clear(entry)
 
     def take_over(self) -> None:
-        """Make what dead processes of this machine noted the suspects of this one."""
-        for path in sorted(self.folder.glob(f"{self._ours}*")) if self.folder.is_dir() else ():
+        """Make what dead processes noted the suspects of this one."""
+        for path in sorted(self.folder.glob(f"{_PREFIX}.*")) if self.folder.is_dir() else ():
             if path == self._path:
                 continue
-            dead = not _is_alive(path.name.removeprefix(self._ours))
-            with suppress(OSError):  # another process was first
+            with suppress(OSError), _looking_at(path) as dead:  # OSError: another process was first
                 for kind, source in _entries(path):
                     file = source.partition("\n")[0]
                     known = source in self.suspects or not (is_remote(file) or os.path.exists(file))
@@ -107,7 +113,7 @@ class Journal:
             if self._file is None:
                 with suppress(OSError):
                     self.folder.mkdir(parents=True, exist_ok=True)
-                    self._file = self._path.open("w+b", buffering=0)
+                    self._file = _opened(self._path)
             if self._free:
                 entry = self._free.pop()
             else:
@@ -141,8 +147,47 @@ def _entries(path: Path) -> Iterator[tuple[bytes, str]]:
             yield entry[:1], entry[1:].decode("utf-8", "surrogateescape")
 
 
+def _host() -> str:
+    return socket.gethostname().replace(".", "-")
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The file, new and locked."""
+    while True:
+        file = path.open("w+b", buffering=0)
+        if sys.platform == "win32":
+            return file
+        with suppress(OSError):  # a file system without locks
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # taken for that of a dead process, before it was locked
+
+
+@contextmanager
+def _looking_at(path: Path) -> Iterator[bool]:
+    """Whether the process that writes `path` is dead; within, no other process takes it over. Raises OSError."""
+    host, _, process = path.name.removeprefix(f"{_PREFIX}.").partition(".")
+    here = host == _host()
+    if here and _is_alive(process):
+        yield False
+        return
+    if sys.platform == "win32":
+        yield here
+        return
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            dead = True
+        except BlockingIOError:
+            dead = False
+        except OSError:  # a file system without locks
+            dead = here
+        yield dead
+
+
 def _is_alive(name: str) -> bool:
-    """Whether PID.START is a process; another one may have its number meanwhile."""
+    """Whether PID.START is a process of this machine; another one may have its number meanwhile."""
     pid, _, start = name.partition(".")
     try:
         begun = float(psutil.Process(int(pid)).create_time())
@@ -151,27 +196,32 @@ def _is_alive(name: str) -> bool:
         return False
 
 
-_journal: Journal | None = None
-_journal_lock = threading.Lock()
+_journals: dict[Path, Journal] = {}
+_journals_lock = threading.Lock()
 
 
-def _own_journal() -> Journal:
-    """That of this process."""
-    global _journal
-    with _journal_lock:
+def _own_journal(folder: Path) -> Journal:
+    """That of this process in `folder`, or among the user's caches where nothing can be written there."""
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    if not os.access(there, os.W_OK):
         folder = cache_folder(None)
-        if _journal is None or _journal.pid != os.getpid() or _journal.folder != folder:
-            _journal = Journal(folder)
-        _journal.take_over()
-        return _journal
+    with _journals_lock:
+        journal = _journals.get(folder)
+        if journal is None or journal.pid != os.getpid():
+            journal = _journals[folder] = Journal(folder)
+        journal.take_over()
+        return journal
 
 
 class Guard:
     """Does `function` on items, and notes what they are read from meanwhile; suspects are done in another process."""
 
-    def __init__(self, function: Callable[[Any], Any], crashed: Callable[[Any], Any], source: Source) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], crashed: Callable[[Any], Any], source: Source, notes: Path | None = None
+    ) -> None:
+        """`notes`: the folder of the journal; None: the user's caches."""
         self._function, self._crashed, self._source = function, crashed, source
-        self._journal = _own_journal()
+        self._journal = _own_journal(notes or cache_folder(None))
         self._apart: Any = None
         self._lock = threading.Lock()
         self._innocent: set[str] = set()

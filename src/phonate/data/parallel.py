@@ -79,9 +79,11 @@ class Executor(Protocol):
 class Here:
     """This process does the work, one item after the other."""
 
-    def __init__(self, source: Source | None = None) -> None:
-        """`source`: what an item is read from, where a decoder may die at it; see `phonate.data.journal`."""
+    def __init__(self, source: Source | None = None, notes: Path | None = None) -> None:
+        """`source`: what an item is read from, where a decoder may die at it, which is noted in the folder `notes`,
+        by default that of the user's caches; see `phonate.data.journal`."""
         self._source = source
+        self._notes = notes
 
     def map(
         self,
@@ -91,7 +93,7 @@ class Here:
         file: Callable[[Item], Path | None] = no_file,
     ) -> Generator[Result]:
         """See `Executor`."""
-        with _guarded(function, crashed, self._source) as one:
+        with _guarded(function, crashed, self._source, self._notes) as one:
             yield from map(one, items)
 
 
@@ -102,6 +104,8 @@ class Threads:
     number: int
     source: Source | None = None
     """What an item is read from, where a decoder may die at it; see `phonate.data.journal`."""
+    notes: Path | None = None
+    """The folder in which that is noted. None: that of the user's caches."""
 
     def map(
         self,
@@ -111,7 +115,7 @@ class Threads:
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """See `Executor`."""
-        with ThreadPoolExecutor(self.number) as pool, _guarded(function, crashed, self.source) as one:
+        with ThreadPoolExecutor(self.number) as pool, _guarded(function, crashed, self.source, self.notes) as one:
             remaining = iter(items)
             while chunk := list(islice(remaining, _AT_ONCE)):
                 under_way = [pool.submit(one, item) for item in chunk]
@@ -131,6 +135,8 @@ class Processes:
     """None: one for each core that this process may use."""
     source: Source | None = None
     """What an item is read from, where a decoder may die at it and only this process does the work."""
+    notes: Path | None = None
+    """The folder in which that is noted. None: that of the user's caches."""
 
     def map(
         self,
@@ -143,9 +149,8 @@ class Processes:
         processes = cores() if self.number is None else self.number
         # A loader worker is a daemon: it may not start processes.
         alone = processes == 1 or len(items) < FEW or multiprocessing.current_process().daemon
-        results = (
-            Here(self.source).map(function, items, crashed) if alone else _spread(function, items, crashed, processes)
-        )
+        here = Here(self.source, self.notes)
+        results = here.map(function, items, crashed) if alone else _spread(function, items, crashed, processes)
         with closing(results):
             yield from results
 
@@ -168,7 +173,7 @@ def _awaited(done: Future[Result], source: str | None) -> Result:
 
 @contextmanager
 def _guarded(
-    function: Callable[[Item], Result], crashed: Callable[[Item], Result], source: Source | None
+    function: Callable[[Item], Result], crashed: Callable[[Item], Result], source: Source | None, notes: Path | None
 ) -> Iterator[Callable[[Item], Result]]:
     """`function`, which does in another process what this one may die at."""
     if source is None:
@@ -176,7 +181,7 @@ def _guarded(
         return
     from phonate.data.journal import Guard
 
-    guard = Guard(function, crashed, source)
+    guard = Guard(function, crashed, source, notes)
     try:
         yield guard
         guard.finish()
@@ -227,6 +232,7 @@ def map_files(
     what: str,
     progress: Progress | None = None,
     processes: int | None = None,
+    notes: Path | None = None,
 ) -> Iterator[Result]:
     """Yield `function(item)` for each item, in order, from `processes`, and report the progress.
 
@@ -235,8 +241,9 @@ def map_files(
         crashed: see `Executor`.
         what: the description passed to `progress`, or to the current progress listener.
         processes: by default one for each core that this process may use.
+        notes: the folder in which files are noted at which a decoder may die. None: that of the user's caches.
     """
-    results = Processes(processes, lambda item: os.path.abspath(str(item))).map(function, items, crashed)
+    results = Processes(processes, lambda item: os.path.abspath(str(item)), notes).map(function, items, crashed)
     for done, result in enumerate(results, 1):
         (progress or report_progress)(what, done, len(items))
         yield result

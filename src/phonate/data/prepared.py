@@ -303,11 +303,12 @@ def _computed(
     training, it is known only of all rows together which can be used: then they are decoded again."""
     compute: Callable[[CheckedRow, FloatArray | None], Computed] = partial(_computed_of, features)
     needs, threads, executor = settings.requirements, settings.threads, settings.executor
+    notes = cache_root(settings)
     splits = {official_split(row.split) for row in rows if isinstance(row, Row)}
     if not needs.trained_speaker or splits.isdisjoint(settings.held_out_splits):
-        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads, executor)
+        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads, executor, notes)
         return
-    usable = validate(rows, needs, report, progress, threads, executor)
+    usable = validate(rows, needs, report, progress, threads, executor, notes)
     checked = of_trained_speakers(usable, report, settings.held_out_splits)
     results = chosen(executor, Threads(threads or THREADS)).map(
         partial(_decoded_again, features), checked, no_crash, lambda item: file_of(item.row)

@@ -182,9 +182,11 @@ def validate_voice_files(
     rules: VoiceRules | None = None,
     progress: Progress | None = None,
     processes: int | None = None,
+    cache_dir: str | Path | None = None,
 ) -> tuple[list[VoiceFile], Report]:
     """The recordings that can be used, and the report on all.
 
+    `cache_dir`: where a recording is noted at which a decoder may die; ~/.cache/phonate by default.
     Folders and files that can't be read, too short ones and those of low quality are among `report.refused`, each with
     its reason; long ones, of which only the beginning is used, and wrong suffixes among `report.warnings`.
     """
@@ -193,7 +195,8 @@ def validate_voice_files(
     report = Report(printable(str(detector.voice_data_dir)), "voice files", listed=len(files))
     report.refused.extend(detector.problems)
     usable: list[VoiceFile] = []
-    for outcome in map_files(partial(examine, rules=rules), files, crashed, Stage.CHECKING, progress, processes):
+    notes, check = cache_folder(cache_dir), partial(examine, rules=rules)
+    for outcome in map_files(check, files, crashed, Stage.CHECKING, progress, processes, notes):
         if isinstance(outcome, Problem):
             report.refused.append(outcome)
             continue
@@ -278,16 +281,17 @@ def extract_features(
     `cache_dir`: where features are cached; ~/.cache/phonate by default. A warning is logged if it can't be written.
     """
     rules = rules or VoiceRules()
-    cache = _Cache(cache_folder(cache_dir) / _CACHE)
+    notes = cache_folder(cache_dir)
+    cache = _Cache(notes / _CACHE)
     paths = [file.path for file in files]
-    keys = list(map_files(partial(_key, rules=rules), paths, crashed, Stage.READING, progress, processes))
+    keys = list(map_files(partial(_key, rules=rules), paths, crashed, Stage.READING, progress, processes, notes))
     missing: dict[str, Path] = {}
     for key, path in zip(keys, paths, strict=True):
         if isinstance(key, str) and key not in cache.known:
             missing.setdefault(key, path)
     failed: dict[str, Problem] = {}
     computed = map_files(
-        partial(_compute, rules=rules), list(missing.values()), crashed, Stage.EXTRACTING, progress, processes
+        partial(_compute, rules=rules), list(missing.values()), crashed, Stage.EXTRACTING, progress, processes, notes
     )
     for key, outcome in zip(missing, computed, strict=True):
         if isinstance(outcome, Problem):

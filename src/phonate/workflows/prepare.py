@@ -17,7 +17,7 @@ from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
 from phonate.data.corpora.validation import of_trained_speakers, validate
 from phonate.data.parallel import Progress
-from phonate.data.settings import ConversationData, RecordingData, VoiceData
+from phonate.data.settings import ConversationData, RecordingData, VoiceData, cache_root
 from phonate.tasks.cloning.settings import CloningData
 from phonate.training.plan import plan
 from phonate.workflows.datasets.transcripts import transcribe
@@ -138,7 +138,8 @@ def _each(
 
 def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     rows, report = list_corpus(settings)
-    usable = validate(rows, settings.requirements, report, progress, settings.threads, settings.executor)
+    needs, notes = settings.requirements, cache_root(settings)
+    usable = validate(rows, needs, report, progress, settings.threads, settings.executor, notes)
     if usable and settings.requirements.trained_speaker:
         usable = of_trained_speakers(usable, report, settings.held_out_splits)
     refused = settings.refusals([one for one in usable if official_split(one.row.split) != "test"])

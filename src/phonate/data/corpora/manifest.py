@@ -312,9 +312,8 @@ def check_corpus(
     Raises DataError when no recording can be used.
     """
     rows, report = list_corpus(settings)
-    checked = validate(
-        rows, requirements or settings.requirements, report, progress, settings.threads, settings.executor
-    )
+    needs, notes = requirements or settings.requirements, cache_root(settings)
+    checked = validate(rows, needs, report, progress, settings.threads, settings.executor, notes)
     report.require_usable()
     return checked, report
 

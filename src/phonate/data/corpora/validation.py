@@ -472,9 +472,11 @@ def validate(
     progress: Progress | None = None,
     threads: int | None = None,
     executor: ExecutorName = "local",
+    notes: Path | None = None,
 ) -> list[CheckedRow]:
-    """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements."""
-    results = validated(rows, requirements, report, _nothing, Stage.CHECKING, progress, threads, executor)
+    """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements.
+    `notes`: see `validated`."""
+    results = validated(rows, requirements, report, _nothing, Stage.CHECKING, progress, threads, executor, notes)
     return [checked for checked, _ in results]
 
 
@@ -491,16 +493,17 @@ def validated(
     progress: Progress | None = None,
     threads: int | None = None,
     executor: ExecutorName = "local",
+    notes: Path | None = None,
 ) -> Iterator[tuple[CheckedRow, Result]]:
     """As `validate`, row by row, each with the result of `then` (picklable), which gets the samples that were read
     (None for a long recording) in the same place, so that nobody has to decode them again. `report` is complete at the
-    end."""
+    end. `notes`: the folder in which recordings are noted at which a decoder may die."""
     listed = list(rows)
     report.listed = len(listed)
     unique = list(unique_rows(listed, report))
     usable: list[CheckedRow] = []
     one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, then)
-    results = chosen(executor, Threads(threads or THREADS, source_of)).map(one, unique, _crashed, file_of)
+    results = chosen(executor, Threads(threads or THREADS, source_of, notes)).map(one, unique, _crashed, file_of)
     for done, (problems, result) in enumerate(results, start=1):
         if result is None:
             report.refused.extend(problems)

@@ -28,7 +28,7 @@ from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, read_part
 from phonate.data.corpora.validation import CheckedRow, Report, unique_rows, validated, warn_left_out
 from phonate.data.parallel import Progress, Stage, ignore_progress
-from phonate.data.settings import RecordingData
+from phonate.data.settings import RecordingData, cache_root
 
 RECORD = "shards.json"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
@@ -154,6 +154,7 @@ def _samples(
         ignore_progress,
         settings.threads,
         settings.executor,
+        cache_root(settings),
     )
     for one, data in results:
         yield data, _labels(one)

@@ -408,7 +408,8 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
 def _validate(work: Work, detector: VoiceDataDetector) -> tuple[list[VoiceFile], Report]:
     """Check quality and format of each file. Raises DataError where none can be used."""
     work.log.info("Validating voice files")
-    files, report = validate_voice_files(detector, work.config.settings.rules, work.progress)
+    cache = work.config.value("data", "cache_dir")
+    files, report = validate_voice_files(detector, work.config.settings.rules, work.progress, cache_dir=cache)
     work.log.warning(*map(_line, report.refused))
     work.log.warning(*map(_line, report.warnings))
     if not files:

@@ -35,6 +35,7 @@ from phonate.training.tracking import (
     MetricStream,
     Sink,
     SystemMonitor,
+    missing_metrics,
     read_events,
     read_metrics,
 )
@@ -142,7 +143,7 @@ def test_numbers_that_are_not_finite_are_null(tmp_path):
     sink.write(1, "train", {"loss": math.nan, "grad_norm": math.inf, "x": 1.0}, epoch=0)
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line, parse_constant=pytest.fail) == {
-        "step": 1, "split": "train", "epoch": 0, "loss": None, "grad_norm": None, "x": 1.0,
+        "step": 1, "split": "train", "since": 0, "epoch": 0, "loss": None, "grad_norm": None, "x": 1.0,
     }  # fmt: skip
 
 
@@ -188,6 +189,33 @@ def test_events_are_kept_over_resumes_and_are_not_metrics(tmp_path):
     assert read_events(path, "other") == []
 
 
+def test_lines_that_are_missing_in_the_middle_are_said_at_a_resume_and_afterwards(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLines(path)
+    for step in range(10, 80, 10):
+        sink.write(step, "train", {"loss": 1.0}, epoch=0)
+        if step % 20 == 0:
+            sink.write(step, "validation", {"loss": 1.0}, epoch=0)
+    sink.close()
+    whole = path.read_text().splitlines(keepends=True)
+    JsonLines(path, resume_step=60, logged=60).close()
+    assert not caplog.records
+    assert missing_metrics(path) == ""
+    spoilt = {'{"step": 30, "split": "train"', '{"step": 40, "split": "train"', '{"step": 20, "split": "validation"'}
+    path.write_text("".join(line for line in whole if not any(map(line.startswith, spoilt))))
+    words = "validation metrics of steps 1 to 20 and train metrics of steps 21 to 40 are"
+    for resume_step in (60, 60, 40):
+        caplog.clear()
+        sink = JsonLines(path, resume_step=resume_step, logged=resume_step)
+        sink.write(resume_step, "validation", {"loss": 2.0}, epoch=0)  # which a resume repeats
+        sink.write(70, "train", {"loss": 2.0}, epoch=0)
+        sink.close()
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said == f"{path}: {words} missing; the run goes on without them"
+        assert missing_metrics(path) == words
+    assert "since" not in read_metrics(path)[0]
+
+
 @pytest.mark.parametrize(("kept", "missing"), [(0, "1 to 50"), (130, "11 to 50"), (10_000, None)])
 def test_lines_that_are_missing_at_a_resume_are_said(tmp_path, caplog, kept, missing):
     """Cut in the middle of a line, or gone: the checkpoint knows at which step the last line was written."""
@@ -217,7 +245,7 @@ def test_a_full_disk_ends_in_one_clear_line():
     sink = JsonLines.__new__(JsonLines)
     sink.path = Path("/dev/full")
     sink._file = open("/dev/full", "w")  # noqa: SIM115 - stands for a file on a full disk
-    sink._repeatable, sink._last, sink._last_start = set(), {}, 0
+    sink._repeatable, sink._latest, sink._last, sink._last_start = set(), {}, {}, 0
     with pytest.raises(TrainingError, match=r"/dev/full: .*No space left"):
         sink.write(1, "train", {"loss": 1.0}, None)
 

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -176,8 +176,9 @@ def tag(names: Mapping[str, str], split: str, name: str) -> str:
 
 
 class JsonLines(Sink):
-    """Writes `{"step": 50, "split": "train", "epoch": 0, "loss": 0.31, ...}` to a file, one line for each
-    (step, split). Later values for the same (step, split) are added to its line. Events have lines of their own, like
+    """Writes `{"step": 50, "split": "train", "since": 40, "epoch": 0, "loss": 0.31, ...}` to a file, one line for each
+    (step, split). Later values for the same (step, split) are added to its line. `since` is the step of the line of
+    that split before it, by which it is seen that lines are missing. Events have lines of their own, like
     `{"step": 50, "split": "event", "event": "resumed", ...}`; their split keeps them out of the curves.
 
     Every line is flushed as it is written. Non-finite numbers are written as null, because JSON does not have them. On
@@ -196,14 +197,13 @@ class JsonLines(Sink):
         self.path = path
         rows = [] if resume_step is None else [line for line in _lines(path) if line["step"] <= resume_step]
         self._repeatable = {(line["step"], line["split"]) for line in rows if line["step"] == resume_step}
-        latest = max((line["step"] for line in rows if line["split"] == "train"), default=0)
-        if latest < logged:
-            log.warning(
-                "%s: the training metrics of steps %d to %d are missing; the run goes on without them",
-                path,
-                latest + 1,
-                logged,
-            )
+        self._latest: dict[str, int] = {line["split"]: line["step"] for line in rows}
+        missing = _missing(rows)
+        if (latest := self._latest.get("train", 0)) < logged:
+            missing.append(("train", latest + 1, logged))
+            self._latest["train"] = logged
+        if missing:
+            log.warning("%s: %s missing; the run goes on without them", path, _in_words(missing))
         self._guard(lambda: self._replace(rows))
 
     def _guard(self, action: Callable[[], None]) -> None:
@@ -235,26 +235,37 @@ class JsonLines(Sink):
         self._guard(lambda: self._write(step, split, values, epoch))
 
     def _write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
+        since = self._latest.get(split, 0)
         if (step, split) in self._repeatable:
-            self._forget(step, split)
+            since = self._forget(step, split)
         if self._last.get("step") == step and self._last.get("split") == split:
             self._file.seek(self._last_start)
             self._file.truncate()
         else:
-            self._last = {"step": step, "split": split}
+            self._last = {"step": step, "split": split, "since": since}
             self._last_start = self._file.tell()
+            self._latest[split] = step
         if epoch is not None:
             self._last["epoch"] = epoch
         self._last.update(values)
         self._file.write(_text(self._last))
         self._file.flush()
 
-    def _forget(self, step: int, split: str) -> None:
-        """Remove the line of a step that a resumed run reports again, such as a validation after the save."""
-        others = [line for line in _lines(self.path) if (line["step"], line["split"]) != (step, split)]
+    def _forget(self, step: int, split: str) -> int:
+        """Remove the line of a step that a resumed run reports again, such as a validation after the save; returns its
+        `since`."""
+        others, since = [], 0
+        for line in _lines(self.path):
+            if (line["step"], line["split"]) == (step, split):
+                since = line.get("since", since)
+                continue
+            others.append(line)
+            if line["split"] == split:
+                since = line["step"]
         self._file.close()
         self._replace(others)
         self._repeatable.discard((step, split))
+        return since
 
     def event(self, step: int, name: str, facts: Mapping[str, Any]) -> None:
         """Write the line of an event."""
@@ -277,7 +288,40 @@ class JsonLines(Sink):
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The metrics in a metrics file, one dictionary per (step, split). An incomplete last line is
     skipped; a missing file has no metrics."""
-    return [line for line in _lines(path) if line["split"] != "event"]
+    lines = (line for line in _lines(path) if line["split"] != "event")
+    return [{name: value for name, value in line.items() if name != "since"} for line in lines]
+
+
+def missing_metrics(path: Path) -> str:
+    """Which lines were deleted or damaged in a metrics file, as in `train metrics of steps 21 to 30 are`; empty where
+    none were. (Files of earlier versions do not tell.)"""
+    missing = _missing(_lines(path))
+    return _in_words(missing) if missing else ""
+
+
+_Missing = tuple[str, int, int]
+"""A split, and the first and last step of which its line or lines are missing."""
+_HOLES_IN_WORDS = 4
+
+
+def _missing(lines: Iterable[Mapping[str, Any]]) -> list[_Missing]:
+    missing: list[_Missing] = []
+    latest: dict[str, int] = {}
+    for line in lines:
+        split, since, before = line["split"], line.get("since"), latest.get(line["split"], 0)
+        if isinstance(since, int) and since > before:
+            missing.append((split, before + 1, since))
+        latest[split] = line["step"]
+    return missing
+
+
+def _in_words(missing: Sequence[_Missing]) -> str:
+    parts = []
+    for split in dict.fromkeys(split for split, _, _ in missing):
+        holes = [f"{first} to {last}" for own, first, last in missing if own == split]
+        more = f" and {len(holes) - _HOLES_IN_WORDS} other stretches" if len(holes) > _HOLES_IN_WORDS else ""
+        parts.append(f"{split} metrics of steps {', '.join(holes[:_HOLES_IN_WORDS])}{more}")
+    return f"{' and '.join(parts)} are"
 
 
 def read_events(path: Path, name: str | None = None) -> list[dict[str, Any]]:

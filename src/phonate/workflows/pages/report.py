@@ -7,6 +7,7 @@ They are plain data files in the run folder: `samples/samples.json` (`Listening`
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,11 @@ from phonate.training.checkpoints.listing import is_checkpoint, located
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.ledger import duration, told
 from phonate.training.run import Run
-from phonate.training.tracking import read_events, read_metrics
+from phonate.training.tracking import missing_metrics, read_events, read_metrics
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render
+
+logger = logging.getLogger(__name__)
 
 # ------- Contents of a report besides the training files: sounds to compare, images, tables of figures
 
@@ -217,6 +220,8 @@ class _Story:
     checkpoints: list[listing.CheckpointInfo]
     """Intact checkpoints, oldest first."""
     system: dict[str, Any]
+    missing: str
+    """Which lines of metrics.jsonl are missing."""
     resumes: list[int]
     """Steps at which training was resumed."""
     spent: dict[str, float]
@@ -230,6 +235,7 @@ class _Story:
             run=run,
             recipe=recipe,
             lines=read_metrics(run.metrics),
+            missing=missing_metrics(run.metrics),
             checkpoints=[info for info in listing.scan(folder) if info.metadata],
             system=read_json(run.path / "system.json"),
             resumes=sorted({int(event["step"]) for event in read_events(run.metrics, "resumed")}),
@@ -271,7 +277,10 @@ def write_report(path: str | Path) -> Path:
         raise InputError(f"{path}: a checkpoint, not a run, so there is no training to report on")
     if not run.recipe.is_file():
         raise InputError(f"{run.path}: not a run (it has no recipe.yaml); phonate train makes one")
-    run.write("report.html", render("report.html.jinja", _page(_Story.read(run))))
+    story = _Story.read(run)
+    if story.missing:
+        logger.warning("%s: %s missing; the curves go on without them", run.metrics, story.missing)
+    run.write("report.html", render("report.html.jinja", _page(story)))
     return run.path / "report.html"
 
 
@@ -306,6 +315,8 @@ def _summary(story: _Story) -> str:
     if story.resumes:
         at = ", ".join(f"{one:,}" for one in story.resumes)
         text += f" Training was stopped and resumed at step {at}."
+    if story.missing:
+        text += f" Of metrics.jsonl, {story.missing} missing."
     return text
 
 

@@ -209,14 +209,15 @@ def test_samples_are_at_the_times_of_a_player(name: str) -> None:
 
 
 def table() -> str:
-    """The kinds of files, and where what is written at 1 s is read, for docs/reference/recordings.md."""
-    rows = ["| | file | codec | Hz | first tone, by FFmpeg | by phonate | length, by FFmpeg | by phonate |"]
-    rows += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    """The kinds of files by the times at which what is written at 1 s is read, for docs/reference/recordings.md."""
+    kinds: dict[tuple[str, ...], list[str]] = {}
     for name, kind in KINDS.items():
         read = facts(name)
-        times = (*(one[0] for one in read.onsets), *read.lengths)
-        cells = [name, f"`.{kind.suffix}`", f"`{kind.codec}`", str(kind.rate), *(f"{time:.3f}" for time in times)]
-        rows.append("| " + " | ".join(cells) + " |")
+        times = tuple(f"{time:.3f}" for time in (*(one[0] for one in read.onsets), *read.lengths))
+        kinds.setdefault(times, []).append(name if kind.suffix in name else f"{name} (`.{kind.suffix}`)")
+    rows = ["| first tone, by FFmpeg | by phonate | length, by FFmpeg | by phonate | files |"]
+    rows += ["| --- | --- | --- | --- | --- |"]
+    rows += [f"| {' | '.join(times)} | {'; '.join(names)} |" for times, names in kinds.items()]
     return "\n".join(rows)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[language]'", allow_module_level=True)
 
 import numpy as np
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'phonate[eval]'")
-pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phonate[eval]'")
+from installed import missing
 
-import sacrebleu
-from rouge_score.rouge_scorer import RougeScorer
+if missing("sacrebleu", "rouge_score"):
+    pytest.skip("needs sacrebleu, rouge_score: pip install 'phonate[eval]'", allow_module_level=True)
 
 from phonate.evaluation.words import AnswerScores, AnswerTokenizer
 
@@ -20,6 +19,9 @@ PAIRS = [
 
 
 def test_they_are_the_libraries_own_figures() -> None:
+    import sacrebleu
+    from rouge_score.rouge_scorer import RougeScorer
+
     responses, answers = [list(texts) for texts in zip(*PAIRS, strict=True)]
     found = AnswerScores().of_all(responses, answers)
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [responses]).score)

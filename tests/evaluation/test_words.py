@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("jiwer")
-pytest.importorskip("whisper_normalizer")
+from installed import missing
+
+if missing("jiwer", "whisper_normalizer"):
+    pytest.skip("needs jiwer, whisper_normalizer: pip install jiwer whisper_normalizer", allow_module_level=True)
 
 from phonate.evaluation.words import WordErrors, count_word_errors, spoken_form
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
+from installed import missing
+
+if missing("transformers", "peft"):
+    pytest.skip("needs transformers, peft: pip install 'phonate[language]'", allow_module_level=True)
 
 import torch
 from torch import nn

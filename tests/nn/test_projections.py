@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from installed import missing
 from phonate.nn.pretrained import dropout_mask, gated_silu, project, rms_norm
 
-peft = pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
+if missing("peft"):
+    pytest.skip("needs peft: pip install 'phonate[language]'", allow_module_level=True)
 
 
 class Layers(nn.Module):
@@ -21,6 +23,8 @@ class Layers(nn.Module):
 
 def adapted(**options: Any) -> list[Any]:
     """Three layers, two of them with an adapter that is not zero."""
+    import peft
+
     torch.manual_seed(0)
     given = {"r": 4, "lora_alpha": 12, "lora_dropout": 0.0, "target_modules": ["query", "key"], **options}
     model = peft.get_peft_model(Layers(), peft.LoraConfig(**given))

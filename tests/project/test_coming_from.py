@@ -27,6 +27,7 @@ from cloning_runs import write_corpus
 from examples import meetings
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
+from installed import missing
 from phonate.cli import main
 from phonate.config.documents import parse_value
 from phonate.config.resolve import parse_overrides
@@ -34,8 +35,8 @@ from phonate_process import run_ranks
 from sessions import words_of
 from sounds import SAMPLE_RATE, voiced_tone
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
+if missing("transformers", "peft"):
+    pytest.skip("needs transformers, peft: pip install 'phonate[language]'", allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "do" / "coming-from").glob("*.md"))

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy", reason="needs mypy: pip install 'phonate[dev]'")
+from installed import missing
+
+if missing("mypy"):
+    pytest.skip("needs mypy: pip install 'phonate[dev]'", allow_module_level=True)
 
 USER = """
 import numpy as np

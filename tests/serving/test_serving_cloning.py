@@ -16,7 +16,10 @@ import openai
 import pytest
 import soundfile
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from fastapi.testclient import TestClient
 from servers import Server, assert_error, only

@@ -14,13 +14,15 @@ from stand_in import RATE, OwnVoice, StandIn
 from test_serving_transcriptions import WORDS, Hears
 
 import phonate
+from installed import missing
 from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.transcriptions import Recogniser
 from phonate.serving.voices import StoredVoice, VoiceStore
 from phonate.training.inference import Reference, SpeechService
 
-pytest.importorskip("wyoming", reason="needs pip install 'phonate[wyoming]'")
+if missing("wyoming"):
+    pytest.skip("needs wyoming: pip install 'phonate[wyoming]'", allow_module_level=True)
 
 from wyoming.asr import Transcribe, Transcript
 from wyoming.audio import AudioChunk, AudioStart, AudioStop

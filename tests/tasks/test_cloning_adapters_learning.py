@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 import soundfile
 
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("peft"):
+    pytest.skip("needs peft: pip install 'phonate[cloning]'", allow_module_level=True)
 
 import phonate
 from cloning_runs import row, settings

@@ -13,7 +13,10 @@ from cloning_networks import INPUTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from higgs import small_model, small_tokenizer
 from phonate.data.dialogue_tokens import TextTokenizer

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from cloning_prompts import (
     BEGIN,

@@ -13,8 +13,10 @@ import pytest
 from cloning_runs import settings, write_all
 from higgs import small_model_folder
 from higgs_codec import small_codec_folder
+from installed import missing
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from phonate.audio.decoding import resample
 from phonate.cli import main

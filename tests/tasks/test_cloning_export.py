@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 
 from cloning_runs import SYSTEM, settings, write_all
 from higgs import small_model_folder
+from installed import missing
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
+if missing("transformers", "peft"):
+    pytest.skip("needs transformers, peft: pip install 'phonate[cloning]'", allow_module_level=True)
 
 import phonate
 from phonate.cli import main

@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 import soundfile
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from cloning_prompts import disciplined_model, end_after
 

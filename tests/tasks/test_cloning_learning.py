@@ -10,8 +10,10 @@ import pytest
 import soundfile
 
 import phonate_process
+from installed import missing
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 import phonate
 from cloning_runs import settings, write_corpus

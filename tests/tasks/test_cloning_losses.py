@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from phonate.config.errors import InputError
 from phonate.tasks.cloning.sequences import EOS, audio_labels, delayed

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers", "peft"):
+    pytest.skip("needs transformers, peft: pip install 'phonate[cloning]'", allow_module_level=True)
 
 import torch
 from cloning_networks import make_batch, network_settings

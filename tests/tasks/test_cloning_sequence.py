@@ -11,7 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
 from higgs import small_model, small_tokenizer
 from phonate.config.errors import InputError

@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 
 import phonate_process
 from cloning_runs import settings, write_all
+from installed import missing
 from sounds import voiced_tone
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[cloning]'")
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[cloning]'")
+if missing("transformers", "peft"):
+    pytest.skip("needs transformers, peft: pip install 'phonate[cloning]'", allow_module_level=True)
 
 import phonate
 from phonate.cli import main

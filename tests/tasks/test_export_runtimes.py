@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from installed import missing
 from phonate.cli import main
 from phonate.models import VoiceTransformer
 from phonate.tasks.speech.inference import Synthesiser
 
-onnx = pytest.importorskip("onnx", reason="needs ONNX: pip install 'phonate[onnx]'")
-pytest.importorskip("onnxscript", reason="needs ONNX: pip install 'phonate[onnx]'")
+if missing("onnx", "onnxscript"):
+    pytest.skip("needs onnx, onnxscript: pip install 'phonate[onnx]'", allow_module_level=True)
 
 OLDEST = "1.17.0"
 OLDEST_IR, OLDEST_OPSET = 9, 20
@@ -47,6 +48,8 @@ Export = Callable[..., Path]
 
 def problems(path: Path) -> list[str]:
     """What the oldest runtime can't do with a file."""
+    import onnx
+
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     told = [f"IR version {model.ir_version}"] if model.ir_version > OLDEST_IR else []

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
+from installed import missing
+
+if missing("transformers"):
+    pytest.skip("needs transformers: pip install 'phonate[language]'", allow_module_level=True)
 
 import torch
 from language_texts import sentences, settings, task_of, write_texts

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'phonate[eval]'")
-pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phonate[eval]'")
+from installed import missing
+
+if missing("transformers", "sacrebleu", "rouge_score"):
+    pytest.skip(
+        "needs transformers, sacrebleu, rouge_score: pip install 'phonate[language,eval]'", allow_module_level=True
+    )
 
 import torch
 from language_texts import ANIMALS, sentences, settings, write_texts
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from phonate.cli import main
 from phonate.config import errors
@@ -139,6 +141,8 @@ def test_other_models_answer_the_same_in_batches(kind: str, together: bool, monk
     tokenizer = TextTokenizer.train([Dialogue.plain("", one) for one in sentences()], 300)
     torch.manual_seed(3)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 64}
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, vocab_size=300, **sizes))
     for parameter in model.parameters():
         if parameter.dim() > 1:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import phonate_process
+from installed import missing
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("peft", reason="needs peft: pip install 'phonate[language]'")
+if missing("transformers", "peft"):
+    pytest.skip("needs transformers, peft: pip install 'phonate[language]'", allow_module_level=True)
 
 import torch
 from language_texts import ANIMALS, save_base, settings, task_of, write_texts

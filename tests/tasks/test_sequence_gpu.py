@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'phonate[eval]'")
-pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phonate[eval]'")
+from installed import missing
+
+if missing("transformers", "sacrebleu", "rouge_score"):
+    pytest.skip(
+        "needs transformers, sacrebleu, rouge_score: pip install 'phonate[language,eval]'", allow_module_level=True
+    )
 
 from sequence_rows import WORDS, settings, write_pairs
 

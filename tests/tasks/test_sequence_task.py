@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import phonate_process
+from installed import missing
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'phonate[eval]'")
-pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phonate[eval]'")
+if missing("transformers", "sacrebleu", "rouge_score"):
+    pytest.skip(
+        "needs transformers, sacrebleu, rouge_score: pip install 'phonate[language,eval]'", allow_module_level=True
+    )
 
 import torch
 from safetensors.torch import load_file

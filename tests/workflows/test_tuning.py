@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 import phonate_process
+from installed import missing
 from phonate_process import Process
 
-pytest.importorskip("optuna", reason="needs optuna: pip install 'phonate[tuning]'")
+if missing("optuna"):
+    pytest.skip("needs optuna: pip install 'phonate[tuning]'", allow_module_level=True)
 
 import phonate
 from phonate.cli import main

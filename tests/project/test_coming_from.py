@@ -540,30 +540,66 @@ def _recipe(ours: Ours) -> str:
     return "speech-autoregressive" if ours.code.startswith("model.checkpoint_segments") else "conversion"
 
 
-def _marked(ours: Ours) -> Any:
-    # processes of loaders and of W&B, a compiler, a model of 20 million parameters
-    slow = re.search("wandb=true|compile_model|num_workers|d_model=512", ours.code)
-    return pytest.param(ours, marks=[pytest.mark.slow] if slow else [], id=ours.code)
+def _slow(ours: Ours) -> bool:
+    """Processes of loaders and of W&B, a compiler, a model of 20 million parameters."""
+    return bool(re.search("wandb=true|compile_model|num_workers|d_model=512", ours.code))
 
 
-@pytest.mark.parametrize("ours", [_marked(ours) for ours in OPTIONS])
+def _values(ours: Ours) -> dict[str, Any]:
+    """Option -> its value in the resolved recipe; values of mappings by their own names."""
+    found: dict[str, Any] = {}
+    for option in parse_overrides(shlex.split(ours.code)):
+        name = ".".join(option.path)
+        parts = option.value if isinstance(option.value, dict) else {}
+        found |= {f"{name}.{key}": value for key, value in parts.items()} or {name: option.value}
+    return found
+
+
+def _clash(one: Ours, other: Ours) -> bool:
+    """Whether they give an option different values, or both a list."""
+    ones, others = _values(one), _values(other)
+    return any(
+        ones[name] != others[name] or isinstance(ones[name], list) for name in ones.keys() & others.keys()
+    ) or any(a.startswith(f"{b}.") or b.startswith(f"{a}.") for a in ones for b in others)
+
+
+def _together() -> list[Any]:
+    """Options that one run can have: each is in one of the runs."""
+    runs: list[list[Ours]] = []
+    for ours in OPTIONS:
+        kind = (_recipe(ours), _slow(ours), "profile_batches" in ours.code)
+        for run in runs:
+            first = (_recipe(run[0]), _slow(run[0]), "profile_batches" in run[0].code)
+            if kind == first and not any(_clash(ours, other) for other in run):
+                run.append(ours)
+                break
+        else:
+            runs.append([ours])
+    return [
+        pytest.param(run, marks=[pytest.mark.slow] if _slow(run[0]) else [], id=f"{_recipe(run[0])}-{run[0].code}")
+        for run in runs
+    ]
+
+
+@pytest.mark.parametrize("together", _together())
 def test_options_are_trained_with(
-    ours: Ours, lay_out: Callable[[list[str]], Path], monkeypatch: pytest.MonkeyPatch
+    together: list[Ours], lay_out: Callable[[list[str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch.nn import Module
 
     compiled: list[Module] = []  # without minutes of compiling, which other tests do
     monkeypatch.setattr(Module, "compile", lambda self, **_: compiled.append(self))
-    recipe, options = _recipe(ours), shlex.split(ours.code)
+    code, recipe = " ".join(ours.code for ours in together), _recipe(together[0])
+    options = list(dict.fromkeys(shlex.split(code)))
     words = ["train", recipe, *options, "--output", "runs/it"]
     given = {"conversion": "my_recordings", "sequence": "my_pairs.jsonl", "voice-cloning": "data.json"}
     given |= {"diarization": "meetings"}
     words += [f"data.path={given.get(recipe, 'LJSpeech-1.1')}"]
     folder = lay_out(words)
-    steps = 22 if "profile_batches" in ours.code else 2
+    steps = 22 if "profile_batches" in code else 2
     assert phonate([*words, f"training.max_steps={steps}"])[0] == 0
     trained("runs/it", steps)(folder, "")
-    assert bool(compiled) == ("compile_model" in ours.code)
+    assert bool(compiled) == ("compile_model" in code)
     resolved = parse_value((folder / "runs/it/recipe.yaml").read_text(encoding="utf-8"), "recipe.yaml")
     for option in parse_overrides(options):
         value = resolved

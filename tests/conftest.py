@@ -61,8 +61,22 @@ def _imported_objects_are_no_garbage() -> None:
     gc.freeze()
 
 
+LONG = """
+test_coming_from test_learn test_speech_export test_sequence_task test_demo test_tuning test_speech_browser
+test_training_options test_session_docs test_session_combinations test_ranks test_fsdp test_packaging test_readme
+test_export_runtimes test_session_command test_make_base test_voice_features test_session test_transcripts
+test_diarization_inference test_conversion_reference test_stop_and_go test_diarization_task test_elastic
+test_examples test_typing test_session_signals test_cluster test_whisper_features test_pitch test_convert_live
+test_speech_task test_out_of_memory test_serving_cloning test_higgs_codec test_hostile_corpora test_voice_transformer
+test_cloning_training test_language_task test_recognition_task test_whisper_finetuning test_voice_page
+"""
+"""Files that take half a minute and more. They are begun first, so that no worker waits for the other's last one."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests, with the reason, on machines without one."""
+    """Long files first; skip GPU tests, with the reason, on machines without one."""
+    place = {f"{name}.py": number for number, name in enumerate(LONG.split())}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

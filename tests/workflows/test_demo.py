@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +21,7 @@ import soundfile
 
 import phonate_process
 from phonate.audio.processor import AudioProcessor
+from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Row
@@ -32,14 +34,31 @@ from phonate.workflows.demo.training import Limit, Machine, Training, as_value
 JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
 
-def phonate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return phonate_process.run(*arguments, cwd=cwd, env={**os.environ, "XDG_CACHE_HOME": str(cwd / "cache")})
+@pytest.fixture
+def phonate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A function that runs `phonate ARGUMENTS` here; what it trains are processes of their own all the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    processes = SimpleNamespace(
+        PIPE=subprocess.PIPE,
+        Popen=lambda words, **options: phonate_process.PythonProcess(*words[1:], **options),
+        run=lambda words, check, **options: phonate_process.run_python(*words[1:], stderr=None, **options),
+    )
+    monkeypatch.setattr(training, "subprocess", processes)
+
+    def run(*arguments: str) -> SimpleNamespace:
+        capfd.readouterr()
+        code = main(arguments)
+        out, err = capfd.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run
 
 
 @pytest.mark.slow
-def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Path) -> None:
+def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Path, phonate: Callable[..., Any]) -> None:
     arguments = ["--task", "conversion", "--data", str(tone_corpus), "--output", "out", "--minutes", "0.1"]
-    ran = phonate("demo", *arguments, cwd=tmp_path)
+    ran = phonate("demo", *arguments)
     assert ran.returncode == 0, ran.stderr
     said = ran.stdout.splitlines()
     assert said[-4] == "report: out/report.html"
@@ -75,11 +94,11 @@ def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("espeak")
-def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
+def test_recordings_with_texts_become_a_voice(tmp_path: Path, phonate: Callable[..., Any]) -> None:
     if missing := [name for name in JUDGES if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {', '.join(missing)}: pip install 'phonate[all]'")
     embedded.make_voice(tmp_path / "mine", count=12)
-    ran = phonate("demo", "--data", "mine", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
+    ran = phonate("demo", "--data", "mine", "--output", "out", "--minutes", "0.1")
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert "report: out/report.html" in lines
@@ -93,7 +112,7 @@ def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
     page = (run / "report.html").read_text(encoding="utf-8")
     assert page.count("<audio") >= 4
     assert "the packaged voice" in page
-    said = phonate("speak", "out", "The baker sold a yellow boat.", "-o", "said.wav", cwd=tmp_path)
+    said = phonate("speak", "out", "The baker sold a yellow boat.", "-o", "said.wav")
     assert said.returncode == 0, said.stderr
     sound, _ = soundfile.read(tmp_path / "said.wav")
     assert np.abs(sound).max() > 0.5
@@ -101,10 +120,13 @@ def test_recordings_with_texts_become_a_voice(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("espeak")
-def test_synthetic_speech_is_learnt_without_the_voice(tmp_path: Path) -> None:
+def test_synthetic_speech_is_learnt_without_the_voice(
+    tmp_path: Path, phonate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if missing := [name for name in JUDGES if importlib.util.find_spec(name) is None]:
         pytest.skip(f"needs {', '.join(missing)}: pip install 'phonate[all]'")
-    ran = phonate("demo", "--synthetic", "--output", "out", "--minutes", "0.1", cwd=tmp_path)
+    monkeypatch.setattr("phonate.workflows.demo.demo._SENTENCES", 20)
+    ran = phonate("demo", "--synthetic", "--output", "out", "--minutes", "0.1")
     assert ran.returncode == 0, ran.stderr
     assert "WER % ↓" in ran.stdout
     assert "report: out/report.html" in ran.stdout.splitlines()
@@ -220,10 +242,10 @@ def test_a_speaker_of_two_recordings_has_none_to_spare(tone_corpus: Path, tmp_pa
         divide(tmp_path)
 
 
-def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_folder_is_one_line(tmp_path: Path, phonate: Callable[..., Any]) -> None:
     with pytest.raises(DataError, match="no such folder"):
         divide(tmp_path / "nothing")
-    ran = phonate("demo", "--data", "nothing", "--output", "out", cwd=tmp_path)
+    ran = phonate("demo", "--data", "nothing", "--output", "out")
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1
     assert "--data: nothing does not exist" in ran.stderr

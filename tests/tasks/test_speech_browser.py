@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from test_export_runtimes import problems
 
 import phonate
 from installed import missing
@@ -165,17 +166,21 @@ def test_it_tells_what_it_is(page: Path, voice: Synthesiser) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_in_it_speaks(page: Path, voice: Synthesiser) -> None:
+def test_the_model_in_it_speaks(page: Path, voice: Synthesiser, tmp_path: Path) -> None:
     sentence = "The kettle began to whistle."
-    sound = spoken(packed(page.read_text(encoding="utf-8"), "model"), voice, sentence)
+    model = packed(page.read_text(encoding="utf-8"), "model")
+    (tmp_path / "model.onnx").write_bytes(model)
+    assert problems(tmp_path / "model.onnx") == []
+    sound = spoken(model, voice, sentence)
     assert likeness(sound, voice.speak(sentence)) > 0.9999
 
 
 @pytest.mark.slow
 def test_weights_in_fewer_bits(voice: Synthesiser, tmp_path: Path) -> None:
-    files = {dtype: tmp_path / dtype / "model.onnx" for dtype in ("fp32", "int8")}
+    files = {dtype: tmp_path / dtype / "model.onnx" for dtype in ("fp32", "fp16", "int8")}
     for dtype, file in files.items():
         assert export("--format", "onnx", "-o", file.parent, "--dtype", dtype) == 0
+        assert problems(file) == []
     sizes = {dtype: file.stat().st_size for dtype, file in files.items()}
     assert sizes["int8"] < 0.36 * sizes["fp32"]
     sounds = {dtype: spoken(file, voice, "Hello.") for dtype, file in files.items()}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_export_runtimes import problems
 
 from installed import missing
 from phonate.cli import main
@@ -203,6 +204,10 @@ made = session.run(None, {"input": np.array([tokens]), "scales": scales, "sid": 
 assert "torch" not in sys.modules
 np.save(sys.argv[3], made[0, 0])
 """
+
+
+def test_the_oldest_runtime_has_what_files_compute(onnx_file: Path, voice: Path) -> None:
+    assert problems(onnx_file) == problems(voice) == []
 
 
 def test_no_torch_is_needed(onnx_file: Path, synthesiser: Synthesiser, tmp_path: Path) -> None:

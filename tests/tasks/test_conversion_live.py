@@ -59,10 +59,10 @@ def converter(runs: Path) -> Converter:
 
 @pytest.fixture(scope="module")
 def sound(tone_corpus: Path) -> np.ndarray:
-    """Three seconds of a voice that is not in the corpus, with a pause, quieter than recordings usually are."""
+    """Two seconds of a voice that is not in the corpus, with a pause, quieter than recordings usually are."""
     waveform = read_audio(tone_corpus / "cleo" / "05.wav", 22050)[0]
     pause = np.zeros(4000, dtype=np.float32)
-    return 0.1 * np.concatenate([pause, waveform, pause, waveform, waveform])[: 3 * 22050]
+    return 0.1 * np.concatenate([pause, waveform, pause, waveform])[: 2 * 22050]
 
 
 def in_blocks(converter: Converter, sound: np.ndarray, sizes) -> np.ndarray:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import openai
@@ -21,6 +21,7 @@ from installed import missing
 if missing("transformers"):
     pytest.skip("needs transformers: pip install 'phonate[cloning]'", allow_module_level=True)
 
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from servers import Server, assert_error, only
 
@@ -29,7 +30,7 @@ from cloning_runs import settings, write_all
 from higgs import small_model, small_tokenizer
 from higgs_codec import small_codec_folder
 from phonate.cli import main
-from phonate.serving.server import create_app
+from phonate.serving.server import Hosted, create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.voices import CONSENT
 from phonate.workflows.train import train
@@ -99,6 +100,20 @@ def test_what_the_model_cannot_do_is_refused(client: TestClient, wav: bytes) -> 
     asked = {"model": "higgs", "input": "hi", **reference}
     assert_error(client.post("/v1/audio/speech", json={**asked, "speed": 2.0}), 400, "speed")
     assert_error(client.post("/v1/audio/speech", json={"model": "higgs", "input": "hi"}), 400, "send reference_audio")
+
+
+def test_speech_is_no_longer_than_the_server_allows(client: TestClient, wav: bytes) -> None:
+    """The model never ends by itself: of "hi" it makes two seconds."""
+    services = [*cast(FastAPI, client.app).state.server.services.values()]
+    app = create_app(Hosted(services, [], [], None), ServingSettings(max_speech_seconds=1.0))
+    client = TestClient(app, raise_server_exceptions=False)
+    reference = {"reference_audio": base64.b64encode(wav).decode()}
+    asked = {"model": "higgs", "input": "hi", "response_format": "flac", **reference}
+    assert_error(client.post("/v1/audio/speech", json=asked), 400, "longer than the 1 s that this server makes")
+    assert_error(client.post("/v1/audio/speech", json={**asked, "max_seconds": 1.5}), 400, "at most 1 s are allowed")
+    answer = client.post("/v1/audio/speech", json={**asked, "max_seconds": 0.5})
+    assert answer.status_code == 200, answer.text
+    assert len(sound(answer.content)) <= 12_000
 
 
 @pytest.fixture(scope="module")

@@ -157,7 +157,7 @@ async def conversions(
     rate = await anyio.to_thread.run_sync(conversion.prepare)
     own = state.settings.aliases.get(voice or "", voice) or None
     result = _Converted(conversion, recording, own, semitones, reference)
-    speech = await state.speaker.speak(request, rate, lambda: result, response_format)
+    speech = await state.speaker.speak(request, rate, lambda: result, response_format, of_text=False)
     form = FORMATS[response_format]
     return StreamedSpeech(speech, speech.parts(), form.media_type, marks(form.rate or rate) | warned(unknown))
 
@@ -246,7 +246,7 @@ async def live_conversion(socket: WebSocket) -> None:
 
 async def _convert(socket: WebSocket, state: ServerState, live: _Live, rate: int) -> None:
     """Convert what comes, until the client says that no more does."""
-    speech = await state.speaker.begin(rate, lambda: live, "raw", limited=False)
+    speech = await state.speaker.begin(rate, lambda: live, "raw", limited=False, of_text=False)
 
     async def send() -> None:
         async for part in speech.parts():

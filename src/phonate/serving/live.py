@@ -183,6 +183,7 @@ class _Talk:
         service = await state.service(session.model, session.voice)
         if session.timestamp_granularities and not service.tells_times:
             raise InputError("session.timestamp_granularities: this model can't tell when each word is said")
+        state.check_length(session.max_seconds)
         voice, reference = await state.voice(service, session.voice)
         self._request = session.request("", voice, reference)
         self._session, self._service = session, service

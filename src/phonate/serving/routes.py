@@ -146,6 +146,12 @@ class ServerState:
             )
         return SpokenText(text, characters, parts)
 
+    def check_length(self, seconds: float | None) -> None:
+        """Raise ApiError where a request asks for longer speech than is allowed."""
+        most = self.settings.max_speech_seconds
+        if seconds is not None and most is not None and seconds > most:
+            raise ApiError(400, f"max_seconds: {seconds:g} s; at most {most:g} s are allowed", param="max_seconds")
+
     async def reference(
         self, recording: bytes, text: str | None, name: str = "reference_audio", text_name: str = "reference_text"
     ) -> Reference:
@@ -372,6 +378,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
 async def _speech_request(
     state: ServerState, service: SpeechService, body: SpeechBody, content: SpokenText
 ) -> SpeechRequest:
+    state.check_length(body.max_seconds)
     voice, reference = await _voice(state, service, body)
     return body.request(content.text, voice, reference, content.script)
 

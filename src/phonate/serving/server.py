@@ -206,7 +206,7 @@ def create_app(models: Hosted, settings: ServingSettings, wyoming: socket.socket
         services={one.model.name: one for one in models.services},
         gate=gate,
         metrics=metrics,
-        speaker=Speaker(metrics, settings.request_seconds, places),
+        speaker=Speaker(metrics, settings.request_seconds, places, settings.max_speech_seconds),
         voices=None if settings.voices is None else VoiceStore(settings.voices, settings.max_voices),
         decoders=decoders,
         recognisers={one.name: one for one in models.recognisers},

@@ -206,8 +206,16 @@ class Speech:
 class ChunkCounter:
     """Chunks of sound, counted as they pass."""
 
-    def __init__(self, chunks: Iterator[FloatArray], sample_rate: int, request_metrics: RequestMetrics) -> None:
+    def __init__(
+        self,
+        chunks: Iterator[FloatArray],
+        sample_rate: int,
+        request_metrics: RequestMetrics,
+        longest: float | None = None,
+    ) -> None:
+        """`longest`: seconds, of which more are an InputError."""
         self.samples = 0
+        self._longest = longest
         self._chunks = chunks
         self._sample_rate = sample_rate
         self._request_metrics = request_metrics
@@ -215,6 +223,11 @@ class ChunkCounter:
     def __iter__(self) -> Iterator[FloatArray]:
         for chunk in self._chunks:
             self.samples += len(chunk)
+            if self._longest is not None and self.samples > self._longest * self._sample_rate:
+                raise InputError(
+                    f"the speech is longer than the {self._longest:g} s that this server makes for a request; send a "
+                    "shorter text"
+                )
             self._request_metrics.sound(len(chunk) / self._sample_rate)
             yield chunk
 
@@ -325,14 +338,21 @@ class Pieces(SpeechResult):
 class Speaker:
     """Gives requests to services and encodes what they make."""
 
-    def __init__(self, metrics: Metrics, seconds: float, places: int) -> None:
-        """`seconds`: for one request; `places`: requests at once."""
+    def __init__(self, metrics: Metrics, seconds: float, places: int, longest: float | None = None) -> None:
+        """`seconds`: for one request; `places`: requests at once; `longest`: seconds of speech of a text."""
+        self._longest = longest
         self._metrics = metrics
         self._seconds = seconds
         self._threads = anyio.CapacityLimiter(places)
 
     async def speak(
-        self, request: Request, sample_rate: int, submit: Callable[[], SpeechResult], name: str, whole: bool = False
+        self,
+        request: Request,
+        sample_rate: int,
+        submit: Callable[[], SpeechResult],
+        name: str,
+        whole: bool = False,
+        of_text: bool = True,
     ) -> Speech:
         """The speech at `sample_rate` Hz that `submit` begins to make, in the format `name`, as one part where `whole`.
 
@@ -341,7 +361,7 @@ class Speaker:
         Raises InputError for a request that can't be met, ApiError 504 where its time is over.
         """
         try:
-            speech = await self.begin(sample_rate, submit, name, whole)
+            speech = await self.begin(sample_rate, submit, name, whole, of_text=of_text)
             await speech.begin(request)
         except TimeoutError as error:
             raise ApiError(
@@ -356,10 +376,12 @@ class Speaker:
         name: str,
         whole: bool = False,
         limited: bool = True,
+        of_text: bool = True,
     ) -> Speech:
         """As `speak`, without waiting for the first part.
 
-        `limited`: whether its time is; that of live conversion is not.
+        `limited`: whether its time is; that of live conversion is not. `of_text`: whether a text is spoken, and not a
+        recording converted.
         """
         request_metrics = RequestMetrics(self._metrics)
         deadline = time.monotonic() + self._seconds if limited else math.inf
@@ -380,7 +402,8 @@ class Speaker:
                 result.cancel()
             request_metrics.end(_outcome(error))
             raise
-        counter = ChunkCounter(result.chunks(self._seconds), sample_rate, request_metrics)
+        longest = self._longest if of_text else None
+        counter = ChunkCounter(result.chunks(self._seconds), sample_rate, request_metrics, longest)
         parts = encoded(counter, sample_rate, name, whole)
         rest = self._parts(result, parts, deadline, request_metrics)
         return Speech(rest, counter, result, FORMATS[name].delay / sample_rate)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from phonate.config.errors import InputError, PhonateError
+from phonate.tasks.speech import speaking
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.speaking import SynthesiserService, Utterance
 from phonate.training.inference import Reference, SpeechRequest, SpeechResult
@@ -103,6 +104,39 @@ def test_a_short_request_waits_for_one_sentence_of_long_ones(synthesiser: Synthe
     assert [one.seconds < 5 * sentence for one in long if isinstance(one, Utterance)] == [True, True, True]
     assert len({len(spoken(one)) for one in long[1:]}) == 1
     service.close()
+
+
+def test_a_short_request_joins_in_while_a_long_sentence_is_rendered(
+    synthesiser: Synthesiser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, came, next_piece = [], threading.Event(), speaking._next_piece
+
+    def noted(rendered: tuple) -> object:
+        if turns:
+            assert came.wait(60)
+        turns.append(rendered[0])
+        return next_piece(rendered)
+
+    monkeypatch.setattr(speaking, "_next_piece", noted)
+    service = synthesiser.speech_service(max_batch=2)
+    long = service.submit(SpeechRequest(20 * "seven eight, "))
+    next(long.chunks(60.0))
+    short = service.submit(SpeechRequest("Go home."))
+    came.set()
+    spoken(short), spoken(long)
+    service.close()
+    assert turns.index(short) <= 3
+    assert turns.count(long) > 5
+
+
+def test_a_sentence_of_numbers_is_cut_by_how_long_it_takes(synthesiser: Synthesiser) -> None:
+    """Its digits are words."""
+    (words,) = synthesiser.sentences(90 * "a")
+    assert len(words) == 1
+    parts = list(synthesiser.sentences(200 * "7"))
+    assert len(parts) > 1
+    assert max(sum(len(word.phones) for word in part) for part in parts) <= 400
+    assert [word for part in parts for word in part][:-1] == synthesiser.phonemizer(200 * "7")[:-1]
 
 
 def test_a_cancelled_request_makes_room(synthesiser: Synthesiser) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TypeVar
 
 from phonate.config.errors import InputError
 from phonate.text.language import Language, language
+
+WordT = TypeVar("WordT")
 
 _END = re.compile(
     r"([.!?…؟।॥۔։።။។]+[\"'”’»)\]]*)\s+(?!\s|KG\b)"
@@ -112,6 +118,21 @@ def _likely_end(text: str, match: re.Match[str], data: Language) -> bool:
         and following[0].lower() in data.starters
         and text[following.end() : following.end() + 1] != "."
     )
+
+
+def cut_words(words: list[WordT], sizes: Sequence[int], marked: Sequence[bool], longest: int) -> list[list[WordT]]:
+    """Words, of `sizes`, in pieces that are no larger than `longest`: cut behind the last that is `marked`, or else
+    behind the last one."""
+    pieces: list[list[WordT]] = []
+    begin = 0
+    while begin < len(words):
+        ends = list(itertools.accumulate(sizes[begin:]))
+        most = begin + max(1, bisect_right(ends, longest))
+        places = (place for place in range(most, begin, -1) if marked[place - 1])
+        at = most if most == len(words) else next(places, most)
+        pieces.append(words[begin:at])
+        begin = at
+    return pieces
 
 
 def _parts(sentence: str, longest: int, data: Language) -> list[str]:

@@ -7,11 +7,9 @@ error, for leaving it out would say something else than what was asked for.
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 import re
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from xml.parsers import expat
@@ -22,7 +20,7 @@ from phonate.config.registry import nearest
 from phonate.text.language import language
 from phonate.text.phonemes import NothingToSay, Phonemizer, Word
 from phonate.text.pronunciations import phones_of
-from phonate.text.sentences import sentences
+from phonate.text.sentences import cut_words, sentences
 
 # --------------------------------------------------------------- What a text is read as: SSML's say-as
 
@@ -545,16 +543,9 @@ def script(parts: Iterable[Part], phonemizer: Phonemizer, longest: int) -> tuple
 
 
 def _cut(words: list[ScriptWord], longest: int) -> list[list[ScriptWord]]:
-    """A sentence in pieces of at most `longest` characters: cut behind the last mark, or else behind the last word."""
-    pieces: list[list[ScriptWord]] = []
-    while words:
-        ends = list(itertools.accumulate(len(one.word.text) + 1 for one in words))
-        most = max(1, bisect_right(ends, longest + 1))  # no space behind the last
-        marked = [number for number in range(most, 0, -1) if words[number - 1].word.mark]
-        at = len(words) if most == len(words) else next(iter(marked), most)
-        pieces.append(words[:at])
-        words = words[at:]
-    return pieces
+    """A sentence in pieces of at most `longest` characters."""
+    sizes = [len(one.word.text) + 1 for one in words]  # no space behind the last
+    return cut_words(words, sizes, [bool(one.word.mark) for one in words], longest + 1)
 
 
 def _sentences(parts: Iterable[Part], code: str) -> Iterator[_Sentence]:

@@ -28,7 +28,7 @@ from phonate.text.intonation import rises
 from phonate.text.language import PARAGRAPH, language
 from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, known_mark, learnt_marks
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
-from phonate.text.sentences import sentences
+from phonate.text.sentences import cut_words, sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
 from phonate.training.checkpoints.files import MEL, plain_facts, read_arrays
 from phonate.training.inference import Demonstration, Device, Inference, SpeechService
@@ -184,6 +184,9 @@ Sentence = Sequence[Word] | Sequence[ScriptWord]
 PAUSE_SECONDS = 0.25
 """Of silence between two sentences, without rules of prosody."""
 LONGEST = 400
+_MOST_PHONES = 400
+"""Of a sentence. One of numbers has several times as many as one of as many letters; half a minute is long enough for
+others to wait."""
 """Characters of a sentence that are spoken in one go."""
 _BATCH = 16
 """Sentences that the model reads at once."""
@@ -209,6 +212,11 @@ def check_delivery(speed: float, semitones: float = 0.0) -> None:
         raise InputError(f"speed {speed:g} must be from {SLOWEST:g} to {FASTEST:g}; 1.2 is a fifth faster")
     if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
         raise InputError(f"semitones {semitones:g} must be from -{MOST_SEMITONES:g} to {MOST_SEMITONES:g}")
+
+
+def _cut(words: list[Word]) -> list[list[Word]]:
+    """A sentence in pieces that are not too long."""
+    return cut_words(words, [len(one.phones) for one in words], [bool(one.mark) for one in words], _MOST_PHONES)
 
 
 class Synthesiser(Inference):
@@ -525,7 +533,7 @@ class Synthesiser(Inference):
         paragraphs = _PARAGRAPHS.split(text)
         for at, paragraph in enumerate(paragraphs, start=1):
             pieces = [self._words(piece) for piece in sentences(paragraph, LONGEST, self.inventory.language)]
-            speakable = [words for words in pieces if words]
+            speakable = [part for words in pieces for part in _cut(words)]
             for number, words in enumerate(speakable, start=1):
                 if number == len(speakable) and not (continues and at == len(paragraphs)):
                     words[-1] = replace(words[-1], pause=PARAGRAPH)

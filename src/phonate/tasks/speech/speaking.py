@@ -133,7 +133,7 @@ def _next_piece(rendered: _Rendered) -> FloatArray | Exception | None:
 class SynthesiserService(SpeechService):
     """Speaks the sentences of its requests in turn, of up to `max_batch` at once. Sentences of one voice and speed are
     read in one batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's
-    last piece.
+    last piece. A request that comes meanwhile joins in, once fewer sentences are being rendered.
 
     What a request gets is what `Synthesiser.stream` gives for its text.
     """
@@ -210,11 +210,7 @@ class SynthesiserService(SpeechService):
 
     def _work(self) -> None:
         while self._admit():
-            rendered: deque[_Rendered] = deque()
-            for utterances, sentences in self._next_sentences():
-                read = self._read if isinstance(self._synthesiser.model, ArrayVoice) else self._speak
-                rendered += read(utterances, sentences)
-            self._render(rendered)
+            self._render(deque(self._begun(self._active)))
 
     def _admit(self) -> bool:
         """Choose whose turn it is, after waiting for the first request; False once closed and done."""
@@ -226,10 +222,25 @@ class SynthesiserService(SpeechService):
             self._active, self._waiting = turns[: self._max_batch], deque(turns[self._max_batch :])
             return bool(self._active or self._waiting or not self._closed)
 
-    def _next_sentences(self) -> list[tuple[list[Utterance], list[Sentence]]]:
+    def _newcomers(self, places: int) -> list[Utterance]:
+        """Requests that wait, as many as there are `places`, which are active from now on."""
+        if places < 1 or not self._waiting:
+            return []
+        with self._changed:
+            came = [self._waiting.popleft() for _ in range(min(places, len(self._waiting)))]
+            self._active += came
+            return came
+
+    def _begun(self, utterances: Sequence[Utterance]) -> Iterator[_Rendered]:
+        """The next sentence of each of active requests, about to be rendered."""
+        read = self._read if isinstance(self._synthesiser.model, ArrayVoice) else self._speak
+        for group, sentences in self._next_sentences(utterances):
+            yield from read(group, sentences)
+
+    def _next_sentences(self, active: Sequence[Utterance]) -> list[tuple[list[Utterance], list[Sentence]]]:
         """The next sentence of each active request, grouped by voice and speed. Requests without one are ended."""
         groups: dict[tuple[str | None, float], tuple[list[Utterance], list[Sentence]]] = {}
-        for utterance in list(self._active):
+        for utterance in list(active):
             try:
                 words = next(utterance.sentences, None)
             except Exception as error:  # noqa: BLE001 - any error is that of one request, and others go on
@@ -283,6 +294,9 @@ class SynthesiserService(SpeechService):
         """Render a piece of each in turn, so that none waits for another's last; with NumPy, of as many at once as
         there are cores."""
         while rendered:
+            # torch reads sentences in batches: a place that one of them leaves waits for the next batch
+            taken = len(rendered) if isinstance(self._synthesiser.model, ArrayVoice) else len(self._active)
+            rendered.extendleft(self._begun(self._newcomers(self._max_batch - taken)))
             turn = [rendered.popleft() for _ in range(min(len(rendered), self._at_once))]
             results = [_next_piece(turn[0])] if len(turn) == 1 else self._pool.map(_next_piece, turn)
             for (utterance, pieces), result in zip(turn, results, strict=True):

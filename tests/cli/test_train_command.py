@@ -11,6 +11,7 @@ import pytest
 
 import phonate_process
 from phonate.cli import main
+from phonate.cli.training import _estimated
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
@@ -94,6 +95,13 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
     assert re.search(r"^time +[\d.]+ (s|min|h)$", table, re.MULTILINE), "for people, with units"
     assert re.search(r"^memory +[\d.]+ (MiB|GiB)$", table, re.MULTILINE)
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+@pytest.mark.parametrize(
+    ("gib", "shown"), [(0.25, "256 MiB"), (0.969, "992 MiB"), (0.98, "0.98 GiB"), (18.4, "18.4 GiB")]
+)
+def test_an_estimate_of_memory_has_three_digits(gib: float, shown: str) -> None:
+    assert _estimated("memory_gib", gib) == ["memory", shown]
 
 
 def test_metric_lines_are_shown_once(arguments: list[str]) -> None:

@@ -130,7 +130,10 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
         assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
-    assert capsys.readouterr().err == "error: nowhere: no such run or checkpoint\n"
+    assert (
+        capsys.readouterr().err
+        == "error: nowhere: no such run or checkpoint; give a run's folder, such as runs/speech\n"
+    )
 
 
 def test_the_log_file_takes_names_that_are_no_utf_8(
@@ -175,3 +178,19 @@ def test_a_folder_without_data_is_refused_before_torch_is_imported(
     assert said.startswith(f"error: {tmp_path}: no ")
     assert "; put " in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["speak", "Hello."], ["checkpoints", "list"], ["train", "speech", "--resume"]])
+def test_a_folder_that_is_no_run_is_bad_input(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [command[0], str(tmp_path), command[1]] if command[0] == "speak" else [*command, str(tmp_path)]
+    if command[0] == "train":
+        words.append("data.path=.")
+    assert main(words) == 2
+    assert f"error: {tmp_path}: no checkpoints here; give a run's folder" in capsys.readouterr().err
+
+
+def test_a_port_that_is_none_is_refused_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "base/voice", "--port", "99999"]) == 2
+    assert capsys.readouterr().err == "error: --port 99999: a port is a number from 0 to 65535\n"

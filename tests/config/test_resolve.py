@@ -239,6 +239,7 @@ def test_what_is_missing_is_named_with_its_meaning() -> None:
         "recipe.yaml:2:1 data.path: missing required option (Folder of the recordings)"
     ]
     assert mistakes("task: toy\n") == ["recipe.yaml data.path: missing required option (Folder of the recordings)"]
+    assert mistakes("task: toy\ndata: {pth: x}\n") == ["recipe.yaml:2:8 data.pth: no such option; did you mean path?"]
 
 
 def test_a_recipe_without_a_task_is_that_of_an_option_that_one_task_has() -> None:

@@ -822,6 +822,10 @@ def serve(args: argparse.Namespace) -> int:
     from phonate.config.errors import InputError, optional_package
     from phonate.serving.settings import ServingSettings
 
+    for option, port in (("--port", args.port), ("--wyoming", args.wyoming)):  # before a model is loaded
+        if port is not None and not 0 <= port <= 65535:
+            raise InputError(f"{option} {port}: a port is a number from 0 to 65535")
+
     names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _SERVING_LIMITS]
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     aliases, api_keys = _aliases(args.alias), _api_keys(args.api_key_file)

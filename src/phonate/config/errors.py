@@ -51,6 +51,10 @@ class WrongTaskError(InputError, CheckpointError):
     """A checkpoint holds a model of another task than the one that was asked for."""
 
 
+class NoRunError(InputError, CheckpointError):
+    """A folder that was given as a run holds no checkpoints."""
+
+
 class TrainingError(PhonateError):
     """Training can't continue (a loss that is not finite, a full disk, ...)."""
 

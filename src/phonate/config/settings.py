@@ -354,6 +354,11 @@ def mistake_lines(
     by_path: dict[Key, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         by_path.setdefault(_path(detail, values), []).append(detail)
+    for path in [path for path, details in by_path.items() if details[0]["type"] == "extra_forbidden"]:
+        for name_meant in difflib.get_close_matches(path[-1], names_at(root, path[:-1]), n=1, cutoff=0.6):
+            meant = by_path.get((*path[:-1], name_meant), [])
+            if any(one["type"] == "missing" for one in meant):  # written, but misspelt
+                del by_path[*path[:-1], name_meant]
     order = {path: position for position, path in enumerate(places)}
     written = sorted(by_path.items(), key=lambda item: order.get(item[0], order.get(item[0][:-1], len(order))))
     return [_line(path, details, root, places, name) for path, details in written]

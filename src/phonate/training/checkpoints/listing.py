@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from phonate.compute.system import sync
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, RecipeError, option, optional_package
+from phonate.config.errors import CheckpointError, InputError, NoRunError, RecipeError, option, optional_package
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import nearest
 from phonate.training.checkpoints import files
@@ -455,6 +455,8 @@ HUB = "hf:"
 """How names on the Hugging Face Hub begin."""
 MODEL_FILES = ("*.json", "*.safetensors", "*.yaml", "*.txt", "*.md")
 """What a model on the hub may hold: nothing that runs."""
+A_RUN = "give a run's folder, such as runs/speech"
+"""What to do where something else was given."""
 _HUB_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
@@ -474,7 +476,7 @@ def resolve_checkpoint(
     if run is not None and not path.is_dir():
         return find(checkpoints_folder(Path(run)), str(text))
     if not path.is_dir():
-        raise InputError(f"{text}: no such run or checkpoint")
+        raise InputError(f"{text}: no such run or checkpoint; {A_RUN}")
     return find(checkpoints_folder(path), prefer)
 
 
@@ -544,7 +546,7 @@ def checkpoints_folder(path: Path) -> Path:
     for candidate in candidates:
         if scan(candidate):
             return candidate
-    raise CheckpointError(f"{path}: no checkpoints here")
+    raise NoRunError(f"{path}: no checkpoints here; {A_RUN}")
 
 
 def save_dir(run: Path) -> str:

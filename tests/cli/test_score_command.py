@@ -99,7 +99,7 @@ def test_labels_of_other_programs_and_conventions(files, capsys, tmp_path):
     assert "--convention md-eval leaves them out): a" in capsys.readouterr().out
     assert main(["score", str(reference), str(folder), "--convention", "md-eval"]) == 0
     text = capsys.readouterr().out
-    assert "edge cases: as md-eval has them" in text
+    assert "convention: md-eval" in text
     assert "NON-LEX" not in text
 
 

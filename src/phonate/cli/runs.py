@@ -206,7 +206,7 @@ def _conventions(args: argparse.Namespace) -> dict[str, str]:
         )
     whole = "the reference's first to last label" if args.convention == "md-eval" else "whole recordings"
     return {
-        "edge cases": f"as {args.convention} has them",
+        "convention": args.convention,
         "collar": collar,
         "overlap": "not scored" if args.skip_overlap else "scored for each speaker",
         "regions": args.uem or whole,

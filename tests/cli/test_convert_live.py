@@ -33,6 +33,7 @@ SMALL = {
     "training.batch_size": 4,
     "training.scheduler.warmup_steps": 2,
     "training.ema": None,
+    "training.validation.previews": False,
     "training.max_steps": 3,
     "data.validation": 0.2,
 }

@@ -39,6 +39,7 @@ def small_run(folder: Path) -> None:
         "training.scheduler.warmup_steps": 2,
         "training.logging.tensorboard": False,
         "training.validation.interval": 40,
+        "training.validation.previews": False,
         "training.validation.metric_for_best_model": "val_loss",
         "training.validation.greater_is_better": False,
         "training.checkpoint.interval": 40,

@@ -37,6 +37,7 @@ TINY = {
     "training.logging.interval": 1,
     "training.logging.tensorboard": False,
     "training.performance.num_workers": 0,
+    "training.validation.previews": False,
     "training.ema": None,
     "data.validation": 0.2,
     "data.crop_frames": 60,

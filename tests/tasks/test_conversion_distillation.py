@@ -28,6 +28,7 @@ TINY = {
     "training.optimizer.lr": 3e-3,
     "training.scheduler.warmup_steps": 2,
     "training.logging.tensorboard": False,
+    "training.validation.previews": False,
     "training.ema": None,
     "training.validation.interval": 15,
     "training.checkpoint.interval": 15,

@@ -36,6 +36,7 @@ TINY = {
     "training.optimizer.lr": 4e-3,
     "training.scheduler.warmup_steps": 2,
     "training.logging.tensorboard": False,
+    "training.validation.previews": False,
     "training.ema": None,
     "training.validation.interval": 150,
     "training.checkpoint.interval": 150,

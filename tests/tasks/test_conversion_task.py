@@ -60,6 +60,7 @@ def run(corpus: Path) -> Path:
 def settings(corpus: Path, **more: Any) -> dict[str, Any]:
     paths = {"data.path": str(corpus / "voices"), "data.cache_dir": str(corpus / "cache")}
     intervals = {"training.validation.interval": 15, "training.checkpoint.interval": 15}
+    intervals |= {"training.validation.previews": False}
     return {**TINY, **paths, **intervals, "training.optimizer.lr": 3e-3, **more}
 
 

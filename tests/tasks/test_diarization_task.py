@@ -43,6 +43,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
     return {
         **tiny_model_of(folder),
         "training.batch_size": 4,
+        "training.validation.previews": False,
         "training.max_steps": 6,
         "training.optimizer.lr": 2e-3,
         "training.logging": {"tensorboard": False, "interval": 2},

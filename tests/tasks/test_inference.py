@@ -33,6 +33,7 @@ def settings(voices: Path, cache: Path, **changes: Any) -> dict[str, Any]:
         "data.cache_dir": str(cache),
         "data.validation": 0.2,
         "training.batch_size": 6,
+        "training.validation.previews": False,
         "training.max_steps": 4,
         "training.scheduler.warmup_steps": 1,
         "training.logging.tensorboard": False,

@@ -65,6 +65,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         "model.kernel": 5,
         "model.beam": 4,
         "training.batch_size": 4,
+        "training.validation.previews": False,
         "training.max_steps": 24,
         "training.optimizer.lr": 3e-3,
         "training.scheduler.warmup_steps": 2,

@@ -61,6 +61,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         "model.predictor_layers": 1,
         "model.discriminator_channels": 2,
         "training.batch_size": 4,
+        "training.validation.previews": False,
         "training.max_steps": 24,
         "training.adversarial_start": 12,
         "training.optimizer.lr": 3e-3,

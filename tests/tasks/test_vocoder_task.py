@@ -39,6 +39,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         "model.layers": 2,
         "model.discriminator_channels": 2,
         "training.batch_size": 6,
+        "training.validation.previews": False,
         "training.max_steps": 24,
         "training.adversarial_start": 12,
         "training.scheduler.warmup_steps": 2,

@@ -86,6 +86,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         "data.padding": [0.0, 0.5],
         "model.name": str(folder / "small"),
         "training.batch_size": 2,
+        "training.validation.previews": False,
         "training.max_steps": 4,
         "training.scheduler.warmup_steps": 1,
         "training.logging.tensorboard": False,

@@ -376,7 +376,8 @@ def test_lines_are_printed_once_whatever_libraries_log() -> None:
     """`logging.info` gives the root logger a handler where it has none, as Lhotse's recipes do."""
     script = (
         "import logging; from phonate.cli.output import log_to_console; log_to_console(); "
-        "logging.info('theirs'); logging.warning('their warning'); logging.getLogger('phonate.data').info('ours')"
+        "logging.info('theirs'); logging.warning('their warning'); logging.getLogger('phonate.data').info('ours'); "
+        "logging.getLogger('hub').addHandler(logging.StreamHandler()); logging.getLogger('hub.http').warning('again')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == ["their warning", "ours"]
+    assert done.stderr.splitlines() == ["their warning", "ours", "again"]

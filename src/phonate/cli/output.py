@@ -124,5 +124,10 @@ def log_to_console(verbosity: str = "normal") -> None:
     root = logging.getLogger()
     if not root.handlers:  # else a library's first logging.info() adds one, which would print our lines a second time
         others = _Console(logging.WARNING)
-        others.addFilter(lambda record: record.name.partition(".")[0] != "phonate")
+        others.addFilter(lambda record: not _prints_itself(record.name.partition(".")[0]))
         root.addHandler(others)
+
+
+def _prints_itself(library: str) -> bool:
+    """Whether the logger of a library has handlers of its own, as phonate's and Hugging Face's have."""
+    return library != "root" and bool(logging.getLogger(library).handlers)

@@ -255,17 +255,19 @@ def test_ray_draws_the_values_that_a_range_describes() -> None:
 @pytest.mark.parametrize("id", ["b1f07_00003", "85173_00003"], ids=["letters", "digits alone"])
 def test_the_number_of_a_trial_of_ray(id: str) -> None:
     """A tenth of the random parts are digits alone."""
-    assert searches._number(id) == searches._number(f"run_decade_{id}_3_lr=0.1_2026-11-28_19-11-31") == 3
+    assert searches._number(id) == searches._number(f"_train_{id}_3_lr=0.1_2026-11-28_19-11-31") == 3
 
 
 @pytest.mark.slow
-def test_ray_searches_too(recipe: Path) -> None:
-    pytest.importorskip("ray", reason="needs Ray: pip install 'phonate[raytune]'")
+def test_ray_searches_too(recipe: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'phonate[raytune]'")
+    request.addfinalizer(ray.shutdown)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)  # so that the second search finds the cluster of the first
     space = {LR: {"low": 1e-6, "high": 1e-2, "log": True}, "training.batch_size": [0, 4]}
-    changes = settings(space, n_trials=4) | {"training.tuning.library": "raytune"}
+    changes = settings(space, n_trials=3) | {"training.tuning.library": "raytune"}
     found = search(recipe, changes)
     run = recipe.parent / "run"
-    assert [one.number for one in found.trials] == list(range(4))
+    assert [one.number for one in found.trials] == list(range(3))
     assert {one.state for one in found.trials} == {"complete", "failed"}
     for one in found.trials:
         assert (one.state == "failed") == (one.values["training.batch_size"] == 0)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import logging
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -275,14 +275,11 @@ def _train(config: dict[str, Any], experiment: Experiment) -> None:
 
 
 def _number(trial_id: str) -> int:
-    """The number of a trial, from its id (b1f07_00003) or its folder's name (..._b1f07_00003_3_lr=...). What comes
+    """The number of a trial, from its id (b1f07_00003) or its folder's name (_train_b1f07_00003_3_lr=...). What comes
     before it, five random digits of base 16, may be a decimal number, too."""
-    parts = trial_id.split("_")
-    return next(
-        int(number)
-        for random, number in itertools.pairwise(parts)
-        if len(random) == len(number) == 5 and number.isdigit()
-    )
+    found = re.search(r"(?:^|_)[0-9a-f]{5}_(\d{5})(?:_|$)", trial_id)
+    assert found, trial_id
+    return int(found[1])
 
 
 def _config(tune: Any, settings: TuningSettings, seed: int) -> Any:

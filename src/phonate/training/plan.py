@@ -173,9 +173,9 @@ class Plan:
 
     @property
     def reason(self) -> str:
-        """What was decided, in one line for the log; "" where there was nothing to decide."""
+        """What was decided, in a line for each decision; "" where there was nothing to decide."""
         standing = {change.source for change in self.decided.values()}  # not decided otherwise later
-        reason = "; ".join(one.reason for one in self.decisions if one.reason and one.origin in standing)
+        reason = "\n".join(one.reason for one in self.decisions if one.reason and one.origin in standing)
         differing = (path for path in self._own if self.written.value(path) != self.decided[path].value)
         otherwise = sorted(".".join(path) for path in differing)
         return reason + (f"; set otherwise: {', '.join(otherwise)}" if reason and otherwise else "")

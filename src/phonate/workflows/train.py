@@ -178,7 +178,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
         if plan.plugins and ranks.is_main:
             run.write_json(files.PLUGINS, {"plugins": plan.plugins})
         with log_file(run.logs / "training.log", ranks):
-            for line in filter(None, (transcribed, plan.reason)):
+            for line in filter(None, (transcribed, *plan.reason.splitlines())):
                 logger.info(line)
             checkpoint = _checkpoint_to_resume(plan, run)
             plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)

@@ -104,7 +104,7 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         mend = f"pip install {PACKAGES[RECOGNISER]}"
     else:
         return Start({}, "")
-    reason = f"checkpoints are not judged, as the judges are not installed ({mend})"
+    reason = f"checkpoints are not judged: the judges are not installed ({mend})"
     return Start({"data.judged": 0, **_NEWEST}, reason, "judges: not installed")
 
 

@@ -194,3 +194,14 @@ def test_a_folder_that_is_no_run_is_bad_input(
 def test_a_port_that_is_none_is_refused_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "base/voice", "--port", "99999"]) == 2
     assert capsys.readouterr().err == "error: --port 99999: a port is a number from 0 to 65535\n"
+
+
+def test_a_missing_whisper_is_told_before_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("phonate.pretrained.missing", lambda *extras: ["faster_whisper"])
+    monkeypatch.setattr("phonate.workflows.load.load", None)
+    assert main(["transcribe", "somebody.wav"]) == 2
+    assert capsys.readouterr().err == (
+        "error: transcription needs the package faster_whisper, which is not installed; pip install 'phonate[eval]'\n"
+    )

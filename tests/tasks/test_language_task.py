@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
-from phonate.nn.pretrained import MergeRequest, merge_adapters, require
+from phonate.nn.pretrained import MergeRequest, load_pretrained, merge_adapters, require
 from phonate.tasks.language import export
 from phonate.tasks.language import model as models
 from phonate.tasks.language.inference import Generator
@@ -182,6 +182,15 @@ def test_a_checkpoint_of_a_new_model_stands_alone(run: Path, tmp_path: Path) -> 
     assert said[0] == said[1]
 
 
+def test_plain_transformers_begins_texts_as_training_did(run: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    assert main(["checkpoints", "export", str(run), "--format", "transformers", "-o", str(tmp_path / "out")]) == 0
+    own, theirs = Generator.load(run).tokenizer, AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs("The red cat")["input_ids"] == own.encode_prompt("The red cat", chat=False)
+    assert theirs("The", add_special_tokens=False)["input_ids"] == own.encode_prompt("The", chat=False)[1:]
+
+
 def test_the_average_of_a_tied_model_is_what_is_loaded(folder: Path, tmp_path: Path) -> None:
     changes = {"training.ema.decay": 0.5, "training.ema.warmup": False}
     train("language", settings(folder / "lines.txt", **changes), output=tmp_path / "run")
@@ -296,6 +305,10 @@ def test_quantised_models_load_in_transformers(kind: Any, folder: Path, tmp_path
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
     name = {"int8": "Linear8bitLt", "int4": "Linear4bit"}[kind]
     assert any(type(module).__name__ == name for module in loaded.modules())
+    changes["model.name"] = str(tmp_path / "merged")
+    train("language-lora", adapters(folder, **changes), output=tmp_path / "beside")
+    with pytest.raises(InputError, match="adapters can't be merged into quantised weights"):
+        export.merge(MergeRequest(best_or_latest(tmp_path / "beside"), tmp_path / "none"))
 
 
 def test_adapters_load_in_plain_peft(adapted: Path, folder: Path, tmp_path: Path) -> None:
@@ -308,6 +321,8 @@ def test_adapters_load_in_plain_peft(adapted: Path, folder: Path, tmp_path: Path
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
+    with pytest.raises(InputError, match="holds adapters to another model; merge them"):
+        load_pretrained(str(tmp_path / "adapter"))
     base: Any = AutoModelForCausalLM.from_pretrained(folder / "base")
     plain = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).eval()
     ids, positions = torch.arange(10)[None], torch.arange(10)[None]
@@ -463,6 +478,7 @@ def test_texts_without_predicted_characters_have_a_perplexity(
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model.strategy": "lora"}, "starts from a pretrained model; name it in model.name"),
     ({"model.name": "BASE", "model.lora.targets": ["q_prj"]}, "did you mean q_proj?"),
+    ({"model.name": "BASE", "model.lora.targets": ["q_proj", "lm_head"]}, "lm_head shares its weight with the embed"),
     ({"model.name": "no/such-model"}, "model.name: no/such-model"),
     ({"model.name": "BASE", "data.max_length": 100}, "takes 64 at most"),
     ({"model.name": "BASE", "model.strategy": "freeze", "model.trained_layers": 9}, "this model has 2 layers"),

@@ -20,6 +20,7 @@ import logging
 import os
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -61,6 +62,13 @@ def prepare_import() -> None:
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     # once for each product: "inputs will be cast from torch.float32 to float16 during quantization"
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+
+
+def _refuse_adapters(name: str) -> None:
+    if (Path(name) / "adapter_config.json").is_file():  # transformers would take the base that it names
+        raise InputError(
+            f"model.name: {name}: holds adapters to another model; merge them into that, and name the merged folder"
+        )
 
 
 def from_config(values: Mapping[str, Any]) -> nn.Module:
@@ -109,6 +117,7 @@ def load_pretrained(
         options["quantization_config"] = _quantization(quantization, dtype, unquantized)
     if device is not None and device.type != "cpu":
         options["device_map"] = {"": device}
+    _refuse_adapters(name)
     with quiet_transformers():
         try:
             model, info = loader.from_pretrained(
@@ -492,12 +501,20 @@ def add_adapters(
 
 
 def check_targets(model: nn.Module, targets: Sequence[str]) -> None:
-    """Raise InputError for a target that matches no linear layer; peft ignores it as long as another one matches."""
+    """Raise InputError for a target that matches no linear layer, which peft ignores as long as another one matches,
+    and for one whose weight is another module's, too: merging its adapter would change that one."""
     linear = [name for name, module in model.named_modules() if is_linear(module)]
+    owners = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    shared = {name for name in linear if owners[id(model.get_submodule(name).weight)] > 1}
     for target in targets:
         if not any(_ends_in(name, target) for name in linear):
             raise InputError(
                 f"model.lora.targets: no linear layer's name ends in {target}; {nearest(target, _ends(linear, target))}"
+            )
+        if any(_ends_in(name, target) for name in shared):
+            raise InputError(
+                f"model.lora.targets: {target} shares its weight with the embedding, so that an adapter to it could "
+                "never be merged; leave it out"
             )
 
 

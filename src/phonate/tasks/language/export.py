@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ def export(source: Path, target: Path, form: str, base: str | None = None) -> li
     generator = Generator.load(source, base=base)
     adapted, request = generator.recipe.model.adapted, MergeRequest(source, target, base=base)
     return pretrained.export(
-        request, form, adapted, lambda: generator.model, merge, partial(_save, generator.tokenizer)
+        request, form, adapted, lambda: generator.model, merge, partial(_save_new, generator.tokenizer)
     )
 
 
@@ -39,7 +40,8 @@ def merge(request: MergeRequest) -> MergeReport:
     """
     generator = Generator.load(request.source, base=request.base)
     settings = generator.recipe.model
-    pretrained.check_mergeable(request.source, settings.adapted, settings.trains == "qlora")
+    quantised = settings.trains == "qlora" or getattr(generator.model.config, "quantization_config", None) is not None
+    pretrained.check_mergeable(request.source, settings.adapted, quantised)
     assert settings.name is not None
     mergeable = Mergeable(
         model=generator.model,
@@ -57,6 +59,20 @@ def _probed(vocabulary: int, model: nn.Module) -> Tensor:
     length = min(_PROBE_TOKENS, getattr(model.config, "max_position_embeddings", _PROBE_TOKENS))
     ids = torch.linspace(0, vocabulary - 1, length).long()[None]
     return models.logits(model, ids, torch.arange(length)[None])[0]
+
+
+def _save_new(tokenizer: TextTokenizer, model: nn.Module, folder: Path) -> None:
+    """Save a model that was not made from another, with a tokenizer that begins texts as training did."""
+    _save(tokenizer, model, folder)
+    if (begin := tokenizer.tokenizer.bos_token) is not None:
+        from tokenizers import Tokenizer, processors
+
+        file = str(folder / "tokenizer.json")
+        backend: Any = Tokenizer.from_file(file)
+        specials = [(begin, tokenizer.tokenizer.bos_token_id)]
+        pair = f"{begin} $A {begin}:1 $B:1"
+        backend.post_processor = processors.TemplateProcessing(f"{begin} $A", pair=pair, special_tokens=specials)
+        backend.save(file)
 
 
 def _save(tokenizer: TextTokenizer, model: nn.Module, folder: Path) -> None:

@@ -10,14 +10,18 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from phonate.audio.decoding import write_audio
 from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig
+from phonate.compute import system
+from phonate.compute.system import NoSpaceError, SpaceWatch
 from phonate.config.errors import DataError
 from phonate.data.derived import open_derived, open_pitch
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
 from phonate.training.checkpoints.loading import recipe_of
 from phonate.training.plan import plan
+from sounds import SAMPLE_RATE, voiced_tone
 
 
 def values(index, width=3):
@@ -50,6 +54,44 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch
     with pytest.raises(DataError, match=rf"{tmp_path}/f0: can't write the cache \(disk full: .* [kM]B free\)"):
         open_derived(tmp_path / "f0", 3, values)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_is_told_after_a_few_recordings(tmp_path, monkeypatch):
+    computed = []
+
+    def compute(index):
+        computed.append(index)
+        return np.zeros((10, 4), dtype=np.float32)
+
+    monkeypatch.setattr(system, "free_bytes", lambda path: 100_000)
+    with pytest.raises(DataError, match=r"the disk is too full: by the first 16 of 1000 about 0\.2 MB more are needed"):
+        open_derived(tmp_path / "mel", 1000, compute)
+    assert len(computed) == 16
+    assert not (tmp_path / "mel").exists()
+    assert len(open_derived(tmp_path / "mel", 700, compute)) == 700
+
+
+def test_what_is_needed_is_told_by_the_kinds_that_were_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(system, "free_bytes", lambda path: 10_000)
+    kinds, weights = [".wav"] * 20 + [".mp3"] * 20, [1.0] * 20 + [100.0] * 20
+    watch = SpaceWatch(tmp_path, weights, kinds)
+    for item in range(0, 20, 2):  # the others are refused
+        watch.add(item, 1000)
+    for item in range(20, 33):
+        watch.add(item, 3000)
+    with pytest.raises(NoSpaceError, match="by the first 34 of 40"):
+        watch.add(33, 3000)
+
+
+def test_a_corpus_that_does_not_fit_is_told_after_a_few_recordings(tmp_path, monkeypatch):
+    (tmp_path / "corpus/anna").mkdir(parents=True)
+    for number in range(20):
+        waveform = voiced_tone(0.5, 120 + number, (500, 1500), number)
+        write_audio(tmp_path / f"corpus/anna/{number:02}.wav", waveform, SAMPLE_RATE)
+    monkeypatch.setattr(system, "free_bytes", lambda path: 50_000)
+    data = VoiceData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(DataError, match=r"can't write the cache.*by the first 16 of 20"):
+        prepare(data)
 
 
 def test_features_are_written_as_they_come(tmp_path):

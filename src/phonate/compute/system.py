@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -242,6 +242,8 @@ def unwritten(path: Path, error: OSError, needed: int = 0) -> InputError:
 
 def why_unwritten(path: Path, error: OSError, needed: int = 0) -> str:
     """Why `path`, of `needed` bytes (0: nobody knows), can't be written; of a full disk, what it lacks."""
+    if isinstance(error, NoSpaceError):
+        return f"the disk is too full: {error.strerror}"
     if error.errno not in (errno.ENOSPC, errno.EDQUOT) and not any(words in str(error) for words in _FULL):
         return error.strerror or str(error)
     free = free_bytes(path)
@@ -254,6 +256,65 @@ def free_bytes(path: Path) -> int:
     """Bytes free where `path` is or would be."""
     # on the disk of the nearest folder that exists
     return shutil.disk_usage(next(folder for folder in (path, *path.absolute().parents) if folder.exists())).free
+
+
+def require_space(path: Path, needed: int) -> None:
+    """Raise NoSpaceError where `needed` bytes are more than is free for `path`."""
+    if needed > (free := free_bytes(path)):
+        raise NoSpaceError(f"{megabytes(needed)} are needed, and {megabytes(free)} are free")
+
+
+class NoSpaceError(OSError):
+    """The disk will be full before the work is done."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.ENOSPC, message)
+
+
+class SpaceWatch:
+    """Finds early that a disk has no room for many items, by what the first ones took.
+
+    Args:
+        path: Where they are written.
+        weights: Of each item, in order: what its bytes are in proportion to, among items of its kind.
+        kinds: Of each item. Of a kind of which nothing was done yet, nothing is expected.
+    """
+
+    def __init__(self, path: Path, weights: Sequence[float], kinds: Sequence[str] | None = None) -> None:
+        self._path = path
+        self._weights = weights
+        self._kinds = kinds or [""] * len(weights)
+        self._left = dict.fromkeys(self._kinds, 0.0)
+        for kind, weight in zip(self._kinds, weights, strict=True):
+            self._left[kind] += weight
+        self._done = dict.fromkeys(self._left, 0.0)
+        self._written = dict.fromkeys(self._left, 0.0)
+        self._next = 0
+        self._look_at = _FEW_ITEMS
+
+    def add(self, item: int, written: int) -> None:
+        """Item number `item` took `written` bytes; items before it that were not added took none. Raises NoSpaceError
+        where those that follow need more than is free."""
+        for number in range(self._next, item + 1):
+            self._left[self._kinds[number]] -= self._weights[number]
+            self._done[self._kinds[number]] += self._weights[number]
+        self._written[self._kinds[item]] += written
+        self._next = item + 1
+        if self._next < self._look_at:
+            return
+        self._look_at = 2 * self._next
+        known = [kind for kind, weight in self._done.items() if weight > 0.0]
+        needed = sum(self._written[kind] / self._done[kind] * self._left[kind] for kind in known)
+        if needed > _CERTAIN * (free := free_bytes(self._path)):
+            raise NoSpaceError(
+                f"by the first {self._next} of {len(self._weights)} about {megabytes(int(needed))} more are needed, "
+                f"and {megabytes(free)} are free"
+            )
+
+
+_FEW_ITEMS = 16
+_CERTAIN = 1.25
+"""What is needed is an estimate: so many times as much as is free is too much for certain."""
 
 
 def megabytes(count: int) -> str:

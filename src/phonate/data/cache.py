@@ -440,6 +440,7 @@ class CacheWriter:
         self._full_scale = full_scale
         layout = {"width": width, "dtype": self._dtype.str, "full_scale": full_scale}
         (folder / LAYOUT).write_text(json.dumps(layout), encoding="utf-8")
+        self._taken = 0
         self._audio: BinaryIO = (folder / AUDIO).open("wb")
         self._features: BinaryIO = (folder / FEATURES).open("wb")
 
@@ -480,6 +481,13 @@ class CacheWriter:
         self._features.write(values)
         self._sum[1] = zlib.crc32(values, self._sum[1])
         self._frames += len(block)
+
+    def take_written(self) -> int:
+        """Bytes written since the last call."""
+        samples = 2 * self._samples if self._keeps_audio else 0
+        written = samples + self._frames * self._width * self._dtype.itemsize
+        taken, self._taken = written - self._taken, written
+        return taken
 
     def end_recording(self) -> None:
         """The recording is complete."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig, F0Method
+from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
 from phonate.data.cache import DIGESTS, FeatureCache, damaged, new_folder, unwritable, verify
 from phonate.data.parallel import Executor, Here, Processes, chosen, report_progress
@@ -128,6 +129,7 @@ def open_pitch(prepared: PreparedCorpus, audio: AudioConfig, method: F0Method) -
 def _write(folder: Path, what: str, count: int, arrays: Iterable[Values], dtype: npt.DTypeLike) -> None:
     """Each array goes to the disk as it comes: together they may be larger than the memory."""
     starts, width = [0], None
+    space = SpaceWatch(folder, [1.0] * count)
     with (folder / "values.npy").open("wb") as file:
         for index, array in enumerate(arrays):
             values = np.ascontiguousarray(array, dtype=dtype)
@@ -137,6 +139,7 @@ def _write(folder: Path, what: str, count: int, arrays: Iterable[Values], dtype:
             if values.shape[1:] != (width,):
                 raise ValueError(f"{what}: recording {index} has features {values.shape}, others are {width} wide")
             file.write(values.tobytes())
+            space.add(index, values.nbytes)
             starts.append(starts[-1] + len(values))
             report_progress(what, index + 1, count)
             if (index + 1) % _SAID_EVERY == 0:

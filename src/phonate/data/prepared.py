@@ -23,6 +23,7 @@ from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import full_scale
 from phonate.audio.settings import AudioConfig
+from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.data.batches import Shown, Streams, digest_of
@@ -269,6 +270,7 @@ def build(
             full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
             checked: list[CheckedRow] = []
             streamed = _streamed(rows)
+            space, positions = _space_for(beside, rows)
             with CacheWriter(beside, features.width, features.dtype, full_scale, not streamed) as writer:
                 for item, computed in _computed(rows, settings, report, features, progress):
                     if computed is None:
@@ -279,6 +281,7 @@ def build(
                     if quieter:
                         report.warnings.append(Problem(item.row.id, item.row.place, _LOUDNESS, quieter))
                     checked.append(item)
+                    space.add(positions.get(item.row.id, len(checked) - 1), writer.take_written())
                 report.require_usable()
             index_of(checked, writer).save(beside)
             if streamed:
@@ -288,6 +291,25 @@ def build(
             (beside / REPORT).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
     except OSError as error:
         raise unwritable(folder.parent, error) from error
+
+
+def _space_for(folder: Path, rows: Sequence[Row | Problem]) -> tuple[SpaceWatch, dict[str, int]]:
+    """Whether the disk has room for all, and the number of each by its id: what a recording takes is in proportion to
+    its seconds, or, of files of one suffix, to their sizes."""
+    weights, kinds = [], []
+    positions: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        weight, kind = 0.0, ""
+        if isinstance(row, Row):
+            positions.setdefault(row.id, number)
+            seconds = row.listed_seconds if row.end is None else row.end - row.start
+            weight, kind = (1.0, "shards") if seconds is None else (seconds, "seconds")
+            if seconds is None and row.member is None:
+                with suppress(OSError, ValueError):  # the reader says what is wrong with it
+                    weight, kind = float(row.path.stat().st_size), row.path.suffix.lower()
+        weights.append(weight)
+        kinds.append(kind)
+    return SpaceWatch(folder, weights, kinds), positions
 
 
 def _computed(

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from phonate.compute.system import writing
+from phonate.compute.system import require_space, writing
 from phonate.config.errors import (
     CheckpointError,
     InputError,
@@ -679,6 +679,8 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
     """
     dtype = _dtype_of(mergeable.model) if request.dtype == "auto" else DTYPES[request.dtype]
     with new_folder(request.target) as folder:
+        with writing(request.target):
+            require_space(folder, dtype.itemsize * sum(one.numel() for one in mergeable.model.parameters()))
         adapted = mergeable.model.float().eval()
         with torch.no_grad():
             expected = mergeable.logits(adapted).float()

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import AwareDatetime, ValidationError
 
-from phonate.compute.system import sync
+from phonate.compute.system import require_space, sync
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, NoRunError, RecipeError, option, optional_package
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
@@ -425,11 +425,13 @@ def copy_verified(source: Path, target: Path, leave_out: Container[str] = ()) ->
     if damage := problems(source, leave_out=leave_out):
         raise DamagedCheckpointError(source, damage)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    needed = sum(record.size for record in records.values())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        require_space(target, needed)
         temporary.mkdir()
     except OSError as error:
-        raise files.explained(error, target, 0) from error
+        raise files.explained(error, target, needed) from error
     try:
         for name in records:
             shutil.copyfile(source / name, temporary / name)
@@ -443,7 +445,7 @@ def copy_verified(source: Path, target: Path, leave_out: Container[str] = ()) ->
         files.commit(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)  # the first error is the one reported
-        raise files.explained(error, target, sum(record.size for record in records.values())) from error
+        raise files.explained(error, target, needed) from error
     return target
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ from stand_in import StandIn
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.serving import uploads
-from phonate.serving.server import create_app
+from phonate.serving.server import _is_no_cut, create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.uploads import Decoders
 from phonate.training.inference import SpeechRequest, SpeechResult
@@ -334,3 +335,10 @@ def test_mistakes_on_the_command_line_are_one_line(
     assert code in (1, 2)
     assert len(lines) == 1
     assert re.search(said, lines[0]), lines
+
+
+def test_a_request_that_is_cut_off_at_the_end_leaves_no_traceback() -> None:
+    """uvicorn logs one for each that has not begun to answer; other errors keep theirs."""
+    for error, logged in ((asyncio.CancelledError(), False), (ValueError("x"), True)):
+        record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "", (), (type(error), error, None))
+        assert _is_no_cut(record) is logged

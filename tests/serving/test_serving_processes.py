@@ -193,6 +193,7 @@ def test_a_stop_takes_no_longer_than_it_may(stand_in_server: Start, number: int,
     running.join()
     assert running.error is not None  # the client sees that the sound is not whole
     assert any("1 requests are cut off" in line for line in server.lines)
+    assert not any("Traceback" in line for line in server.lines)
 
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "do" / "serve.md"

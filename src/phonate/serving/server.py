@@ -296,11 +296,17 @@ def warn_if_open(host: str, settings: ServingSettings) -> None:
         _log.warning("anyone who reaches %s can use this server: there is no key; set --api-key-file", host)
 
 
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    """False for the traceback of a request that was cut off at the end, of which a line tells already."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
 class _Server(uvicorn.Server):
     """Listens on while running requests finish, so that others are told why they are refused."""
 
     def __init__(self, config: uvicorn.Config, gate: Gate, stop_seconds: float) -> None:
         super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(_is_no_cut)
         self._gate = gate
         self._stop_seconds = stop_seconds
         self._stop_by: float | None = None

@@ -16,7 +16,7 @@ from small_corpora import corpus, wav
 
 from phonate.audio.settings import AudioConfig
 from phonate.cli import main
-from phonate.compute import remote
+from phonate.compute import remote, system
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.data import streaming
 from phonate.data.batches import Streams, epoch_plan, lanes, streamed_order
@@ -283,6 +283,14 @@ def test_labels_of_a_sample_may_be_in_files_of_their_own(tmp_path, tones):
 
 
 # --------------------------------------------------------------------------------- Writing shards
+
+
+def test_a_disk_without_room_is_told_after_a_few_shards(tones, tmp_path, monkeypatch):
+    monkeypatch.setattr(system, "free_bytes", lambda path: 1000)
+    monkeypatch.setattr(system, "_FEW_ITEMS", 2)
+    with pytest.raises(InputError, match=r"shards: can't be written \(the disk is too full: by the first \d+ of"):
+        writing.write_shards(corpus(tones), str(tmp_path / "shards"), "5", ignore)
+    assert len(list((tmp_path / "shards").glob("*.tar"))) < 5
 
 
 def test_an_interrupted_call_goes_on_and_gives_the_same_files(tones, tmp_path, monkeypatch):

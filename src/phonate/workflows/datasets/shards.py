@@ -21,7 +21,7 @@ import soundfile
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.remote import filesystem, is_remote, reported, upload
-from phonate.compute.system import written_whole
+from phonate.compute.system import SpaceWatch, writing, written_whole
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora.manifest import list_corpus
@@ -73,11 +73,16 @@ def write_shards(settings: RecordingData, output: str, shards: str, progress: Pr
         )
     if not done.rows:
         done.refused = first.reasons()
+    before = sum(done.rows)
+    space = None if is_remote(output) else SpaceWatch(Path(output), [1.0] * (len(rows) - before))
     while sum(done.rows) < len(rows):
         start, number = sum(done.rows), len(done.rows)
         stop = len(rows) if count is None else len(rows) * (number + 1) // count
         _write(settings, rows[start:stop], size, f"{number:06d}.tar", output, done)
         progress(Stage.PREPARING, sum(done.rows), len(rows))
+        if space is not None:
+            with writing(Path(output)):
+                space.add(sum(done.rows) - before - 1, (Path(output) / f"{number:06d}.tar").stat().st_size)
     if not done.written:
         raise DataError(f"{settings.label}: none of its recordings can be used; see `phonate data check`")
     left_out = [f"{number} {reason}" for reason, number in done.refused.items()]

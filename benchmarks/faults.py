@@ -13,6 +13,7 @@ from one that has imported everything, so that kills fall into training more oft
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -98,9 +99,10 @@ CORPORA = {"diarization": meetings, "language": texts}
 def start(arguments: list[str], log: Path, ranks: int) -> int:
     """`phonate` with these arguments in as many processes, in a group of their own; returns the id of the first."""
     pid = os.fork()
+    with contextlib.suppress(PermissionError):  # the other of both was first
+        os.setpgid(pid, pid or os.getpid())
     if pid:
         return pid
-    os.setsid()
     if ranks > 1:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

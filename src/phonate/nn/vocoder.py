@@ -47,9 +47,9 @@ class ShortTimeFourier(nn.Module):
         self.as_products = False
 
     def use_products(self) -> None:
-        """From now on multiply by the Fourier matrix, which every runtime can, instead of an FFT: for export.
+        """From now on multiply by Fourier matrices, which every runtime can, instead of an FFT: for export.
 
-        The matrix is read from one turn of the cosine and the sine, computed here in float64: runtimes have these
+        The matrices are read from one turn of the cosine and the sine, computed here in float64: runtimes have these
         functions in float32 alone.
         """
         angles_N = 2.0 * math.pi / self.n_fft * torch.arange(self.n_fft, dtype=torch.float64)
@@ -70,36 +70,62 @@ class ShortTimeFourier(nn.Module):
     def _of_padded(self, padded_BN: Tensor) -> Tensor:
         """Spectra of the windows that fit into (B, N)."""
         if self.as_products:
-            analysis_KN = (self._matrix() * self.window)[:, None]
-            spectrum: Tensor = F.conv1d(padded_BN[:, None], analysis_KN, stride=self.hop_length)
-            return spectrum.transpose(1, 2)
-        frames_BTN = padded_BN.unfold(1, self.n_fft, self.hop_length) * self.window
-        spectrum_BTK = torch.fft.rfft(frames_BTN)
+            return self._product(self._frames(padded_BN))
+        spectrum_BTK = torch.fft.rfft(padded_BN.unfold(1, self.n_fft, self.hop_length) * self.window)
         return torch.cat([spectrum_BTK.real, spectrum_BTK.imag], dim=-1)
 
     def inverse(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop), by overlap-add, normalised by the sum of squared windows."""
-        if self.as_products:
-            share_K1 = torch.full((self.bins, 1), 2.0 / self.n_fft)  # of the sum, both halves of the spectrum
-            share_K1[0] = share_K1[-1] = 1.0 / self.n_fft
-            synthesis_CN = torch.cat((share_K1, share_K1)) * self._matrix() * self.window
-            spectrum_BCT = spectrum_BTC.transpose(1, 2)
-            summed_BN = F.conv_transpose1d(spectrum_BCT, synthesis_CN[:, None], stride=self.hop_length)[:, 0]
-        else:
-            summed_BN = self._summed(spectrum_BTC)
+        summed_BN = self._summed(spectrum_BTC)
         frames = spectrum_BTC.shape[1]
         half = self.n_fft // 2
         weight_N = self._weight(frames).to(summed_BN)
         length = (frames - 1) * self.hop_length
         return summed_BN[:, half : half + length] / weight_N[half : half + length]
 
-    def _matrix(self) -> Tensor:
-        """(2K, n_fft): the real transform. Its transpose is the inverse but for the share of each bin."""
-        turns_KN = torch.arange(self.bins)[:, None] * torch.arange(self.n_fft) % self.n_fft
-        return torch.cat((self.cosine_N[turns_KN], -self.sine_N[turns_KN]))
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        """The cosines (K, K) and the sines (K - 2, K - 2), for neither the first nor the last sample or bin, of the
+        first half of a frame, times its window: rows are samples, columns are bins. The second half has the same
+        backwards, the sines negative: where the halves are added and subtracted first, half of the products remain."""
+        numbers_K = torch.arange(self.bins)
+        turns_KK = numbers_K[:, None] * numbers_K % self.n_fft
+        window_K1 = self.window[: self.bins, None]
+        return window_K1 * self.cosine_N[turns_KK], window_K1[1:-1] * self.sine_N[turns_KK[1:-1, 1:-1]]
+
+    def _frames(self, padded_BN: Tensor) -> Tensor:
+        """(B, N) -> (B, T, n_fft), of blocks of a hop. `unfold` becomes a gather of single samples where it is
+        exported."""
+        hop, blocks = self.hop_length, -(-self.n_fft // self.hop_length)
+        frames = (padded_BN.shape[1] - self.n_fft) // hop + 1
+        whole = (frames - 1 + blocks) * hop
+        parts_BRH = F.pad(padded_BN, (0, blocks * hop - self.n_fft))[:, :whole].reshape(len(padded_BN), -1, hop)
+        moved = [parts_BRH[:, at : at + frames] for at in range(blocks)]
+        return torch.cat(moved, dim=-1)[..., : self.n_fft]
+
+    def _product(self, frames_BTN: Tensor) -> Tensor:
+        """Frames (B, T, n_fft) -> the spectra of their windows (B, T, 2K)."""
+        cosines_KK, sines_SS = self._matrices()
+        half = self.n_fft // 2
+        first_BTS, second_BTS = frames_BTN[..., 1:half], frames_BTN[..., half + 1 :].flip(-1)
+        even_BTK = torch.cat((frames_BTN[..., :1], first_BTS + second_BTS, frames_BTN[..., half : half + 1]), dim=-1)
+        zero_BT1 = torch.zeros_like(frames_BTN[..., :1])
+        return torch.cat((even_BTK @ cosines_KK, zero_BT1, (second_BTS - first_BTS) @ sines_SS, zero_BT1), dim=-1)
+
+    def _inverse_product(self, spectrum_BTC: Tensor) -> Tensor:
+        """Spectra (B, T, 2K) -> frames (B, T, n_fft), times the window."""
+        cosines_KK, sines_SS = self._matrices()
+        share_K1 = torch.full((self.bins, 1), 2.0 / self.n_fft)  # of the sum, both halves of the spectrum
+        share_K1[0] = share_K1[-1] = 1.0 / self.n_fft
+        even_BTK = spectrum_BTC[..., : self.bins] @ (share_K1 * cosines_KK.T)
+        odd_BTS = spectrum_BTC[..., self.bins + 1 : -1] @ (2.0 / self.n_fft * sines_SS.T)
+        middle_BTS = even_BTK[..., 1:-1]
+        second_BTS = (middle_BTS + odd_BTS).flip(-1)
+        return torch.cat((even_BTK[..., :1], middle_BTS - odd_BTS, even_BTK[..., -1:], second_BTS), dim=-1)
 
     def _summed(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop + n_fft): the windowed frames, added where they overlap."""
+        if self.as_products:
+            return self._overlap_add(self._inverse_product(spectrum_BTC))
         real_BTK, imaginary_BTK = spectrum_BTC.float().chunk(2, dim=-1)
         return self._overlap_add(torch.fft.irfft(torch.complex(real_BTK, imaginary_BTK), self.n_fft) * self.window)
 
@@ -107,19 +133,14 @@ class ShortTimeFourier(nn.Module):
         """(B, T, n_fft) -> (B, (T - 1) * hop + n_fft). Adds blocks of a hop: a fifteenth of the time of `F.fold`."""
         frames, hop = frames_BTN.shape[1], self.hop_length
         blocks = -(-self.n_fft // hop)
-        padded_BTN = F.pad(frames_BTN, (0, blocks * hop - self.n_fft))
+        padded_BTN = F.pad(frames_BTN, (0, blocks * hop - self.n_fft)) if self.n_fft % hop else frames_BTN
         parts_BTRH = padded_BTN.reshape(len(padded_BTN), frames, blocks, hop)
         moved = [F.pad(parts_BTRH[:, :, at], (0, 0, at, blocks - 1 - at)) for at in range(blocks)]
         return functools.reduce(torch.add, moved).flatten(1)[:, : self.n_fft + (frames - 1) * hop]
 
     def _weight(self, frames: int) -> Tensor:
-        squares = self.window.square()[None, None].expand(1, frames, -1)
-        if self.as_products:
-            ones = torch.ones(1, 1, frames, dtype=self.window.dtype, device=self.window.device)
-            summed = F.conv_transpose1d(ones, self.window.square()[None, None], stride=self.hop_length)[0, 0]
-        else:
-            summed = self._overlap_add(squares)[0]
-        return summed.clamp_min(1e-8)
+        squares_1TN = self.window.square()[None, None].expand(1, frames, -1)
+        return self._overlap_add(squares_1TN)[0].clamp_min(1e-8)
 
 
 class AnalysisStream:
@@ -299,9 +320,10 @@ def _held(flags_BT: Tensor, hop_length: int) -> Tensor:
 
 def noise(like_BN: Tensor, table: Tensor, start_B: Tensor | None = None) -> Tensor:
     """White noise in the shape of `like_BN`, read from `table` (samples,), each item from its own `start_B`."""
-    positions = torch.arange(like_BN.shape[1], device=like_BN.device)
+    samples = like_BN.shape[1]
     if start_B is None:
-        return F.embedding(positions % table.shape[0], table[:, None])[None, :, 0].expand_as(like_BN)
+        return table.repeat(samples // len(table) + 1)[:samples].expand_as(like_BN)
+    positions = torch.arange(samples, device=like_BN.device)
     return F.embedding((positions[None] + start_B[:, None]) % len(table), table[:, None])[..., 0]
 
 
@@ -468,7 +490,7 @@ class Vocoder(nn.Module):
         missing_BTM = wanted_BTM - heard_BTM.clamp_min(arrays.INAUDIBLE).log()
         limited_BTM = missing_BTM.clamp(-arrays.LARGEST_CORRECTION, arrays.LARGEST_CORRECTION)
         gain_BTK = (limited_BTM @ self.interpolation_MK).exp()
-        corrected_BN: Tensor = self.fourier.inverse(spectrum_BTC * gain_BTK.repeat(1, 1, 2))
+        corrected_BN: Tensor = self.fourier.inverse(_scaled(spectrum_BTC, gain_BTK))
         return corrected_BN
 
     def _nepers(self, mel_BTM: Tensor) -> Tensor:
@@ -492,7 +514,7 @@ class Vocoder(nn.Module):
         pulse_gain_BTK = (estimate_BTK + pulse_log_BTK).clamp_max(arrays.LOUDEST).exp()
         noise_gain_BTK = (estimate_BTK - noise_BTK + noise_log_BTK).clamp_max(arrays.LOUDEST).exp()
         filtered_BTC = _rotated(pulse_BTC, pulse_gain_BTK, phase_BTK)
-        spectrum_BTC: Tensor = filtered_BTC + noise_BTC * noise_gain_BTK.repeat(1, 1, 2)
+        spectrum_BTC: Tensor = filtered_BTC + _scaled(noise_BTC, noise_gain_BTK)
         return spectrum_BTC
 
     def shaped(self, noise_BTC: Tensor, shape_BTS: Tensor) -> Tensor:
@@ -570,6 +592,12 @@ def _magnitudes(spectrum_BTC: Tensor) -> Tensor:
     """Magnitudes (B, T, K) of a spectrum (B, T, 2K)."""
     real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
     return (real_BTK.square() + imaginary_BTK.square()).sqrt()
+
+
+def _scaled(spectrum_BTC: Tensor, gain_BTK: Tensor) -> Tensor:
+    """A spectrum (B, T, 2K) times gains (B, T, K)."""
+    parts_BT2K = spectrum_BTC.reshape(*gain_BTK.shape[:2], 2, -1)
+    return (parts_BT2K * gain_BTK[:, :, None]).flatten(-2)
 
 
 def _rotated(spectrum_BTC: Tensor, gain_BTK: Tensor, phase_BTK: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ N = (T - 1) * hop samples.
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
+from phonate.nn.convolution import ConvNeXtBlock
 from phonate.nn.vocoder import Vocoder
 from phonate.tasks.speech.arrays import noise_table
 from phonate.tasks.speech.model import ParallelModel, hertz
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
 # ---- What is exported: from the numbers of symbols to a waveform, in one module that ONNX can express
 
 _SILENT = 1e-8
+
+
+class _Gelu(nn.Module):
+    """GELU in its approximation by tanh, in the order of products that ONNX Runtime computes in one pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        within = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+        return (0.5 * x) * (1.0 + torch.tanh(within))
 
 
 class SpokenText(nn.Module):
@@ -40,6 +50,10 @@ class SpokenText(nn.Module):
         self.acoustic = copy.deepcopy(acoustic).eval()
         self.vocoder = copy.deepcopy(vocoder).eval()
         self.vocoder.fourier.use_products()
+        for block in self.modules():
+            if isinstance(block, ConvNeXtBlock):
+                block.merge_scale()
+                block.feed_forward[1] = _Gelu()
         self.register_buffer("noise", torch.from_numpy(noise_table()), persistent=False)
 
     def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:

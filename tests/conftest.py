@@ -65,15 +65,15 @@ FORKING = "test_loading test_loader_workers test_shards test_trainer test_quaran
 """Files whose tests start loaders' processes: a fork of a worker that has run thousands of tests costs three times as
 much, so they are begun first."""
 LONG = """
-test_coming_from test_learn test_speech_export test_sequence_task test_demo test_tuning test_speech_browser
-test_training_options test_session_docs test_session_combinations test_ranks test_fsdp test_packaging test_readme
-test_export_runtimes test_session_command test_make_base test_voice_features test_session test_transcripts
-test_diarization_inference test_conversion_reference test_stop_and_go test_diarization_task test_elastic
-test_examples test_typing test_session_signals test_cluster test_whisper_features test_pitch test_convert_live
-test_speech_task test_out_of_memory test_serving_cloning test_higgs_codec test_hostile_corpora test_voice_transformer
-test_cloning_training test_language_task test_recognition_task test_whisper_finetuning test_voice_page
+test_coming_from test_sequence_task test_learn test_speech_export test_demo test_ranks test_speech_browser test_fsdp
+test_tuning test_export_runtimes test_session_docs test_voice_page test_speech_autoregressive test_session_command
+test_packaging test_readme test_session_combinations test_elastic test_stop_and_go test_make_base test_voice_features
+test_diarization_task test_session test_speech_task test_examples test_typing test_session_signals test_cluster
+test_conversion_reference test_whisper_features test_pitch test_transcripts test_training_options test_convert_live
+test_out_of_memory test_serving_cloning test_higgs_codec test_recognition_task test_hostile_corpora
+test_voice_transformer test_cloning_training test_language_task test_whisper_finetuning test_diarization_inference
 """
-"""Files that take half a minute and more. They are begun first, so that no worker waits for the other's last one."""
+"""Files that take a quarter of a minute and more, the longest first, so that at the end no worker waits for another."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

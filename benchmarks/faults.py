@@ -174,9 +174,12 @@ def measure(task: str, kills: int, rng: random.Random, folder: Path) -> dict[str
         if (killed / "checkpoints" / f"step-{STEPS:08d}").exists():  # it got to its end: begin another
             check(whole, killed, torch)
             shutil.rmtree(killed)
+        fresh, began, delay = not killed.exists(), time.monotonic(), rng.uniform(0.0, 0.8 * seconds)
         pid = start([*command, str(killed)], log, ranks)
-        time.sleep(rng.uniform(0.0, 0.8 * seconds))
-        code = ended(pid)
+        while (code := ended(pid)) is None and time.monotonic() - began < delay:
+            time.sleep(0.01)
+        if code == 0 and fresh:  # the machine has less to do than before
+            seconds = time.monotonic() - began
         if code is None:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

@@ -249,7 +249,7 @@ class ConvNeXtBlock(nn.Module):
             Dropout(dropout),
             nn.Linear(expansion * width, width),
         )
-        self.scale: nn.Parameter | None = nn.Parameter(torch.full((width,), scale))
+        self.scale = nn.Parameter(torch.full((width,), scale))
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames; padding does not affect them."""
@@ -262,19 +262,7 @@ class ConvNeXtBlock(nn.Module):
         """`forward` of a causal block for the next frames (B, T, D); updates `past` in place."""
         return self._add(x_BTD, limited(self.depthwise).step(x_BTD.transpose(1, 2), past).transpose(1, 2))
 
-    def merge_scale(self) -> None:
-        """Multiply the scale into the last weights: one pass less, for inference and export alone."""
-        last = self.feed_forward[-1]
-        assert isinstance(last, nn.Linear)
-        assert self.scale is not None
-        last.weight.data.mul_(self.scale.data[:, None])
-        last.bias.data.mul_(self.scale.data)
-        self.scale = None
-
     def _add(self, x_BTD: Tensor, mixed_BTD: Tensor) -> Tensor:
-        if self.scale is None:
-            sum_BTD: Tensor = x_BTD + self.feed_forward(self.norm(mixed_BTD))
-            return sum_BTD
         if not on_processor(x_BTD) or not torch.is_grad_enabled():
             added_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BTD))
             return added_BTD

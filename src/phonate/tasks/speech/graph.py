@@ -52,7 +52,6 @@ class SpokenText(nn.Module):
         self.vocoder.fourier.use_products()
         for block in self.modules():
             if isinstance(block, ConvNeXtBlock):
-                block.merge_scale()
                 block.feed_forward[1] = _Gelu()
         self.register_buffer("noise", torch.from_numpy(noise_table()), persistent=False)
 

@@ -190,6 +190,7 @@ def ranks(monkeypatch, **options):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
     monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", torch.distributed.HashStore)
     monkeypatch.setattr(distributed, "DistributedDataParallel", lambda module, **switches: asked.update(switches))
     workflow.start_ranks(settings(distributed=options), torch.device("cpu"), several_phases=False).wrap(
         torch.nn.Linear(1, 1)

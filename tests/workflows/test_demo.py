@@ -41,6 +41,7 @@ def phonate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     processes = SimpleNamespace(
         PIPE=subprocess.PIPE,
+        DEVNULL=subprocess.DEVNULL,
         Popen=lambda words, **options: phonate_process.PythonProcess(*words[1:], **options),
         run=lambda words, check, **options: phonate_process.run_python(*words[1:], stderr=None, **options),
     )

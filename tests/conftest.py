@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 # before torch, huggingface_hub and numpy are imported by any test or by a process that a test starts
@@ -15,6 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 os.environ.setdefault("MPLBACKEND", "agg")
+# Processes that fill one cache of numba at once mix their files, and what is loaded from them later crashes. One for each
+# test worker, beside the packages, so that librosa is compiled once in an environment.
+os.environ["NUMBA_CACHE_DIR"] = os.path.join(sys.prefix, "numba", os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 import faulthandler
 import gc
@@ -22,7 +26,6 @@ import hashlib
 import importlib
 import importlib.util
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -184,10 +184,10 @@ Sentence = Sequence[Word] | Sequence[ScriptWord]
 PAUSE_SECONDS = 0.25
 """Of silence between two sentences, without rules of prosody."""
 LONGEST = 400
+"""Characters of a sentence that are spoken in one go."""
 _MOST_PHONES = 400
 """Of a sentence. One of numbers has several times as many as one of as many letters; half a minute is long enough for
 others to wait."""
-"""Characters of a sentence that are spoken in one go."""
 _BATCH = 16
 """Sentences that the model reads at once."""
 _PARAGRAPHS = re.compile(r"\n\s*\n")

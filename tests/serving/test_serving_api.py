@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
 import os
@@ -154,6 +155,31 @@ def test_a_voice_is_uploaded_used_and_deleted(serving: Serve, wav: bytes, tmp_pa
     assert list((tmp_path / "voices").iterdir()) == []
     assert_error(client.delete("/v1/voices/زينب"), 404, "no uploaded voice")
     assert_error(client.post("/v1/audio/speech", json=asked), 400, "there is no voice", "voice")
+
+
+@pytest.mark.parametrize("file", ["reference.wav", "consent.wav", "voice.json"])
+def test_a_full_disk_is_told_as_one(
+    serving: Serve, wav: bytes, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serving()
+
+    def on_a_full_disk(path: Path, write: Any) -> Any:
+        if file in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write()
+
+    write_bytes, write_text = Path.write_bytes, Path.write_text
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", lambda path, data: on_a_full_disk(path, lambda: write_bytes(path, data)))
+        full.setattr(
+            Path, "write_text", lambda path, *args, **how: on_a_full_disk(path, lambda: write_text(path, *args, **how))
+        )
+        answer = uploaded(client, "zoe", wav)
+    assert_error(answer, 507, "disk is full")
+    assert answer.json()["error"]["code"] == "storage_full"
+    assert str(tmp_path) not in answer.text
+    assert list((tmp_path / "voices").iterdir()) == []
+    assert uploaded(client, "zoe", wav).status_code == 201
 
 
 @pytest.mark.parametrize(

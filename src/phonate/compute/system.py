@@ -244,12 +244,17 @@ def why_unwritten(path: Path, error: OSError, needed: int = 0) -> str:
     """Why `path`, of `needed` bytes (0: nobody knows), can't be written; of a full disk, what it lacks."""
     if isinstance(error, NoSpaceError):
         return f"the disk is too full: {error.strerror}"
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT) and not any(words in str(error) for words in _FULL):
+    if not is_full(error) and not any(words in str(error) for words in _FULL):
         return error.strerror or str(error)
     free = free_bytes(path)
     if not needed:
         return f"disk full: {megabytes(free)} free"
     return f"disk full: {megabytes(needed)} needed, {megabytes(max(needed - free, 1000))} more than is free"
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk or a user's share of it is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def free_bytes(path: Path) -> int:

@@ -21,6 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from phonate.compute.system import is_full
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.registry import nearest
 from phonate.serving.metrics import Metrics
@@ -35,6 +36,7 @@ _TYPES = {
     500: "server_error",
     503: "server_error",
     504: "server_error",
+    507: "server_error",
 }
 
 
@@ -105,6 +107,14 @@ def add_handlers(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         message, param = _first_mistake(error)
         return JSONResponse(error_body(400, message, param), 400)
+
+    @app.exception_handler(OSError)
+    async def os_error(_: Request, error: OSError) -> JSONResponse:
+        if not is_full(error):
+            return JSONResponse(error_body(500, client_message(error)), 500)
+        _log.error("a request failed: %s", error)
+        message = "the server's disk is full; nothing was stored. Tell whoever runs it"
+        return JSONResponse(error_body(507, message, code="storage_full"), 507)
 
     @app.exception_handler(Exception)
     async def unexpected_error(_: Request, error: Exception) -> JSONResponse:

@@ -116,7 +116,7 @@ class VoiceStore:
     def add(self, voice: StoredVoice, reference: Reference, spoken_consent: tuple[FloatArray, int]) -> None:
         """Store a voice, which appears whole or not at all.
 
-        Raises InputError where there is one of that name, or the folder is full.
+        Raises InputError where there is one of that name, or as many as may be stored; OSError where the disk is full.
         """
         final = self._folder / checked_name(voice.name)
         if len(self._paths()) >= self._most:
@@ -124,8 +124,14 @@ class VoiceStore:
         part = self._folder / f".{secrets.token_hex(8)}.part"
         try:
             part.mkdir(mode=0o700)
-            write_audio(part / _REFERENCE, reference.waveform, reference.sample_rate)
-            write_audio(part / _SPOKEN, *spoken_consent)
+            for name, waveform, rate in (
+                (_REFERENCE, reference.waveform, reference.sample_rate),
+                (_SPOKEN, *spoken_consent),
+            ):
+                try:
+                    write_audio(part / name, waveform, rate)
+                except InputError as error:  # its words name a folder of this machine
+                    raise error.__cause__ or error from None
             (part / _DESCRIPTION).write_text(json.dumps(asdict(voice), ensure_ascii=False, indent=2), encoding="utf-8")
             sync_all(part)
             try:

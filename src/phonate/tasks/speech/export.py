@@ -38,7 +38,7 @@ from markupsafe import Markup
 from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
-from phonate.compute.system import writing
+from phonate.compute.system import require_space, writing
 from phonate.config.errors import InputError, MissingPackageError, option
 from phonate.config.language_codes import primary
 from phonate.nn.vocoder import Vocoder
@@ -466,6 +466,8 @@ _MOST = 4096
 """Tokens of a text, for the exporter, which wants a bound."""
 Inputs = Mapping[str, tuple[Tensor, dict[int, Any] | None]]
 """By name: an example, and the axes of any length."""
+_BYTES: Mapping[Dtype, int] = {"fp32": 4, "fp16": 2, "int8": 1}
+"""At least, of a weight."""
 
 
 def export(
@@ -515,6 +517,7 @@ def export(
     rows = facts | sources_of(source) | sources_of_start(source) | inherited
     # Files are moved from here once all are written.
     with writing(model), _folder_beside(model) as folder:
+        require_space(folder, _BYTES[stored] * sum(one.numel() for one in spoken.parameters()))
         temporary = [folder / path.name for path in written]
         if engine:
             _write_page(spoken, synthesiser, temporary[0], facts, stored, engine)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.compute.system import LockTaken, ProcessLock, free_bytes, megabytes, open_regular, sync
+from phonate.compute.system import LockTaken, ProcessLock, free_bytes, is_full, megabytes, open_regular, sync
 from phonate.config.errors import CheckpointError, option
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def drop_from_memory(path: Path) -> None:
 
 def explained(error: OSError, where: Path, needed: int) -> CheckpointError:
     """An error of the file system as one line that says what to do."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return CheckpointError(no_space(where, needed))
     if error.errno == errno.EFBIG:
         return CheckpointError(f"{where}: a file of this size is not allowed here (see ulimit -f); {megabytes(needed)}")

@@ -16,8 +16,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 os.environ.setdefault("MPLBACKEND", "agg")
-# Processes that fill one cache of numba at once mix their files, and what is loaded from them later crashes. One for each
-# test worker, beside the packages, so that librosa is compiled once in an environment.
+# Processes that fill one cache of numba at once mix their files, and what is loaded from them later crashes. One for
+# each test worker, beside the packages, so that librosa is compiled once in an environment.
 os.environ["NUMBA_CACHE_DIR"] = os.path.join(sys.prefix, "numba", os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 import faulthandler

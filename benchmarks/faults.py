@@ -1,6 +1,7 @@
 """Runs that are killed at random moments, beside the same run undisturbed: every weight, optimizer value and loss.
 
-    python benchmarks/faults.py [--kills 20] [--seed 0] [--tasks conversion speech diarization language] [--out FILE]
+    python benchmarks/faults.py [--kills 20] [--seed 0] [--tasks conversion speech diarization language]
+                                [--peers transformers lightning] [--out FILE]
 
 For each task a small synthetic corpus is trained on once without a disturbance, with augmentation and two loader
 processes, saving in the background every two steps. Then the same command is started again and again with `--resume
@@ -8,12 +9,17 @@ auto`, and its whole process group gets SIGKILL after a random time, until as ma
 it runs to its end. Compared are the tensors of the last checkpoint (weights, optimizer, averages, generators), bit for
 bit, and every line of metrics. `language` trains on two ranks that divide its weights (FSDP2). Processes are forked
 from one that has imported everything, so that kills fall into training more often than into imports.
+
+Peers train a small network on vectors to which noise is added as they are loaded, by two loader processes, and are
+killed and resumed alike, as their documentation says; compared are the weights at the end. That two runs undisturbed
+are the same is seen first. A peer that can't resume is asked no more.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -23,6 +29,8 @@ import socket
 import sys
 import tempfile
 import time
+import traceback
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -190,7 +198,8 @@ def measure(task: str, kills: int, rng: random.Random, folder: Path) -> dict[str
         print(f"{task}: {hits} of {kills} kills", file=sys.stderr, flush=True)
     finish([*command, str(killed)], log, ranks)
     compared = check(whole, killed, torch)
-    return {"task": task, "kills": hits, "in a save": unfinished, "tensors": compared, "lines": len(rows(whole))}
+    found = {"task": task, "kills": hits, "in a save": unfinished, "tensors": compared, "lines": len(rows(whole))}
+    return found | {"differing": 0}
 
 
 def check(whole: Path, killed: Path, torch) -> int:
@@ -206,22 +215,186 @@ def check(whole: Path, killed: Path, torch) -> int:
     return len(one)
 
 
+# ------------------------------------------------------------------------------------------ Peers
+
+PEER_STEPS, PEER_SAVES, PEER_BATCH = 100, 5, 8
+PEER_SIZE, PEER_WIDTH, PEER_KILLS = 200, 1024, 5
+
+
+def noisy_vectors() -> object:
+    """A data set whose vectors get noise from torch, NumPy and Python as they are loaded."""
+    import torch
+
+    class Vectors(torch.utils.data.Dataset):
+        def __init__(self) -> None:
+            generator = torch.Generator().manual_seed(0)
+            self.inputs = torch.randn(PEER_SIZE, 64, generator=generator)
+            self.labels = self.inputs.roll(1, 1)
+
+        def __len__(self) -> int:
+            return PEER_SIZE
+
+        def __getitem__(self, index: int) -> dict[str, object]:
+            noise = torch.randn(64) * np.random.uniform(0.5, 1.5) * random.uniform(0.5, 1.5)
+            return {"inputs": self.inputs[index] + 0.1 * noise, "labels": self.labels[index]}
+
+    return Vectors()
+
+
+def network() -> object:
+    """A network with dropout that a step takes some milliseconds for."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(64, PEER_WIDTH)]
+    for _ in range(4):
+        layers += [nn.GELU(), nn.Dropout(0.2), nn.Linear(PEER_WIDTH, PEER_WIDTH)]
+    return nn.Sequential(*layers, nn.GELU(), nn.Linear(PEER_WIDTH, 64))
+
+
+def transformers_peer(folder: Path) -> None:
+    """transformers.Trainer, from its last checkpoint."""
+    from torch import nn
+    from transformers import Trainer, TrainingArguments, set_seed
+    from transformers.trainer_utils import get_last_checkpoint
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def forward(self, inputs, labels):
+            outputs = self.network(inputs)
+            return {"loss": nn.functional.mse_loss(outputs, labels), "logits": outputs}
+
+    set_seed(0)
+    options = TrainingArguments(
+        output_dir=str(folder), max_steps=PEER_STEPS, save_steps=PEER_SAVES, save_total_limit=2, learning_rate=1e-3,
+        per_device_train_batch_size=PEER_BATCH, dataloader_num_workers=2, use_cpu=True, report_to=[], seed=0,
+        logging_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Trainer(Model(), options, train_dataset=noisy_vectors())
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)) if folder.exists() else None)
+    trainer.save_model(str(folder / "final"))
+
+
+def lightning_peer(folder: Path) -> None:
+    """lightning's Trainer, from the last checkpoint of its callback."""
+    import lightning
+    import torch
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from safetensors.torch import save_file
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def training_step(self, batch, _):
+            return torch.nn.functional.mse_loss(self.network(batch["inputs"]), batch["labels"])
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    lightning.seed_everything(0, workers=True)
+    loader = torch.utils.data.DataLoader(
+        noisy_vectors(), batch_size=PEER_BATCH, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    saving = ModelCheckpoint(folder, every_n_train_steps=PEER_SAVES, save_last=True)
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_steps=PEER_STEPS, callbacks=[saving], logger=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=folder,
+    )  # fmt: skip
+    module = Module()
+    last = folder / "last.ckpt"
+    trainer.fit(module, loader, ckpt_path=last if last.exists() else None)
+    save_file(module.state_dict(), folder / "final.safetensors")
+
+
+PEERS = {"transformers": transformers_peer, "lightning": lightning_peer}
+
+
+def start_peer(name: str, folder: Path, log: Path) -> int:
+    """Train in a process of its own group; returns its id."""
+    pid = os.fork()
+    with contextlib.suppress(PermissionError):
+        os.setpgid(pid, pid or os.getpid())
+    if pid:
+        return pid
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    code = 1
+    try:
+        PEERS[name](folder)
+        code = 0
+    except BaseException:  # noqa: BLE001 - its last line is reported
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def final_weights(folder: Path) -> dict[str, object]:
+    """What a peer's training came to; {} where it did not get to its end."""
+    from safetensors.torch import load_file
+
+    files = [*folder.glob("final.safetensors"), *folder.glob("final/*.safetensors")]
+    return {name: value for file in files for name, value in load_file(file).items()}
+
+
+def measure_peer(name: str, kills: int, rng: random.Random, folder: Path) -> dict[str, object]:
+    """As `measure`, with a peer: how many tensors differ in the end, or why it can't resume."""
+    import torch
+
+    log, place, hits = folder / f"{name}.txt", folder / name, 0
+
+    def trained(run: str) -> dict[str, object]:
+        _, status = os.waitpid(start_peer(name, place / run, log), 0)
+        return {} if os.waitstatus_to_exitcode(status) else final_weights(place / run)
+
+    def differing(one: dict[str, object], other: dict[str, object]) -> int:
+        return sum(key not in other or not torch.equal(one[key], other[key]) for key in one)
+
+    whole, began = trained("whole"), time.monotonic()
+    again, seconds = trained("again"), time.monotonic() - began
+    if not whole or differing(whole, again):
+        raise SystemExit(f"{name}: two runs undisturbed differ\n{log.read_text()[-3000:]}")
+    code = None
+    while hits < kills and code is None:
+        pid, began, delay = start_peer(name, place / "killed", log), time.monotonic(), rng.uniform(0.2, 0.7) * seconds
+        while (code := ended(pid)) is None and time.monotonic() - began < delay:
+            time.sleep(0.01)
+        if code is None:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            hits += 1
+        print(f"{name}: {hits} of {kills} kills", file=sys.stderr, flush=True)
+    last = trained("killed") if code is None else final_weights(place / "killed")
+    why = log.read_text().strip().rpartition("\n")[2]
+    found = differing(whole, last) if last else f"can't resume: {why[:60]}"
+    result = {"task": f"{name} {version(name)}", "kills": hits, "in a save": "", "tensors": len(whole), "lines": ""}
+    return result | {"differing": found}
+
+
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="for each task")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tasks", nargs="+", choices=[*TASKS], default=[*TASKS])
+    parser.add_argument("--tasks", nargs="*", choices=[*TASKS], default=[*TASKS])
+    parser.add_argument("--peers", nargs="*", choices=[*PEERS], default=[], help="which must be installed")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    import phonate.workflows.train  # noqa: F401 - what every process would import
+    for module in ("phonate.workflows.train", *arguments.peers):  # what every process would import
+        importlib.import_module(module)
 
     rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as temporary:
         results = [measure(task, arguments.kills, rng, Path(temporary)) for task in arguments.tasks]
-    head = "| " + " | ".join(results[0]) + " | differing |"
-    lines = [head, "|" + "---|" * (len(results[0]) + 1)]
-    lines += ["| " + " | ".join(map(str, one.values())) + " | 0 |" for one in results]
+        results += [measure_peer(name, PEER_KILLS, rng, Path(temporary)) for name in arguments.peers]
+    lines = ["| " + " | ".join(results[0]) + " |", "|" + "---|" * len(results[0])]
+    lines += ["| " + " | ".join(map(str, one.values())) + " |" for one in results]
     table = "\n".join(lines)
     print(table)
     if arguments.out:

@@ -105,9 +105,9 @@ CORPORA = {"diarization": meetings, "language": texts}
 
 
 def start(arguments: list[str], log: Path, ranks: int) -> int:
-    """`phonate` with these arguments in as many processes, in a group of their own; returns the id of the first."""
+    """Start `phonate` as `ranks` processes in a group of their own; returns the id of the first."""
     pid = os.fork()
-    with contextlib.suppress(PermissionError):  # the other of both was first
+    with contextlib.suppress(PermissionError):  # the other process was first
         os.setpgid(pid, pid or os.getpid())
     if pid:
         return pid
@@ -186,7 +186,7 @@ def measure(task: str, kills: int, rng: random.Random, folder: Path) -> dict[str
         pid = start([*command, str(killed)], log, ranks)
         while (code := ended(pid)) is None and time.monotonic() - began < delay:
             time.sleep(0.01)
-        if code == 0 and fresh:  # the machine has less to do than before
+        if code == 0 and fresh:  # the machine is less busy than before
             seconds = time.monotonic() - began
         if code is None:
             os.killpg(pid, signal.SIGKILL)

@@ -36,7 +36,7 @@ Row = tuple[str, str, str]
 HELD_OUT = 0.1
 """Share of Kathleen's recordings."""
 JUDGED = 24
-"""Recordings of hers for validation, at most a quarter."""
+"""Of her other recordings for validation; at most a quarter of them."""
 HEADER = ("audio_path", "speaker_id", "text", "split")
 SPEEDS = (0.8, 1.12, 0.9, 1.25)
 """Of the recordings in turn."""

@@ -145,14 +145,14 @@ def _pitch_is_found_once() -> Iterator[None]:
 def _words_are_heard_once() -> Iterator[None]:
     """As `_pitch_is_found_once`, of what the packaged Whisper understands."""
     pretrained, whisper = map(importlib.import_module, ("phonate.pretrained", "phonate.audio.whisper"))
-    heard: dict[tuple[str, str, float, bytes], Any] = {}
+    heard: dict[tuple[str, str, str, float, bytes], Any] = {}
     transcript = pretrained.Transcriber.transcript
 
     def hear_once(self: Any, waveform: Any, sample_rate: int) -> Any:
         if self.name not in whisper.PACKAGES or type(self._model).__module__ != "faster_whisper.transcribe":
             return transcript(self, waveform, sample_rate)
         content = hashlib.sha256(memoryview(waveform).tobytes()).digest()
-        key = (self.name, self.language, sample_rate, content)
+        key = (self.name, self.language, self._model.model.device, sample_rate, content)
         if key not in heard:
             heard[key] = transcript(self, waveform, sample_rate)
         return heard[key]

@@ -167,7 +167,9 @@ def test_a_flag_of_another_project_is_refused_with_our_option(
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("recipe", ["speech", "conversion", "recognition", "diarization", "language", "sequence"])
+@pytest.mark.parametrize(
+    "recipe", ["speech", "vocoder", "conversion", "recognition", "diarization", "language", "voice-cloning", "sequence"]
+)
 def test_a_folder_without_data_is_refused_before_torch_is_imported(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,7 +99,7 @@ def corpus(source: Path, target: Path, count: int) -> Path:
 
 
 def folder(source: Path, target: Path, count: int) -> Path:
-    """The shortest recordings of a folder, which are transcribed for each table anew."""
+    """The shortest recordings of a folder, as every table transcribes them anew."""
     target.mkdir()
     for audio in sorted(source.rglob("*.flac"), key=lambda one: (one.stat().st_size, one))[:count]:
         (target / audio.name).symlink_to(audio)

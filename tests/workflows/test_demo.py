@@ -36,7 +36,7 @@ JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
 
 @pytest.fixture
 def phonate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """A function that runs `phonate ARGUMENTS` here; what it trains are processes of their own all the same."""
+    """Runs `phonate ARGUMENTS` in this process; its trainings are still processes of their own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     processes = SimpleNamespace(

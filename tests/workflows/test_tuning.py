@@ -262,10 +262,13 @@ def test_the_number_of_a_trial_of_ray(id: str) -> None:
 def test_ray_searches_too(recipe: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'phonate[raytune]'")
     request.addfinalizer(ray.shutdown)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)  # so that the second search finds the cluster of the first
+    ended: list[None] = []
+    # the second search finds the cluster of the first
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(None))
     space = {LR: {"low": 1e-6, "high": 1e-2, "log": True}, "training.batch_size": [0, 4]}
     changes = settings(space, n_trials=3) | {"training.tuning.library": "raytune"}
     found = search(recipe, changes)
+    assert len(ended) == 1
     run = recipe.parent / "run"
     assert [one.number for one in found.trials] == list(range(3))
     assert {one.state for one in found.trials} == {"complete", "failed"}

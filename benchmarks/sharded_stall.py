@@ -38,12 +38,7 @@ def divided(megabytes: float, ranks: int) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     layer = 0
     while sum(tensor.nbytes for tensor in tensors.values()) < megabytes * 1e6:
-        for name, shape in {
-            "attention": (3072, 1024),
-            "out": (1024, 1024),
-            "up": (4096, 1024),
-            "bias": (1024,),
-        }.items():
+        for name, shape in SHAPES.items():
             for kind in ("weight", "exp_avg", "exp_avg_sq"):
                 whole = torch.randn(*shape)
                 tensors[f"{kind}/layers.{layer}.{name}"] = distribute_tensor(whole, mesh, [Shard(0)])

@@ -342,6 +342,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "data check data.json --json > validation_report.json": holds("validation_report.json", usable=8),
     f"{_CLONING} --dry-run": estimates("runs/voice-cloning"),
     f"{_CLONING} --output outputs/mine": trained("outputs/mine"),
+    f"{_CLONING} --output outputs/mine --resume auto": trained("outputs/mine", steps=3),
     "explain voice-cloning data.path=data.json --yaml > my_config.yaml": writes("my_config.yaml"),
     "train my_config.yaml": trained("runs/my_config"),
     "checkpoints verify outputs/mine latest": prints("step-00000002"),

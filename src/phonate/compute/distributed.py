@@ -8,6 +8,7 @@ rank holds a part of every weight: a DTensor.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -66,11 +67,17 @@ def local_part(tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     if not is_sharded(tensor):
         return tensor, (0,) * tensor.dim()
     from torch.distributed.tensor import DTensor
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(tensor, DTensor)
-    _, begins = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return tensor.to_local(), tuple(begins)
+    with torch.no_grad():  # else to_local() notes how gradients come back
+        return tensor.to_local(), _begins(tensor.shape, tensor.device_mesh, tensor.placements)
+
+
+@functools.cache  # a save asks for hundreds, whose shapes are few
+def _begins(shape: torch.Size, mesh: Any, placements: tuple[Any, ...]) -> tuple[int, ...]:
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[1])
 
 
 # ------------------------------------------------ What the loss of an item takes from the items of all ranks

@@ -735,5 +735,4 @@ def _fold(model: onnx_ir.Model) -> None:
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.DeduplicateInitializersPass()(model)
     common.CommonSubexpressionEliminationPass()(model)
-    common.OutputFixPass()(model)
     common.NameFixPass()(model)

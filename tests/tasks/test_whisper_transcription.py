@@ -7,6 +7,7 @@ import json
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,6 +61,15 @@ def test_words_come_with_times_and_confidences(tiny: WhisperTranscriber, talk: t
     assert abs(found.words[gap].start - second) < 0.4
     assert found.words[gap - 1].end < second - 1.5
     assert tiny.transcribe([path]) == [found.text]
+
+
+def test_what_whisper_divides_without_a_space_is_one_word() -> None:
+    found = [SimpleNamespace(word=text, start=at, end=at + 1.0, probability=p) for text, at, p in (
+        (" 3", 0, 0.9), (".45", 1, 0.5), (" pm", 2, 0.8), (" ", 3, 0.1),
+    )]  # fmt: skip
+    assert whisper._whole_words(found, spaced=True) == [("3.45", 0.0, 2.0, 0.5), ("pm", 2.0, 3.0, 0.8)]
+    characters = [SimpleNamespace(word=text, start=0.0, end=1.0, probability=0.5) for text in "你好"]
+    assert [text for text, *_ in whisper._whole_words(characters, spaced=False)] == ["你", "好"]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -219,14 +219,24 @@ class WhisperTranscriber(Recogniser):
         )
         if not self.timestamps:  # the part is one segment; faster-whisper would read on behind its last word
             segments = islice(segments, 1)
-        words = [
-            (word.word.strip(), float(word.start), float(word.end), round(float(word.probability), 4))
-            for segment in segments
-            for word in segment.words or ()
-            if word.word.strip()
-        ]
+        spaced = (language or info.language) not in UNSPACED
+        words = [word for segment in segments for word in _whole_words(segment.words or (), spaced)]
         # a part without speech tells no language
         return words, (language or info.language) if words else language
+
+
+def _whole_words(found: Iterable[Any], spaced: bool) -> list[tuple[str, float, float, float]]:
+    """The words of a segment with start, end and confidence. faster-whisper divides 3.45 into " 3" and ".45": where
+    there are spaces between words, what has none before it belongs to the word before."""
+    words: list[tuple[str, float, float, float]] = []
+    for one in found:
+        text, confidence = one.word.strip(), round(float(one.probability), 4)
+        if text and spaced and words and not one.word[0].isspace():
+            before, start, _, other = words.pop()
+            words.append((before + text, start, float(one.end), min(other, confidence)))
+        elif text:
+            words.append((text, float(one.start), float(one.end), confidence))
+    return words
 
 
 class FineTunedWhisper(WhisperTranscriber):

@@ -322,6 +322,24 @@ def test_a_plugin_that_is_missing_is_one_line(recipe: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == "error: absent.py: no such plug-in file\n"
 
 
+def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (recording := tmp_path / "in.wav").touch()
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["transcribe", "--speakers", str(recording)])
+    told = f"--speakers took {recording} for its value: write it in front of --speakers"
+    assert f"IN.wav; {told}; see" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["transcribe"], ["diarize"], ["convert", "runs/mine", "-o", "out.wav"]])
+def test_a_recording_that_is_not_there_is_told_before_a_model_is_loaded(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main([*words, "absent.wav"]) == 2
+    assert capsys.readouterr().err == "error: absent.wav: no such file\n"
+
+
 def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", TOY, "size=tiny", "training.ema.decay=0.5"]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]

@@ -198,12 +198,14 @@ def test_a_port_that_is_none_is_refused_before_a_model_is_loaded(capsys: pytest.
     assert capsys.readouterr().err == "error: --port 99999: a port is a number from 0 to 65535\n"
 
 
+@pytest.mark.parametrize(("command", "needing"), [("transcribe", "transcription"), ("diarize", "base/diarizer")])
 def test_a_missing_whisper_is_told_before_a_model_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, needing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("phonate.pretrained.missing", lambda *extras: ["faster_whisper"])
     monkeypatch.setattr("phonate.workflows.load.load", None)
-    assert main(["transcribe", "somebody.wav"]) == 2
+    (recording := tmp_path / "somebody.wav").write_bytes(b"a sound")
+    assert main([command, str(recording)]) == 2
     assert capsys.readouterr().err == (
-        "error: transcription needs the package faster_whisper, which is not installed; pip install 'phonate[eval]'\n"
+        f"error: {needing} needs the package faster_whisper, which is not installed; pip install 'phonate[eval]'\n"
     )

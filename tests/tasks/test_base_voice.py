@@ -277,7 +277,8 @@ def test_where_no_judges_are_installed_training_starts_and_says_so(
     chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', clips, 2.0)}"])
     assert decided(chosen)["data.judged"] == 0
     assert decided(chosen)["training.validation.metric_for_best_model"] == best
-    assert "not judged: the judges are not installed (pip install --no-deps distillmos" in chosen.reason, "only that"
+    told = "not judged: the judges are not installed (pip install --no-deps distillmos" in chosen.reason
+    assert told == (best == "step"), "where they would choose"
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from phonate.config.errors import InputError, MissingPackageError, TrainingError
 from phonate.config.metrics import Metric
 from phonate.config.metrics import losses as loss_terms
 from phonate.config.randomness import derived_seed
+from phonate.training import tracking
 from phonate.training.callbacks import Callback
 from phonate.training.settings import LoggingSettings
 from phonate.training.task import losses
@@ -541,6 +542,23 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
     line = "step 50/500  epoch 0  train  loss 0.3121  learning_rate 0.0001"
     assert screen.file.getvalue() == line + "\n"
     assert line in caplog.text
+
+
+def test_where_there_is_no_terminal_the_time_left_is_told_once_a_minute(monkeypatch, capsys):
+    clock = iter([0.0, 30.0, 61.0, 70.0, 100.0, 131.0])
+    monkeypatch.setattr(tracking, "perf_counter", lambda: next(clock))
+    sink = ConsoleSink(100)
+    for step in (1, 11, 21):  # at 0, 30 and 61 s
+        sink.tick(step)
+    sink.write(30, "train", {"loss": 0.5}, 0)  # at 70
+    for step in (40, 41):  # at 100 and 131
+        sink.tick(step)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "step 21/100  4.02 min left",
+        "step 30/100  epoch 0  train  loss 0.5",
+        "step 41/100  3.22 min left",
+    ]
 
 
 def test_lines_need_no_rich(monkeypatch, capsys):

@@ -82,7 +82,7 @@ def opened(path: Path) -> Iterator[Reader]:
 
     Raises DataError for a file that is missing, empty, not audio, or cut short, or whose sample rate is implausible.
     """
-    _check_file(path)
+    check_file(path)
     try:
         files = parts(path)
     except OSError as error:
@@ -113,7 +113,8 @@ def cut_short(path: Path, promised: float | None, held: float | None) -> DataErr
     return DataError(f"{path}: cut short: {whole}{there}; copy or export it again")
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """Raise DataError for what can't be a recording: nothing, a folder, a pipe, a device, an empty file."""
     if not path.exists():
         raise DataError(f"{path}: no such file")
     if not path.is_file():  # reading a pipe would block, and a device may have no end

@@ -317,6 +317,7 @@ def convert(args: argparse.Namespace) -> int:
     if args.reference and args.speaker is not None:
         raise InputError("give one voice: either --reference REF, or --speaker NAME")
     _check_converted(args)
+    _require_recording(args.recording)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     reference = args.reference
     voice = converter.reference(reference) if reference else args.speaker
@@ -473,6 +474,7 @@ def transcribe(args: argparse.Namespace) -> int:
             raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
         written_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
+    _require_recording(args.recording)
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
@@ -626,7 +628,8 @@ def diarize_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         nargs="?",
         default=DIARIZER,
-        help=f"a run of the task diarization, or a checkpoint (default: {DIARIZER}, which comes with phonate)",
+        help=f"a run of the task diarization, or a checkpoint (default: {DIARIZER}, which comes with phonate and "
+        "needs phonate[eval])",
     )
     parser.add_argument("recording", metavar="IN.wav", help="the recording")
     parser.add_argument("-o", "--output", metavar="OUT.rttm", help="where to write the turns")
@@ -656,6 +659,7 @@ def diarize(args: argparse.Namespace) -> int:
     """
     from phonate.config.errors import InputError, optional_package
     from phonate.data.labels import writer_for
+    from phonate.pretrained import TRANSCRIPTION, require
     from phonate.workflows.load import load
 
     _require_folders(args.output, args.plot, args.page)
@@ -670,8 +674,20 @@ def diarize(args: argparse.Namespace) -> int:
         for name in ("speakers", "min_speakers", "max_speakers", "stitching", "known", "plot", "page", "json"):
             if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
+    _require_recording(args.recording)
+    if args.run == DIARIZER and not Path(DIARIZER).exists():  # before torch is imported
+        require(DIARIZER, TRANSCRIPTION)
     diarizer = load(args.run, "diarization", device=args.device)
     return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer, known)
+
+
+def _require_recording(recording: str) -> None:
+    """Raise DataError for a recording of this disk that is not there, before the work starts."""
+    from phonate.audio.readers import check_file
+    from phonate.compute.remote import is_remote
+
+    if not is_remote(recording):
+        check_file(Path(recording))
 
 
 def _require_folders(*paths: str | None) -> None:

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -90,6 +91,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        self.words: Sequence[str] = ()
+        """What is parsed."""
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, with the option or the value that comes near, or the recipe option that a flag stands
@@ -97,7 +100,8 @@ class Parser(argparse.ArgumentParser):
         takes_overrides = any(action.dest == "overrides" for action in self._actions)
         meant = _option_of(message) if takes_overrides else None
         near = _nearest_flag(message, self._flags())
-        parts = [_in_words(message), f"write {meant}" if meant else f"did you mean {near}?" if near else ""]
+        mend = f"write {meant}" if meant else f"did you mean {near}?" if near else self._taken(message)
+        parts = [_in_words(message), mend]
         said = "".join(part + (" " if part.endswith("?") else "; ") for part in parts if part)
         self.exit(2, f"error: {said}see {self.prog} --help\n")
 
@@ -111,6 +115,15 @@ class Parser(argparse.ArgumentParser):
             if re.match(r"--[a-z][^\s=]*(=|$)", word) and word.partition("=")[0] not in self._option_string_actions:
                 takes_value = "=" not in word and re.match("[^-=][^=]*$", value)
                 self.error(f"unrecognized arguments: {word}" + (f" {value}" if takes_value else ""))
+
+    def _taken(self, message: str) -> str:
+        """That an option with an optional value took a file for it, where an argument is missing."""
+        if not message.startswith("the following arguments are required"):
+            return ""
+        optional = {flag for action in self._actions if action.nargs == "?" for flag in action.option_strings}
+        pairs = zip(self.words, self.words[1:], strict=False)
+        taken = [(flag, value) for flag, value in pairs if flag in optional and os.path.isfile(value)]
+        return f"{taken[0][0]} took {taken[0][1]} for its value: write it in front of {taken[0][0]}" if taken else ""
 
     def _flags(self) -> list[str]:
         """All options, those of sub-commands, too."""
@@ -232,6 +245,7 @@ def parse_command(command: str, rest: Sequence[str], namespace: argparse.Namespa
     """Parse the command's own arguments into `namespace`; returns the command."""
     parser = Parser(prog=f"phonate {command}")
     function = fill(parser, command)
+    parser.words = rest
     parser.refuse_unknown(rest)
     if parser._subparsers is None:  # argparse can't mix options and positionals around sub-commands
         parser.parse_intermixed_args(rest, namespace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -341,7 +342,8 @@ def _listening(host: str, port: int, option: str = "--port") -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        number = getattr(error, "errno", None)  # those of names that can't be resolved are below zero
+        reason = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
         raise InputError(f"--host {host} {option} {port}: can't listen there ({reason}); choose another") from error
 
 

@@ -405,16 +405,18 @@ _TERMS = 2
 """Terms of the loss that are shown."""
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
+SILENCE = 60.0
+"""Seconds without a line after which one says how long it will take, where there is no bar."""
 
 
 class ConsoleSink(Sink):
     """A progress bar with the remaining time, and a line for each report of metrics.
 
-    Without a terminal there is no bar, only the lines. They also go to the logger `phonate.metrics`, and so to the
-    log files. "quiet" shows nothing. "normal" shows the loss, the first of its terms, the learning rate, the speed and
-    what else the task declares (on a terminal, as many as fit its width; a term that is the whole loss is not shown
-    again), and the means of an epoch only if no other training metrics were shown in it, or in the last `interval`
-    steps. "debug" shows everything.
+    Without a terminal there is no bar, only the lines, and after a minute without any, one with the time left. They
+    also go to the logger `phonate.metrics`, and so to the log files. "quiet" shows nothing. "normal" shows the loss,
+    the first of its terms, the learning rate, the speed and what else the task declares (on a terminal, as many as
+    fit its width; a term that is the whole loss is not shown again), and the means of an epoch only if no other
+    training metrics were shown in it, or in the last `interval` steps. "debug" shows everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
@@ -447,6 +449,10 @@ class ConsoleSink(Sink):
         self._progress: Progress | None = None
         """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
+        self._began: tuple[int, float] | None = None
+        """The first step that is done, and when it was, where there is no bar."""
+        self._said = 0.0
+        """When something was printed last, where there is no bar."""
         self._step = 0
         self._interval = interval
         declared = list(metrics)
@@ -466,7 +472,7 @@ class ConsoleSink(Sink):
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("steps, time left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TimeRemainingColumn(),
             console=self.console,
             auto_refresh=False,
             redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe
@@ -476,15 +482,29 @@ class ConsoleSink(Sink):
         return progress
 
     def tick(self, step: int) -> None:
-        """Update the bar, at most twice a second."""
+        """Update the bar, at most twice a second. Where there is none, say once a minute how long it will take."""
         self._step = step
-        if self._shows_bar and (now := perf_counter()) >= self._next_refresh:
+        if not self._shows_bar:
+            self._say_time_left(step)
+            return
+        if (now := perf_counter()) >= self._next_refresh:
             self._next_refresh = now + REFRESH
             with self._while_there():
                 if self._progress is None:
                     self._progress = self._bar(step)
                 self._progress.update(self._progress.task_ids[0], completed=step)
                 self._progress.refresh()
+
+    def _say_time_left(self, step: int) -> None:
+        now = perf_counter()
+        if self._began is None:
+            self._began, self._said = (step, now), now
+        elif now - self._said >= SILENCE and self.verbosity != "quiet":
+            self._said = now
+            first, began = self._began
+            minutes = (self.total_steps - step) * (now - began) / (step - first) / 60.0
+            with self._while_there():
+                print(f"step {step}/{self.total_steps}  {minutes:.3g} min left", file=sys.stderr)
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
@@ -507,6 +527,7 @@ class ConsoleSink(Sink):
         parts = [f"{place}  {shown}", *(f"{name} {number(value)}" for name, value in values.items())]
         metrics_log.info("  ".join(parts), extra={"split": split})
         if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):
+            self._said = perf_counter()
             with self._while_there():
                 if self.console is None:
                     sys.stderr.write("  ".join(parts) + "\n")

@@ -10,6 +10,7 @@ Terms: the losses of the recipe, with a teacher also `content`, and from `advers
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +50,8 @@ _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _EVALUATED = 16
 _PREVIEW_SECONDS = 6.0
 _PREVIEW_REFERENCE_SECONDS = 60.0
+
+logger = logging.getLogger("phonate")
 
 
 class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
@@ -112,6 +115,9 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
 
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
+        if split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
+            target = self.corpus.speakers[self.corpus.target]
+            logger.info("%s has the most speech, and is converted to unless data.target or --speaker says else", target)
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)
         return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))

@@ -140,7 +140,8 @@ def _require_speakers(count: int, needed: int, where: str) -> None:
     if count < needed:
         raise DataError(
             f"conversations of {needed} speakers need at least {needed} in each split; there are {count} in {where}. "
-            "Lower data.simulation.speakers, set data.validation: 0, or add corpora to data.simulation.path"
+            "To learn from meetings put an RTTM file beside each; to simulate some lower data.simulation.speakers, set "
+            "data.validation: 0, or add corpora to data.simulation.path"
         )
 
 

@@ -17,6 +17,7 @@ sound like them, other ones anew; with many recordings in another language all i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,15 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     language = _of_language(recipe)
     yield language
     yield start_of_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
-    yield _of_judges(recipe)
-    if recipe.training.init_from == BASE:
-        yield _from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes))
+    judges = _of_judges(recipe)
+    if recipe.training.init_from != BASE:
+        yield judges
+        return
+    base = _from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes))
+    if _BY_LOSS.items() <= base.changes.items():  # no judge chooses
+        judges = replace(judges, reason="")
+    yield judges
+    yield base
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:

@@ -223,6 +223,16 @@ def decided(plan: Plan) -> dict[str, Any]:
     return {".".join(path): change.value for path, change in plan.decided.items()}
 
 
+def test_recordings_without_texts_do_not_count(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "mine", 4, 15.0)
+    (folder / "metadata.csv").unlink()
+    assert not any(
+        "minutes of recordings" in line for line in plan("speech", [f"data.path={folder}"]).reason.split("\n")
+    )
+    (folder / "0.txt").write_text("hello there")
+    assert plan("speech", [f"data.path={folder}"]).reason.startswith("0.2 minutes of recordings: 150 steps")
+
+
 @pytest.mark.parametrize(("count", "seconds", "steps"), [(8, 15.0, 150), (8, 60.0, 800), (3, 500.0, 1200)])
 def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, seconds: float, steps: int) -> None:
     chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', count, seconds)}"])

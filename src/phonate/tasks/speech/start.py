@@ -27,7 +27,7 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import NEWEST, losses, plain
 from phonate.config.tasks import Start, Traits
-from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.manifest import list_corpus, needs_transcript
 from phonate.data.corpora.rows import Row, row_file
 from phonate.evaluation.words import WORD_ERRORS
 from phonate.pretrained import MOS, TRANSCRIPTION, install_command, missing
@@ -75,7 +75,11 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     if recipe.training.init_from != BASE:
         yield judges
         return
-    base = _from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes))
+    try:
+        base = _from_base(recipe, language.changes.get("data.phonemes", recipe.data.phonemes))
+    except DataError:  # what does not depend on the recordings is explained without them, too
+        yield judges
+        raise
     if _BY_LOSS.items() <= base.changes.items():  # no judge chooses
         judges = replace(judges, reason="")
     yield judges
@@ -140,10 +144,13 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     if steps == _FEW_STEPS:
         trained = "its sound and a speaker"
         changes |= {"training.callbacks": [_FREEZE], "training.ema": _AVERAGE, **_BY_LOSS}
+    reason = (
+        f"{_shown(minutes)} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
+        "(training.init_from=null: from scratch)"
+    )
     return Start(
         changes,
-        f"{_shown(minutes)} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
-        "(training.init_from=null: from scratch)",
+        reason if minutes else "",  # why none can be used is said when they are prepared
         _origin(minutes, recipe.data.language),
     )
 
@@ -171,12 +178,12 @@ def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
 
 
 def _minutes(data: SpeechData) -> float:
-    """Minutes of the corpus by the headers of its files, which are counted until they are many."""
+    """Minutes of recordings with texts by the headers of their files, which are counted until they are many."""
     listed, _ = list_corpus(data)
     lengths: dict[Path, float] = {}
     seconds = 0.0
     for row in listed:
-        if not isinstance(row, Row):
+        if not isinstance(row, Row) or needs_transcript(row):
             continue
         if row.path not in lengths:
             lengths[row.path] = _seconds(row)

@@ -14,6 +14,7 @@ import phonate
 from phonate.cli import main
 from phonate.cli.parsing import COMMANDS, top_parser
 from phonate.config.errors import DataError, Interrupted, PhonateError
+from phonate.evaluation.tables import Evaluation
 
 TOY = str(Path(__file__).parents[1] / "config" / "toy_task.py")
 
@@ -320,6 +321,16 @@ def test_a_full_disk_does_not_hide_the_error(
 def test_a_plugin_that_is_missing_is_one_line(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", "absent.py"]) == 2
     assert capsys.readouterr().err == "error: absent.py: no such plug-in file\n"
+
+
+@pytest.mark.parametrize(("texts", "told"), [(2, True), (20, False)])
+def test_an_evaluation_of_few_says_so(
+    texts: int, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Evaluation("speech", {"synthesised": {"wer": 0.1}}, "synthesised", notes={"texts": texts})
+    monkeypatch.setattr("phonate.workflows.evaluate.evaluate", lambda *given, **options: found)
+    assert main(["evaluate", "runs/mine"]) == 0
+    assert ("so few texts say little" in capsys.readouterr().out) == told
 
 
 def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

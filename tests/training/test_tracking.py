@@ -545,7 +545,7 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
 
 
 def test_where_there_is_no_terminal_the_time_left_is_told_once_a_minute(monkeypatch, capsys):
-    clock = iter([0.0, 30.0, 61.0, 70.0, 100.0, 131.0])
+    clock = iter([0.0, 30.0, 61.0, 70.0, 100.0, 131.0, 200.0, 270.0])
     monkeypatch.setattr(tracking, "perf_counter", lambda: next(clock))
     sink = ConsoleSink(100)
     for step in (1, 11, 21):  # at 0, 30 and 61 s
@@ -553,11 +553,14 @@ def test_where_there_is_no_terminal_the_time_left_is_told_once_a_minute(monkeypa
     sink.write(30, "train", {"loss": 0.5}, 0)  # at 70
     for step in (40, 41):  # at 100 and 131
         sink.tick(step)
+    for step in (1, 11):  # at 200, back at a checkpoint, and 270
+        sink.tick(step)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "step 21/100  4.02 min left",
         "step 30/100  epoch 0  train  loss 0.5",
         "step 41/100  3.22 min left",
+        "step 11/100  10.4 min left",
     ]
 
 

@@ -497,7 +497,7 @@ class ConsoleSink(Sink):
 
     def _say_time_left(self, step: int) -> None:
         now = perf_counter()
-        if self._began is None:
+        if self._began is None or step <= self._began[0]:  # or training went back to a checkpoint
             self._began, self._said = (step, now), now
         elif now - self._said >= SILENCE and self.verbosity != "quiet":
             self._said = now

@@ -504,7 +504,7 @@ class ConsoleSink(Sink):
             first, began = self._began
             minutes = (self.total_steps - step) * (now - began) / (step - first) / 60.0
             with self._while_there():
-                print(f"step {step}/{self.total_steps}  {minutes:.3g} min left", file=sys.stderr)
+                sys.stderr.write(f"step {step}/{self.total_steps}  {minutes:.3g} min left\n")
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""

@@ -114,9 +114,16 @@ def test_checkpointing_is_chosen_by_what_is_free(
 
 def test_logits_and_optimizer_count() -> None:
     step = StepMemory(
-        optimizer=100.0, layers=10, layer_token=7.0, hidden_token=1.0, audio_position=30.0, text_position=500.0
+        optimizer=100.0,
+        layers=10,
+        layer_token=7.0,
+        hidden_token=1.0,
+        audio_position=30.0,
+        text_position=500.0,
+        text_block=3,
     )
     load = Load(tokens=4, audio_positions=2, text_positions=1)
     assert step.needed(load, checkpointing=False) == 100 + 4 * (70 + 7) + 60 + 500
     assert step.needed(load, checkpointing=True) == 100 + 4 * (10 + 14) + 60 + 500
     assert step.needed(replace(load, text_positions=0), checkpointing=True) == 100 + 4 * 24 + 60
+    assert step.needed(replace(load, text_positions=99), checkpointing=True) == 100 + 4 * 24 + 60 + 3 * 500

@@ -192,6 +192,36 @@ def test_gradients_are_those_of_transformers_and_the_same_with_checkpointing(
             assert torch.allclose(parameter.grad, plain[name], rtol=1e-4, atol=rounding), name
 
 
+def test_the_loss_of_text_is_the_same_in_blocks_of_logits(
+    network: CloningNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its value and gradients, without more logits at once than a block has."""
+    batch = make_batch(network.config)
+    batch["text_positions"] = torch.arange(7)
+    labels = torch.arange(7) % network.config.vocab_size
+    network.zero_grad()
+    whole = network(**batch, text_labels=labels, label_smoothing=0.1).text_loss
+    whole.backward()
+    plain = {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
+    logits = network(**batch).text_logits.float()
+    expected = torch.nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(whole, expected)
+    monkeypatch.setattr("phonate.tasks.cloning.network.BLOCK_LOGITS", 3 * network.config.vocab_size)
+    rows = []
+    watch = network.base.text_lm_head.register_forward_hook(lambda module, given, made: rows.append(len(made)))
+    network.zero_grad()
+    found = network(**batch, text_labels=labels, label_smoothing=0.1)
+    assert found.text_logits is None
+    found.text_loss.backward()
+    watch.remove()
+    assert sorted(rows) == [1, 1, 3, 3, 3, 3]  # each again in the backward pass
+    torch.testing.assert_close(found.text_loss, whole)
+    for name, parameter in network.named_parameters():
+        if name in plain:
+            rounding = 2e-5 * float(plain[name].abs().max())
+            torch.testing.assert_close(parameter.grad, plain[name], rtol=0.0, atol=rounding)
+
+
 @pytest.mark.slow  # imports the compiler
 @pytest.mark.parametrize("side_by_side", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -28,6 +28,7 @@ from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained import load_pretrained, pretrained_file, require
 from phonate.nn.settings import Dtype, Quantization
 from phonate.tasks.cloning.network import (
+    BLOCK_LOGITS,
     Attention,
     CloningNetwork,
     Paths,
@@ -409,6 +410,8 @@ class StepMemory:
     audio_position: float
     """Logits of one position and what the loss makes of them."""
     text_position: float
+    text_block: int
+    """Positions whose text logits are held at once."""
 
     def needed(self, load: Load, checkpointing: bool) -> float:
         """Bytes at the peak, which is at the beginning of the backward pass.
@@ -417,7 +420,8 @@ class StepMemory:
         """
         layer_bytes = self.hidden_token if checkpointing else self.layer_token
         working = (2.0 if checkpointing else 1.0) * self.layer_token
-        logits = load.audio_positions * self.audio_position + load.text_positions * self.text_position
+        text_positions = min(load.text_positions, self.text_block)
+        logits = load.audio_positions * self.audio_position + text_positions * self.text_position
         return self.optimizer + load.tokens * (self.layers * layer_bytes + working) + logits
 
 
@@ -435,6 +439,7 @@ def measure(network: CloningNetwork, autocast: torch.dtype | None = None) -> Ste
         hidden_token=float(network.config.hidden_size * weight.element_size()),
         audio_position=LOGIT_BYTES * network.config.num_codebooks * network.config.codebook_size,
         text_position=LOGIT_BYTES * text_width,
+        text_block=BLOCK_LOGITS // network.config.vocab_size,
     )
 
 

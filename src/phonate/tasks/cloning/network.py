@@ -427,9 +427,33 @@ class NetworkOutput:
     audio_logits: Tensor
     """(P, K, codebook size)"""
     text_logits: Tensor | None
-    """(M, vocabulary); None for a model without a text head."""
+    """(M, vocabulary); None for a model without a text head, and where the network computed the loss itself."""
+    text_loss: Tensor | None
+    """The sum of the cross entropy of text tokens, in nats; None where no labels were given."""
     hidden: Tensor | None
     """(N, H) after the last norm; None where the last layer ran on the tokens with labels alone."""
+
+
+BLOCK_LOGITS = 2**24
+"""Text logits that are held at once: 64 MiB in fp32. The published model has 128,256 for each token."""
+
+
+def text_loss(
+    head: Callable[[Tensor], Tensor], hidden_MH: Tensor, labels_M: Tensor, vocabulary: int, smoothing: float = 0.0
+) -> Tensor:
+    """Sum of the cross entropy of text tokens, in nats.
+
+    Logits are computed block by block, and again in the backward pass, so that memory does not grow with M.
+    """
+
+    def of_block(hidden_BH: Tensor, labels_B: Tensor) -> Tensor:
+        return F.cross_entropy(head(hidden_BH).float(), labels_B, reduction="sum", label_smoothing=smoothing)
+
+    rows = max(1, BLOCK_LOGITS // vocabulary)
+    if len(labels_M) <= rows:
+        return of_block(hidden_MH, labels_M)
+    blocks = zip(hidden_MH.split(rows), labels_M.split(rows), strict=True)
+    return torch.stack([checkpoint(of_block, *block, use_reentrant=False) for block in blocks]).sum()
 
 
 class CloningNetwork(nn.Module):
@@ -476,6 +500,8 @@ class CloningNetwork(nn.Module):
         read_others: Tensor | None = None,
         whisper_positions: Tensor | None = None,
         whisper_features: Tensor | None = None,
+        text_labels: Tensor | None = None,
+        label_smoothing: float = 0.0,
     ) -> NetworkOutput:
         """Logits and hidden states. All positions are indices into the flattened N tokens.
 
@@ -496,6 +522,8 @@ class CloningNetwork(nn.Module):
             read_others: Those of `other_positions` that are.
             whisper_positions: (E,) where features of Whisper are added; needs a Whisper projector.
             whisper_features: (E, width of the encoder).
+            text_labels: (M,) tokens: the loss of text is computed instead of text logits.
+            label_smoothing: Of that loss.
         """
         base = self.base
         embedded_BLH = self._embedded(input_ids, frames, frame_positions, whisper_positions, whisper_features)
@@ -517,11 +545,17 @@ class CloningNetwork(nn.Module):
         if read is not None:
             audio_positions, text_positions = _among(read, input_ids.numel(), audio_positions, text_positions)
         logits_PKV = base.audio_lm_head(hidden_NH.index_select(0, audio_positions))
-        text_MV = None
+        text_MV = of_text = None
         if base.text_lm_head is not None:
-            text_MV = base.text_lm_head(hidden_NH.index_select(0, text_positions))
+            text_MH = hidden_NH.index_select(0, text_positions)
+            if text_labels is None:
+                text_MV = base.text_lm_head(text_MH)
+            else:
+                vocabulary = self.config.vocab_size
+                of_text = text_loss(base.text_lm_head, text_MH, text_labels, vocabulary, label_smoothing)
         codebooks = (self.config.num_codebooks, self.config.codebook_size)
-        return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, hidden_NH if read is None else None)
+        hidden = hidden_NH if read is None else None
+        return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, of_text, hidden)
 
     def _embedded(
         self,

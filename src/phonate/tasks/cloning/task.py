@@ -5,8 +5,8 @@ Terms: `text` and `audio`, the cross entropy of text tokens and of codes in nats
 information, with weight 0: `accuracy`, the share of codes (ends included) that are the likeliest given those before,
 and `codebook/0` and so on, the parts of `audio`.
 
-Shapes: M text labels, P frames with labels, K codebooks, V values of a code; S samples, A frames, H width of the
-network; T frames of an audio, N samples of a waveform.
+Shapes: P frames with labels, K codebooks, V values of a code; S samples, A frames, H width of the network; T frames
+of an audio, N samples of a waveform.
 """
 
 from __future__ import annotations
@@ -55,15 +55,10 @@ def curriculum_share(step: int, steps: int | None) -> float:
     return CURRICULUM_START + (1.0 - CURRICULUM_START) * (1.0 - math.cos(math.pi * step / steps)) / 2.0
 
 
-# ------------------------- Cross entropy of text tokens and of codes, and the weights of the codebooks
+# ------------------------------------------- Cross entropy of codes, and the weights of the codebooks
 
 LOSS_DECAY = 0.99
 """Share of the running mean of a codebook's loss that is left after an optimizer step."""
-
-
-def text_loss(logits_MV: Tensor, labels_M: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Sum of the cross entropy of text tokens, in nats."""
-    return F.cross_entropy(logits_MV.float(), labels_M, reduction="sum", label_smoothing=smoothing)
 
 
 def code_losses(logits_PKV: Tensor, labels_PK: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -397,10 +392,12 @@ class CloningTask(Task):
             **read,
             whisper_positions=batch.get("whisper_positions"),
             whisper_features=batch.get("whisper_features"),
+            text_labels=batch["text_labels"],
+            label_smoothing=self.settings.label_smoothing,
         )
         sums: dict[str, Tensor] = {}
         if self.recipe.model.text_head:
-            sums["text"] = text_loss(output.text_logits, batch["text_labels"], self.settings.label_smoothing)
+            sums["text"] = output.text_loss
         sums |= self._audio_sums(model.training, output.audio_logits, batch["audio_labels"])
         sums |= self._voice_sums(output, batch)
         if self._weighs("l2"):

@@ -452,7 +452,7 @@ def text_loss(
     rows = max(1, BLOCK_LOGITS // vocabulary)
     if len(labels_M) <= rows:
         return of_block(hidden_MH, labels_M)
-    blocks = zip(hidden_MH.split(rows), labels_M.split(rows), strict=True)
+    blocks = zip(torch.split(hidden_MH, rows), torch.split(labels_M, rows), strict=True)
     return torch.stack([checkpoint(of_block, *block, use_reentrant=False) for block in blocks]).sum()
 
 

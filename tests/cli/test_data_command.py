@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -202,6 +203,22 @@ def test_a_long_cell_pads_no_other_line(capsys):
     assert len(header) == len("name  ") + 60 + len("  number")
     assert long == f"a     {'x' * 400}  1"
     assert len(short) < 80
+
+
+@pytest.mark.parametrize("columns", [30, 50, 80])
+def test_a_terminal_of_any_width_shows_all_of_a_table(columns, monkeypatch, capsys):
+    from phonate.cli.output import print_table
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    name, value = "training.optimizer.betas", "/home/anna/my_recordings_of_the_year/take_two"
+    print_table([[name, value, "0.8153", "as usual"]], ["option", "value", "number", "meaning"])
+    printed = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert "0.8153" in printed
+    letters = sorted("".join(printed.split()))
+    assert letters == sorted("".join(["optionvaluenumbermeaning", name, value, "0.8153asusual"]))
+    assert max(map(len, printed.splitlines())) <= columns or columns == 30  # four columns need 38, and a line each
+    assert (name in printed) == (columns != 50)
 
 
 @pytest.mark.slow

@@ -34,6 +34,10 @@ def print_error(message: str, label: bool = True) -> None:
 
 _WIDEST = 60
 """Widest column to align, in characters: one long cell must not pad all the others."""
+_GAP = 2
+"""Characters between columns."""
+_NUMBER = 8
+"""Characters of the longest number in a table."""
 
 
 def print_json(value: Any) -> None:
@@ -42,20 +46,54 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
-    """Aligned columns: drawn by rich on a terminal, plain lines for grep and cut in a pipe."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*header, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
+    """Aligned columns, with nothing cut: wrapped to a terminal's width; in a pipe, a row is a line for grep and cut."""
+    if sys.stdout.isatty() and _print_wrapped(rows, header):
         return
     widths = [min(_WIDEST, max(len(row[column]) for row in [header, *rows])) for column in range(len(header))]
     for row in [header, *rows]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print((_GAP * " ").join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str]) -> bool:
+    """Print a table as wide as the terminal, if all of it can be read there."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    columns = [
+        [(cell_len(cell), max(map(cell_len, cell.split()), default=0)) for cell in cells]
+        for cells in zip(header, *rows, strict=True)
+    ]
+    whole, words = ([max(cell[what] for cell in cells) for cells in columns] for what in (0, 1))
+    widths = _fitted(whole, words, console.width - _GAP * (len(header) - 1))
+    if widths is None:
+        return False
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for title, width in zip(header, widths, strict=True):
+        table.add_column(Text(title), width=width, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    return True
+
+
+def _fitted(whole: Sequence[int], words: Sequence[int], room: int) -> list[int] | None:
+    """Widths of columns whose cells are as wide as `whole`, and their longest words as `words`: the widest are made
+    narrower, until all fit in `room`. Words are broken where they must be, in the column of the longest first; those of
+    the first column, which are names, last; and numbers never. None where that is not enough."""
+    least = list(words)
+    unbroken = [0, *sorted(range(1, len(words)), key=words.__getitem__)]
+    while True:
+        for widest in range(max(whole), -1, -1):
+            widths = [min(one, max(word, widest)) for one, word in zip(whole, least, strict=True)]
+            if sum(widths) <= room:
+                return widths
+        if not unbroken:
+            return None
+        broken = unbroken.pop()
+        least[broken] = min(words[broken], _NUMBER)
 
 
 class ProgressBar:

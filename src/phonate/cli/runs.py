@@ -289,7 +289,7 @@ def replay(args: argparse.Namespace) -> int:
             "–" if (seconds := seconds_of(one.shown)) is None else f"{seconds:.2f}",
             "–" if one.loss is None else f"{one.loss:.6g}",
             one.shown.speaker or "–",
-            " ".join(one.shown.text.split())[:200] or "–",
+            " ".join(one.shown.text.split()) or "–",
         )
         for number, one in enumerate(replayed.samples, 1)
     ]

@@ -109,7 +109,7 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
         (["checkpoints", "list", "run", "--jsn"], "--jsn; did you mean --json? see"),
         (["speak", "--qqqq"], "unrecognized arguments: --qqqq; see"),
         (["demo", "--task", "converson"], "error: --task converson: did you mean conversion? see"),
-        (["demo", "--task", "x"], "error: --task x: choose from speech, conversion; see"),
+        (["demo", "--task", "x"], "error: --task x: choose from 'speech', 'conversion'; see"),
         (["data", "chek", "x"], "error: 'chek': did you mean check? see"),
         (["diarize", "x.wav", "--speakers", "two"], "error: --speakers two: must be a whole number; see"),
         (["speak", "a text", "--speed", "fast"], "error: --speed fast: must be a number; see"),

@@ -11,7 +11,7 @@ import pytest
 
 from phonate.config import registry
 from phonate.config.errors import InputError
-from phonate.config.registry import Registry, load_plugin
+from phonate.config.registry import Registry, load_plugin, nearest
 from phonate.config.tasks import TASKS, TaskEntry, task_class, task_settings
 from phonate.training.settings import TrainingSettings
 
@@ -43,8 +43,9 @@ def test_entries_are_imported_when_they_are_asked_for(colours: Registry[Any]) ->
 def test_the_nearest_name_is_named(colours: Registry[Any]) -> None:
     with pytest.raises(InputError, match=r"'ligth_blue' .*did you mean light_blue\?"):
         colours.get("ligth_blue")
-    with pytest.raises(InputError, match="broken, light_blue, nothing, sky"):
+    with pytest.raises(InputError, match="choose from 'broken', 'light_blue', 'nothing', 'sky'"):
         colours.get("xyz")
+    assert nearest("anna", ["recordings"]) == "there is only 'recordings'"
     with pytest.raises(InputError, match=r"colours_package\.nothing .*called nothing"):
         colours.get("nothing")
 

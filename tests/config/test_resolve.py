@@ -278,7 +278,7 @@ def test_every_mistake_is_told_in_the_order_of_the_file() -> None:
         ("training.epochs=many", "command line training.epochs: expected a whole number, got 'many'"),
         ("training.epochs.x=1", "command line training.epochs: expected a whole number, got a mapping"),
         ("training.callbacks=[{type: pruning}]", ""),
-        ("size=huge", "command line size: no size 'huge'; choose from large, tiny"),
+        ("size=huge", "command line size: no size 'huge'; choose from 'large', 'tiny'"),
         ("size=larg", "command line size: no size 'larg'; did you mean large?"),
         ("task=toi", "command line task: no task 'toi'; did you mean toy?"),
     ],

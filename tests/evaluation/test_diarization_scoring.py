@@ -329,5 +329,5 @@ def test_overlapping_turns_of_one_speaker_as_pyannote_counts_them(seed, collar, 
 
 
 def test_an_unknown_convention_is_one_line():
-    with pytest.raises(InputError, match=r"choose from phonate, md-eval, pyannote, dscore"):
+    with pytest.raises(InputError, match=r"choose from 'dscore', 'md-eval', 'phonate', 'pyannote'"):
         score([], [], convention="sctk")

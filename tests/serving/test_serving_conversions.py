@@ -55,7 +55,7 @@ class Turns:
 
     def _checked(self, speaker: Any) -> None:
         if isinstance(speaker, str) and speaker not in self.speakers:
-            raise InputError(f"speaker {speaker!r} is not in this model; choose from anna, ben")
+            raise InputError(f"speaker {speaker!r} is not in this model; choose from 'anna', 'ben'")
 
     def stream(
         self, audio: FloatArray, speaker: Any = None, *, sample_rate: int | None = None, semitones: float = 0.0
@@ -128,7 +128,7 @@ def test_a_recording_may_give_the_voice(turning: Make, wav: bytes) -> None:
 
 def test_what_cant_be_met_says_why(turning: Make, serving: Serve, wav: bytes) -> None:
     client, _ = turning(max_conversion_seconds=2.0)
-    assert_error(posted(client, wav, voice="zoe"), 400, "choose from anna")
+    assert_error(posted(client, wav, voice="zoe"), 400, "choose from 'anna'")
     assert_error(posted(client, wav, model="x"), 404, "no model 'x'", "model")
     assert_error(posted(client, wav, response_format="xml"), 400, "'mp3'")
     assert_error(posted(client, recording(3.0)), 400, "file: .*2 s")
@@ -181,7 +181,7 @@ def test_the_rate_of_the_client_may_be_another(turning: Make) -> None:
     [
         ([b"\0\0"], "not valid JSON"),
         ([{"type": "input_audio.end"}], "session.update"),
-        ([{"type": "session.update", "session": {"voice": "zoe"}}], "choose from anna"),
+        ([{"type": "session.update", "session": {"voice": "zoe"}}], "choose from 'anna'"),
         ([{"type": "session.update", "session": {"sample_rate": 1}}], "session.sample_rate"),
         ([{"type": "session.update", "session": {"model": "x"}}], "no model 'x'"),
         ([{"type": "session.update"}, b"\0"], "half of a"),

@@ -693,7 +693,7 @@ def test_log_metrics_that_nothing_reports_are_refused_before_training(tmp_path, 
         def metrics(self):
             return losses(["mse"])
 
-    hint = {"nosuch": "choose from.* mse", "mxe": r"did you mean mse\?", "train_loss": "loss"}[name]
+    hint = {"nosuch": "choose from.* 'mse'", "mxe": r"did you mean mse\?", "train_loss": "loss"}[name]
     with pytest.raises(InputError, match=rf"log_metrics: .*'{name}'; .*{hint}"):
         train(tmp_path / "run", Declared(), logging={"log_metrics": ["loss", name]})
     assert not (tmp_path / "run/metrics.jsonl").exists()

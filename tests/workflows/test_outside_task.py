@@ -75,7 +75,7 @@ def test_it_is_exported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["checkpoints", "export", str(run), "--format", "txt", "-o", str(target)]) == 0
     assert len(np.loadtxt(target)) == 80
     assert main(["checkpoints", "export", str(run), "--format", "onnx", "-o", str(tmp_path / "x")]) == 2
-    assert "--format onnx: the task loudness does not have it; choose from txt" in capsys.readouterr().err
+    assert "--format onnx: the task loudness does not have it; there is only 'txt'" in capsys.readouterr().err
 
 
 def test_an_option_that_it_does_not_declare_is_refused(run: Path) -> None:

@@ -140,10 +140,12 @@ def _nearest_flag(message: str, flags: Sequence[str]) -> str | None:
 def _in_words(message: str) -> str:
     """A message of argparse without the words of its code."""
     if wrong := re.fullmatch(r"argument (.+?): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
-        choices = wrong[3].replace("'", "")
-        near = difflib.get_close_matches(wrong[2], choices.split(", "), n=1)
+        from phonate.config.registry import listed
+
+        choices = wrong[3].replace("'", "").split(", ")
+        near = difflib.get_close_matches(wrong[2], choices, n=1)
         what = f"{wrong[1]} {wrong[2]}" if wrong[1].startswith("-") else f"{wrong[2]!r}"
-        return f"{what}: did you mean {near[0]}?" if near else f"{what}: choose from {choices}"
+        return f"{what}: did you mean {near[0]}?" if near else f"{what}: choose from {listed(choices)}"
     if wrong := re.fullmatch(r"argument (.+?): invalid (int|float) value: '(.*)'", message, re.DOTALL):
         return f"{wrong[1]} {wrong[3]}: must be a {'whole ' if wrong[2] == 'int' else ''}number"
     return message.removeprefix("argument ")

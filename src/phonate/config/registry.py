@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -34,9 +34,13 @@ def nearest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"
-    listed = sorted(known)
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return "choose from " + ", ".join(listed[:_LISTED]) + more
+    return f"there is only {known[0]!r}" if len(known) == 1 else f"choose from {listed(sorted(known))}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, in quotes: a voice may be called `recordings`. Of very many, the first."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(map(repr, names[:_LISTED])) + more
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value, read, value_at
 from phonate.config.errors import RecipeError
-from phonate.config.registry import nearest
+from phonate.config.registry import listed, nearest
 from phonate.config.settings import Settings, mistake_lines, section, takes_text, unknown_names
 from phonate.config.tasks import TASKS, TaskSettings, task_info, task_settings
 
@@ -243,7 +243,7 @@ class Layers:
                     implied[task] = key
         if len(implied) != 1:
             why = f" ({' and '.join(implied.values())} imply different ones)" if implied else ""
-            raise RecipeError(f"{self.document.name}: no task{why}; write task: with one of {', '.join(TASKS.names())}")
+            raise RecipeError(f"{self.document.name}: no task{why}; write task: with one of {listed(TASKS.names())}")
         ((task, key),) = implied.items()
         self._implied = task, f"implied by {key}"
         return task

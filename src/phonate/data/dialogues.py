@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.config.registry import nearest
+from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import Problem, audio_files, printable
 
 logger = logging.getLogger("phonate")
@@ -232,7 +232,7 @@ def _turn(index: int, message: Any, learnt: bool) -> Turn:
         raise DataError(f"{name} is not an object with 'role' and 'content'")
     role = message.get("role")
     if role not in get_args(Role):
-        raise DataError(f"{name} has the role {reprlib.repr(role)}; known are {', '.join(get_args(Role))}")
+        raise DataError(f"{name} has the role {reprlib.repr(role)}; choose from {listed(get_args(Role))}")
     if unsupported := sorted({"tool_calls", "function_call"} & {key for key, value in message.items() if value}):
         raise DataError(f"{name} has {unsupported[0]!r}, which is not supported; write what is said as its content")
     weight = message.get("weight", 1)
@@ -255,7 +255,7 @@ def _part(name: str, part: Any) -> Part:
         return Text(text_of(part, "text", f"'text' of {name}"))
     if kind in ("audio", "audio_url"):
         return _audio(name, part)
-    raise DataError(f"{name} has the type {reprlib.repr(kind)}; known are text, audio")
+    raise DataError(f"{name} has the type {reprlib.repr(kind)}; choose from {listed(('text', 'audio'))}")
 
 
 def _audio(name: str, part: Mapping[str, Any]) -> Audio:

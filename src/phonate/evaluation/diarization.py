@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from phonate.config.errors import InputError
+from phonate.config.registry import nearest
 from phonate.data.annotations import Region, SpeakerTurn, Zones
 
 # ---------------------------------------- The errors of a diarization, as sums that can be accumulated
@@ -110,7 +111,7 @@ def score(
     if not 0.0 <= collar < math.inf:
         raise InputError(f"collar {collar:g}: must be a number of seconds, 0 or more")
     if convention not in CONVENTIONS:
-        raise InputError(f"convention {convention!r}: choose from {', '.join(CONVENTIONS)}")
+        raise InputError(f"convention {convention!r}: {nearest(convention, list(CONVENTIONS))}")
     nist = convention in ("md-eval", "dscore")
     zones = zones if zones is not None and convention == "md-eval" else Zones()
     if convention == "md-eval" and regions is None:

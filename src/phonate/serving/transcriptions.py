@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from phonate.audio.decoding import FloatArray, resample
 from phonate.config.language_codes import primary
+from phonate.config.registry import listed
 from phonate.data.transcripts import Diarizes, Transcription
 from phonate.serving.guard import ApiError
 from phonate.serving.models import Lazy
@@ -84,7 +85,7 @@ async def transcriptions(
     state = state_of(request)
     recogniser = recogniser_of(state, model)
     if response_format not in FORMATS:
-        raise ApiError(400, f"response_format: must be one of {', '.join(FORMATS)}", param="response_format")
+        raise ApiError(400, f"response_format: must be one of {listed(FORMATS)}", param="response_format")
     with_speakers = response_format == "diarized_json"
     if with_speakers and not recogniser.tells_speakers:
         raise ApiError(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from phonate.config.errors import InputError
-from phonate.config.registry import nearest
+from phonate.config.registry import listed, nearest
 from phonate.nn.losses import STFT_LOSSES, SumCount, expanded
 from phonate.training.registries import LOSSES
 from phonate.training.settings import LossSettings
@@ -224,7 +224,7 @@ def build_loss(
     """
     main = settings.main or default
     if main is None:
-        raise InputError("training.loss.main: this task has no loss of its own; there is: " + ", ".join(LOSSES.names()))
+        raise InputError(f"training.loss.main: this task has no loss of its own; choose from {listed(LOSSES.names())}")
     known = known or {}
     losses = {main: main_loss(main, settings, known)}
     for name in settings.auxiliary:

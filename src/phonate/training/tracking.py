@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from phonate.config.errors import TrainingError
 from phonate.config.metrics import Metric, plain
+from phonate.config.registry import listed
 from phonate.training.signals import on_quit
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class MetricStream:
                     "training.logging.log_metrics: %s matches none of the %s metrics, so none is shown; available: %s",
                     ", ".join(self._only),
                     split,
-                    ", ".join(sorted(values)),
+                    listed(sorted(values)),
                 )
         for sink in self.sinks:
             if shown := values if sink.keeps_all else selected:
@@ -155,7 +156,7 @@ class MetricStream:
                 log.warning(
                     "training.logging.log_metrics: no metric matched %s; available: %s",
                     pattern,
-                    ", ".join(sorted(names)),
+                    listed(sorted(names)),
                 )
         self.sinks = []
         self._ticking = []

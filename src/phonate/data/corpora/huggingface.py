@@ -13,6 +13,7 @@ from typing import Any
 from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.compute.system import why_unwritten
 from phonate.config.errors import DataError, MissingPackageError
+from phonate.config.registry import listed
 from phonate.data.corpora.lists import PART, clip_of, report_one_speaker, spelled
 from phonate.data.corpora.rows import (
     MAGIC,
@@ -145,7 +146,7 @@ class _Shard:
             if embedded or "list" in str(schema.field(self._columns[key]).type):
                 del self._columns[key]
         if "audio_path" not in self._columns:
-            raise DataError(f"{shard}: no column `audio` in it (there is: {', '.join(schema.names)})")
+            raise DataError(f"{shard}: no column `audio` in it (there is: {listed(schema.names)})")
         self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
         if self._alone is not None:
             unread = tuple(name for name in schema.names if name not in self._columns.values())

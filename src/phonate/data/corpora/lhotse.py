@@ -24,6 +24,7 @@ import soundfile
 
 from phonate.compute.system import lock, written_whole
 from phonate.config.errors import DataError, InputError, Interrupted, optional_package
+from phonate.config.registry import listed
 from phonate.data.corpora.kaldi import Part, decoded
 from phonate.data.corpora.lists import first_object, json_lines, read_lines, speaker_of
 from phonate.data.corpora.rows import (
@@ -436,7 +437,7 @@ def _check_arguments(dataset: DatasetSettings, prepare: Callable[..., Any], argu
     own = {_folder_of(prepare, arguments), "output_dir", "num_jobs"}
     for name in arguments:
         if name not in known or name in own:
-            takes = ", ".join(sorted(known.keys() - own)) or "none"
+            takes = listed(sorted(known.keys() - own)) or "none"
             raise InputError(f"datasets: {dataset.name}: process_params: unknown {name!r}; the recipe accepts {takes}")
     missing = [
         name for name, one in known.items() if one.default is one.empty and name not in arguments and name not in own
@@ -477,7 +478,7 @@ def _downloaded(
     known = inspect.signature(download).parameters
     unknown = next((name for name in dataset.download_params if name not in known), None)
     if unknown is not None:
-        takes = ", ".join(known)
+        takes = listed(list(known))
         raise InputError(f"datasets: {dataset.name}: download_params: unknown {unknown!r}; the recipe accepts {takes}")
     accepted = {name: value for name, value in arguments.items() if name in known} | dataset.download_params
     if "force_download" in known:

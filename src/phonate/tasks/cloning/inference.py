@@ -27,7 +27,7 @@ from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import CheckpointError, InputError, PhonateError, option
-from phonate.config.registry import nearest
+from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import one_line
 from phonate.nn.pretrained import DTYPES, base_fingerprint, copy_tensors, saved_tensors, with_base
 from phonate.nn.settings import Dtype
@@ -382,7 +382,7 @@ class CloningService(SpeechService):
                 raise InputError(f"voice {request.voice!r} and a reference are given; leave one of them out")
             return request.reference
         if request.voice is None:
-            known = f", or one of the voices {', '.join(self.voices)}" if self._voices else ""
+            known = f", or one of the voices {listed(self.voices)}" if self._voices else ""
             raise InputError(f"no voice; give a reference{known}")
         if request.voice not in self._voices:
             known = nearest(request.voice, sorted(self._voices)) if self._voices else "give a reference"
@@ -506,7 +506,7 @@ class VoiceCloner(Inference):
             InputError: There is no such model, base, codec, device, dtype or voice.
         """
         if dtype not in (None, "auto", "int8", *DTYPES):
-            raise InputError(f"dtype {dtype!r}: choose auto, {', '.join(DTYPES)} or int8")
+            raise InputError(f"dtype {dtype!r}: {nearest(dtype, ['auto', *DTYPES, 'int8'])}")
         where = inference_device(device)
         known = read_voices(voices) if voices is not None else {}
         if (Path(source) / "config.json").is_file() or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):

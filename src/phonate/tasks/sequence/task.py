@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from phonate.config.errors import InputError
+from phonate.config.registry import listed
 from phonate.evaluation.words import AnswerScores
 from phonate.nn.losses import IGNORED
 from phonate.nn.pretrained import require
@@ -134,6 +135,6 @@ def _check(recipe: SequenceRecipe, loss: str) -> None:
     positions."""
     own = LOSSES.get(loss).__module__ == "phonate.nn.losses"
     if own and loss not in _OF_LOGITS:
-        names = ", ".join(sorted(_OF_LOGITS))
+        names = listed(sorted(_OF_LOGITS))
         raise InputError(f"training.loss.main: {loss} does not compare logits with classes; use one of {names}")
     check_lengths(recipe)

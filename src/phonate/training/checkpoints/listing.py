@@ -158,7 +158,7 @@ def sort_listing(infos: Iterable[CheckpointInfo], sort_by: SortKey) -> list[Chec
     Raises InputError for another `sort_by`.
     """
     if sort_by not in get_args(SortKey):
-        raise InputError(f"checkpoints can't be sorted by {sort_by!r}; choose {', '.join(get_args(SortKey))}")
+        raise InputError(f"checkpoints can't be sorted by {sort_by!r}; {nearest(sort_by, list(get_args(SortKey)))}")
 
     def key(item: CheckpointInfo) -> tuple[bool, float, float]:
         metadata = item.metadata

@@ -191,7 +191,10 @@ def test_a_playlist_named_m4a_opens_nothing_else(tmp_path):
     with pytest.raises(DataError, match=r"list\.m4a: not readable"):
         read_audio(tmp_path / "list.m4a")
     (tmp_path / "list.m4a").rename(tmp_path / "turns.rttm")
-    with pytest.raises(DataError, match=r"turns\.rttm: not readable as audio \([^;]*\); give a recording"):
+    begins = (
+        r"turns\.rttm: not readable as audio \(a text that begins with '#EXTM3U #EXTINF:2,[^;]*'\); give a recording"
+    )
+    with pytest.raises(DataError, match=begins):
         read_audio(tmp_path / "turns.rttm")
 
 

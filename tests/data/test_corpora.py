@@ -64,6 +64,28 @@ def test_ljspeech_and_its_look_alike(tmp_path):
     assert rows["a3"] == ("bob", "NO")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("text.wav", b"Hello there,\nfriend", "a text that begins with 'Hello there, friend'; give a folder"),
+        ("text.wav", "Hello".encode("utf-16"), "a text that begins with 'Hello'; give a folder"),
+        (
+            "list.dat",
+            b"one two\n",
+            "a text that begins with 'one two'; give .*; a list of another format needs data.format",
+        ),
+        ("program.wav", b"\x7fELF\x02\x01\x01" + bytes(9), r"a file that begins with b'\\x7fELF\\x02"),
+        ("empty.wav", b"", "an empty file; give a folder of recordings"),
+        ("sound.bin", b"fLaC" + bytes(40), r"a recording \(FLAC\); give a folder of recordings, or a list of them"),
+    ],
+)
+def test_a_file_that_is_no_corpus_is_called_what_it_is(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said) as caught:
+        check_corpus(corpus(tmp_path / name))
+    assert ("data.format" in str(caught.value)) == (name == "list.dat")
+
+
 MALFORMED = {
     "metadata.json": (json.dumps([{"audio_path": "ann/0.wav", "speaker_id": "ann", "text": 5}, {"text": "x"}, 7]), 2),
     "metadata.csv": ("audio_path,speaker_id,text\nann/0.wav,ann,5\n,ann,x\n\x00bad,ann,x\n", 1),
@@ -122,6 +144,19 @@ def test_dates_and_takes_are_no_names_of_librispeech(folder, names, caplog):
     assert set(report.speakers) == {"ann", "bob"}
     assert sorted(text for _, text in rows.values()) == sorted(2 * [f"take {number}" for number in range(3)])
     assert ("data.format=librispeech" in caplog.text) == names[0].endswith("-0000")
+
+
+def test_names_as_librispeech_has_them_are_told_once_where_they_name_other_speakers(folder, caplog, monkeypatch):
+    for speaker, number in (("ann", 84), ("bob", 85)):
+        for file in (folder / speaker).iterdir():
+            file.rename(file.with_name(f"{number}-121123-000{file.stem}.wav"))
+    check_corpus(corpus(folder))
+    assert "data.format=librispeech" not in caplog.text  # each folder has one speaker's
+    (folder / "ann/84-121123-0000.wav").rename(folder / "ann/86-121123-0000.wav")
+    monkeypatch.chdir(folder.parent)
+    for path in (folder, folder.relative_to(folder.parent)):
+        check_corpus(corpus(path))
+    assert caplog.text.count("data.format=librispeech") == 1
 
 
 @pytest.mark.parametrize("above", ["2024/03", "2024", "ann/2024"])

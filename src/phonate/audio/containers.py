@@ -8,10 +8,12 @@ libsndfile reads WAV, AIFF, FLAC, MP3, Ogg Vorbis and Opus, FFmpeg (through PyAV
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -150,6 +152,22 @@ def _all_parts(file: BinaryIO, size: int) -> Iterator[Part]:
 def recognised(head: bytes) -> bool:
     """Whether a file with these first bytes is of a kind that can be read."""
     return head[:3] == b"ID3" or any(signature.match(head) for signature, _ in _SIGNATURES)
+
+
+def told(path: Path) -> str:
+    """What a file is by its first bytes, for messages."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        utf_16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # may look like MP3
+        if recognised(head) and not utf_16:
+            return f"a recording ({_kind_at(file, 0)[0].name})"
+    if not head:
+        return "an empty file"
+    with suppress(UnicodeDecodeError):
+        text = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")().decode(head).split()
+        if all(map(str.isprintable, text)):
+            return f"a text that begins with {' '.join(text)[:30]!r}"
+    return f"a file that begins with {head[:8]!r}"
 
 
 def _kind_at(file: BinaryIO, start: int) -> tuple[Kind, int]:

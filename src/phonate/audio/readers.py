@@ -34,6 +34,7 @@ from phonate.audio.containers import (
     Kind,
     Part,
     parts,
+    told,
 )
 from phonate.config.errors import DataError
 
@@ -210,15 +211,17 @@ def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator
                 with _opened_av(path, part, Kind("FLAC", "flac"), source) as reader:
                     yield reader
     except (soundfile.LibsndfileError, TypeError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, part, error) from error
 
 
-def _unreadable(path: Path, error: soundfile.LibsndfileError | TypeError) -> DataError:
+def _unreadable(path: Path, part: Part, error: soundfile.LibsndfileError | TypeError) -> DataError:
     if isinstance(error, TypeError):  # what soundfile says of the suffix .raw
         return DataError(f"{path}: not readable as audio (raw samples have no header); convert it to WAV or FLAC")
     # what libsndfile says of any MP3 that it can't decode; the file was just looked at
     absent = error.error_string.startswith("File does not exist")
     reason = "damaged, or of another format" if absent else error.error_string.rstrip(".")
+    if part.kind is OTHER:
+        reason = told(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in AUDIO_SUFFIXES:
         return DataError(f"{path}: not readable as audio ({reason}); give a recording, such as a WAV or FLAC file")

@@ -306,12 +306,14 @@ def is_librispeech(path: Path) -> bool:
     if all(_in_its_folder(path, file, name) for file, name in pairs):
         return True
     if all(_NUMBERED.fullmatch(file.stem) for file in files):
-        report_likeness(path)
+        speakers = {(file.parent, name[1]) for file, name in pairs}
+        if any(len({one[side] for one in speakers}) < len(speakers) for side in (0, 1)):  # else it is the same
+            _report_likeness(path.resolve())
     return False
 
 
 @cache
-def report_likeness(path: Path) -> None:
+def _report_likeness(path: Path) -> None:
     """Says, once, that names may be those of LibriSpeech."""
     logger.warning(
         "%s: folders name the speakers; if the files are SPEAKER-CHAPTER-UTTERANCE, set data.format=librispeech",

@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from phonate.audio.containers import told
+from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, optional_package
 from phonate.data.cluster import require_ray
@@ -160,7 +162,10 @@ def detect_format(path: Path) -> str:
         if one.recognises(path):
             return name
     if not path.is_dir():
-        raise DataError(f"{path}: not a list of recordings in a known format; name the format by data.format")
+        named = "" if is_recording(path) else "; a list of another format needs data.format"
+        raise DataError(
+            f"{path}: {told(path)}; give a folder of recordings, or a list of them such as metadata.csv{named}"
+        )
     try:
         listed = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
     except OSError as error:

@@ -45,7 +45,8 @@ def test_a_failed_start_does_not_block_the_corrected_command(
     assert (tmp_path / "run" / "logs").is_dir() or "callbacks" in mistake[0]
     assert main(arguments) == 0, capsys.readouterr().err
     assert main(arguments) == 2
-    assert "run is not empty; continue its run with --resume auto" in capsys.readouterr().err
+    said = "run holds a run of 4 steps; continue it with --resume auto, or begin another with --output run-2"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow

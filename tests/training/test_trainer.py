@@ -661,7 +661,7 @@ def test_a_coupled_loss_is_not_split_over_ranks(tmp_path):
 
 def test_a_run_folder_with_something_in_it_is_refused(tmp_path):
     train(tmp_path / "run")
-    with pytest.raises(InputError, match=r'not empty.*resume="auto".*output='):
+    with pytest.raises(InputError, match=r'holds a run of 12 steps.*resume="auto".*output=".*run-2"'):
         train(tmp_path / "run")
 
 

@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,21 @@ class Run:
         first checkpoint and its first metrics is used again."""
         try:
             if not resuming and self.path.is_dir() and any(self.path.iterdir()) and not self._never_trained():
-                raise InputError(
-                    f"{self.path} is not empty; continue its run with {self.resume_option}, or choose another folder "
-                    f"with {self.folder_option}"
-                )
+                raise self.taken()
             self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    def taken(self) -> InputError:
+        """The error for a new run in a folder that has one."""
+        from phonate.training.checkpoints.listing import save_dir, scan
+
+        saved = scan(self.path / save_dir(self.path))
+        steps = max((one.step for one in saved), default=0)
+        number = next(number for number in count(2) if not self.path.with_name(f"{self.name}-{number}").exists())
+        another = self.placed_by or option("output", str(self.path.with_name(f"{self.name}-{number}")))
+        what = f"holds a run of {steps} steps; continue it" if saved else "is not empty; continue its run"
+        return InputError(f"{self.path} {what} with {self.resume_option}, or begin another with {another}")
 
     def _never_trained(self) -> bool:
         """Whether the folder holds what a run writes before it trains, and nothing else."""

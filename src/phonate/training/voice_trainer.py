@@ -304,10 +304,7 @@ class VoiceTrainer:
         """The checkpoint to resume from, None to start; the run's folder is made."""
         there = has_checkpoint(self.run.path)
         if name is None and there:
-            raise InputError(
-                f"{self.run.path} holds a run; continue it with {self.run.resume_option}, or choose another folder "
-                f"with {self.run.folder_option}"
-            )
+            raise self.run.taken()
         if name is None or (str(name) == "auto" and not there):
             return None
         return resolve_checkpoint(str(name), self.run.path)

@@ -111,7 +111,9 @@ BAD = {
     '{"text": "\\ud800"}': "half a character",
     '{"messages": {}}': "'messages' is not a list of messages",
     chat("hello"): "message 1 is not an object",
-    chat({"role": "tool", "content": "x"}, ANSWER): "message 1 has the role 'tool'; known are system, user, assistant",
+    chat(
+        {"role": "tool", "content": "x"}, ANSWER
+    ): "message 1 has the role 'tool'; choose from 'system', 'user', 'assistant'",
     chat({"role": ["user"], "content": "x"}, ANSWER): "message 1 has the role ['user']",
     chat(USER): "nothing to learn",
     chat(USER, ANSWER, start_index=2): "nothing to learn",
@@ -122,7 +124,7 @@ BAD = {
     chat(USER, {**ANSWER, "content": None}): "no 'content' of message 2",
     chat(USER, {**ANSWER, "content": []}): "'content' of message 2 is empty",
     chat(USER, {**ANSWER, "tool_calls": [{}]}): "message 2 has 'tool_calls'",
-    part(type="image", image_url="x"): "part 1 of message 1 has the type 'image'; known are text, audio",
+    part(type="image", image_url="x"): "part 1 of message 1 has the type 'image'; choose from 'text', 'audio'",
     part(type="text", text=""): "'text' of part 1 of message 1 is empty",
     part(type="audio"): "no 'audio_url' of part 1 of message 1",
     part(type="audio", audio_url="https://x/y.wav"): "is not a local file",

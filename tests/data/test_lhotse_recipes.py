@@ -187,7 +187,7 @@ def test_arguments_that_a_recipe_does_not_take_are_refused(tmp_path, data, entry
 
 
 def test_download_params_that_the_recipe_does_not_take_are_refused(data):
-    with pytest.raises(InputError, match=r"'mirror'; .*target_dir, force_download, url"):
+    with pytest.raises(InputError, match=r"'mirror'; .*'target_dir', 'force_download', 'url'"):
         list_corpus(data({"name": "yesno", "download_params": {"mirror": "x"}}))
 
 

@@ -228,7 +228,7 @@ def test_requests_to_the_service_give_what_clone_gives(cloner: VoiceCloner, anna
         list(stopped.chunks(60))
         for wrong, message in [
             (SpeechRequest("", voice="anna"), "empty"),
-            (SpeechRequest("hello"), "give a reference, or .*anna, ben"),
+            (SpeechRequest("hello"), "give a reference, or .*'anna', 'ben'"),
             (SpeechRequest("hello", voice="ana"), "anna"),
             (SpeechRequest("hello", voice="anna", speed=2.0), "speed 2"),
             (SpeechRequest("hello", voice="anna", top_p=2.0), "top p"),

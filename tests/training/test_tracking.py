@@ -722,4 +722,4 @@ def test_log_metrics_that_keep_nothing_are_reported_at_the_first_line(caplog):
         stream.emit(step, "train", {"loss": 1.0, "mse": 1.0})
     assert recorder.seen == []
     assert caplog.text.count("nosuch matches none of the train metrics") == 1
-    assert "available: loss, mse" in caplog.text
+    assert "available: 'loss', 'mse'" in caplog.text

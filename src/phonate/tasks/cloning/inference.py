@@ -506,7 +506,7 @@ class VoiceCloner(Inference):
             InputError: There is no such model, base, codec, device, dtype or voice.
         """
         if dtype not in (None, "auto", "int8", *DTYPES):
-            raise InputError(f"dtype {dtype!r}: {nearest(dtype, ['auto', *DTYPES, 'int8'])}")
+            raise InputError(f"dtype {dtype!r}: {nearest(str(dtype), ['auto', *DTYPES, 'int8'])}")
         where = inference_device(device)
         known = read_voices(voices) if voices is not None else {}
         if (Path(source) / "config.json").is_file() or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):

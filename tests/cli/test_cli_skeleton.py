@@ -88,9 +88,48 @@ def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]) -
     assert all(f"  {name} " in capsys.readouterr().out for name in list(COMMANDS)[:1])
 
 
-def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explian"]) == 2
-    assert capsys.readouterr().err == "error: there is no command 'explian'; did you mean explain?\n"
+@pytest.mark.parametrize(
+    ("command", "meant"), [("explian", "explain"), ("check", "data check"), ("prune", "checkpoints prune")]
+)
+def test_an_unknown_command_names_the_nearest(command: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "x"]) == 2
+    assert capsys.readouterr().err == f"error: there is no command {command!r}; did you mean {meant}?\n"
+
+
+def test_a_folder_in_the_wrong_place_is_put_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for arguments, said in (
+        (["train", "speech"], "data.path: missing required option; give data.path=... ("),
+        (
+            ["train", "speech", "mine"],
+            "command line mine: an override is written key.path=value; did you mean data.path=mine?",
+        ),
+        (
+            ["train", "mine"],
+            "mine: a folder without recipe.yaml; give a run's folder, or a recipe first: speech data.path=mine",
+        ),
+        (["train", "speech", "path=mine"], "error: command line path: no such option; did you mean data.path?"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
+def test_where_a_run_is_missing_those_that_are_here_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/recipe.yaml").write_text("task: speech\n")
+    for arguments in (["speak", "runs/none", "Hello."], ["evaluate", "runs/none"], ["report", "runs/none"]):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: runs/none: no such run")
+        assert error.endswith("; give a run's folder, such as 'runs/mine'\n")
 
 
 def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +152,12 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
         (["data", "chek", "x"], "error: 'chek': did you mean check? see"),
         (["diarize", "x.wav", "--speakers", "two"], "error: --speakers two: must be a whole number; see"),
         (["speak", "a text", "--speed", "fast"], "error: --speed fast: must be a number; see"),
-        (["speak", "-o"], "error: -o/--output: expected one argument; see"),
+        (["speak", "-o"], "error: -o/--output: expected one argument, OUT.wav; see"),
+        (["train", "speech", "--resume"], "error: --resume: expected one argument, auto|RUN|CHECKPOINT; see"),
+        (["train", "speech", "--data", "mine"], "unrecognized arguments: --data mine; write data.path=mine; see"),
+        (["data"], "error: the following arguments are required: action (check, prepare, describe), PATH; see"),
+        (["data", "check"], "error: the following arguments are required: PATH; see"),
+        (["checkpoints"], "error: the following arguments are required: ACTION (list, verify, prune, "),
     ],
 )
 def test_a_misspelt_option_or_value_names_the_nearest(

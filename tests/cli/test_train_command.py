@@ -129,10 +129,10 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
         assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "error: nowhere: no such run or checkpoint; give a run's folder, such as runs/speech\n"
+    said = (
+        "error: nowhere: no such run or checkpoint; give a run's folder, such as runs/speech; phonate train makes one\n"
     )
+    assert capsys.readouterr().err == said
 
 
 def test_the_log_file_takes_names_that_are_no_utf_8(

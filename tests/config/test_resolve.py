@@ -236,9 +236,11 @@ def test_a_name_of_elsewhere_is_only_told_where_we_have_it() -> None:
 
 def test_what_is_missing_is_named_with_its_meaning() -> None:
     assert mistakes("task: toy\ndata:\n  weights: {}\n") == [
-        "recipe.yaml:2:1 data.path: missing required option (Folder of the recordings)"
+        "recipe.yaml:2:1 data.path: missing required option; give data.path=... (Folder of the recordings)"
     ]
-    assert mistakes("task: toy\n") == ["recipe.yaml data.path: missing required option (Folder of the recordings)"]
+    assert mistakes("task: toy\n") == [
+        "recipe.yaml data.path: missing required option; give data.path=... (Folder of the recordings)"
+    ]
     assert mistakes("task: toy\ndata: {pth: x}\n") == ["recipe.yaml:2:8 data.pth: no such option; did you mean path?"]
 
 

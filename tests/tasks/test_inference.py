@@ -268,7 +268,7 @@ def test_a_run_is_loaded_by_what_it_is(conversion: Path, vocoder: Path) -> None:
     assert model.sample_rate == RATE
     assert set(model.inference_metadata["voices"]) == {"anna", "ben", "cleo"}
     assert isinstance(phonate.load(best_or_latest(vocoder)), phonate.NeuralVocoder)
-    with pytest.raises(CheckpointError, match="conversion, not of speech"):
+    with pytest.raises(CheckpointError, match="conversion, not of speech; give a run of speech"):
         phonate.load(conversion, "speech")
     with pytest.raises(InputError, match="did you mean speech"):
         phonate.load(conversion, "speach")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from phonate.cli.parsing import COMMANDS, parse_command, top_parser
+from phonate.cli.parsing import COMMANDS, parse_command, top_parser, within
 
 BROKEN_PIPE = 141
 
@@ -65,7 +65,7 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     if args.command not in COMMANDS:
-        near = difflib.get_close_matches(args.command, COMMANDS, n=1)
+        near = within(args.command) or difflib.get_close_matches(args.command, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else "phonate --help lists the commands"
         from phonate.cli.output import print_error
 

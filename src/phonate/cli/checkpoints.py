@@ -16,7 +16,7 @@ from phonate.config.metrics import Metric
 from phonate.config.tasks import TASKS, task_info
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.files import Problem, problems
-from phonate.training.checkpoints.listing import A_RUN, checkpoints_folder, find, is_checkpoint, located
+from phonate.training.checkpoints.listing import checkpoints_folder, find, is_checkpoint, located, no_run
 
 SHOWN = 20
 """Lines of changed tensors that `compare` shows; --json has all."""
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the sub-command; returns the exit code."""
     args.run = located(args.run)
     if not args.run.is_dir():
-        raise InputError(f"{args.run}: no such run or checkpoint; {A_RUN}")
+        raise no_run(args.run)
     actions = {"list": _list, "verify": _verify, "prune": _prune, "export": _export, "merge": _merge, "push": _push}
     return (actions | {"compare": _compare})[args.action](args)
 

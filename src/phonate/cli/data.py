@@ -16,7 +16,11 @@ def data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("check", "prepare", "describe"))
     parser.add_argument("path", metavar="PATH", help="a folder, a metadata file, or a recipe")
     parser.add_argument(
-        "overrides", nargs="*", metavar="key.path=value", help="options of the corpus, such as data.speaker=anna"
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key.path=value",
+        help="options of the corpus, such as data.speaker=anna",
     )
     parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
     parser.add_argument(

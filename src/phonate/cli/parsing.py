@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         meant = _option_of(message) if takes_overrides else None
         near = _nearest_flag(message, self._flags())
         mend = f"write {meant}" if meant else f"did you mean {near}?" if near else self._taken(message)
-        parts = [_in_words(message), mend]
+        parts = [self._with_values(_in_words(message)), mend]
         said = "".join(part + (" " if part.endswith("?") else "; ") for part in parts if part)
         self.exit(2, f"error: {said}see {self.prog} --help\n")
 
@@ -124,6 +124,16 @@ class Parser(argparse.ArgumentParser):
         pairs = zip(self.words, self.words[1:], strict=False)
         taken = [(flag, value) for flag, value in pairs if flag in optional and os.path.isfile(value)]
         return f"{taken[0][0]} took {taken[0][1]} for its value: write it in front of {taken[0][0]}" if taken else ""
+
+    def _with_values(self, message: str) -> str:
+        """A message about arguments that are missing, with the values that they can have."""
+        for action in self._actions:
+            if message == f"{'/'.join(action.option_strings)}: expected one argument":
+                return f"{message}, {action.metavar or ' or '.join(action.choices or ['a value'])}"
+            if action.choices and not action.option_strings and message.startswith("the following arguments are"):
+                name = str(action.metavar or action.dest)
+                message = message.replace(f": {name}", f": {name} ({', '.join(map(str, action.choices))})", 1)
+        return message
 
     def _flags(self) -> list[str]:
         """All options, those of sub-commands, too."""
@@ -241,6 +251,17 @@ def fill(parser: argparse.ArgumentParser, command: str) -> Command:
     getattr(module, f"{command}_arguments")(parser)
     _add_globals(parser)
     return function
+
+
+def within(action: str) -> list[str]:
+    """The commands, with their words before it, that have the action, such as `data check`."""
+    found = []
+    for command in ("data", "checkpoints"):
+        parser = Parser(prog=f"phonate {command}")
+        fill(parser, command)
+        choices = [one for known in parser._actions if not known.option_strings for one in known.choices or ()]
+        found += [f"{command} {action}"] * (action in choices)
+    return found
 
 
 def parse_command(command: str, rest: Sequence[str], namespace: argparse.Namespace) -> Command:

@@ -126,7 +126,9 @@ def _locate(source: str | Path) -> Path:
     if text in shipped():
         return Path(str(resources.files("phonate.recipes").joinpath(f"{text}.yaml")))
     if path.is_dir():
-        raise RecipeError(f"{text}: a folder without recipe.yaml; give a recipe file or the folder of a run")
+        raise RecipeError(
+            f"{text}: a folder without recipe.yaml; give a run's folder, or a recipe first: speech data.path={text}"
+        )
     if path.suffix in {".yaml", ".yml"} or path.name != text:
         beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         hint = f"; {nearest(text, beside)}" if beside else ""

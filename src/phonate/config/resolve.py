@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,7 +73,8 @@ def parse_overrides(overrides: Overrides) -> list[Override]:
 def _parse(text: str) -> Override:
     key, equals, value = text.partition("=")
     if not equals:
-        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value")
+        meant = f"; did you mean data.path={text}?" if os.path.exists(text) else ""
+        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value{meant}")
     path = _path(key.strip(), COMMAND_LINE)
     return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())
 

@@ -275,7 +275,9 @@ ELSEWHERE = {
     "loss_weights": "training.loss.weights",
     "loss_type": "training.loss.main",
     "corpus": "data.path",
+    "data": "data.path",
     "data_dir": "data.path",
+    "dataset": "data.path",
     "validation_split": "data.validation",
     "val_split": "data.validation",
     "test_mode": "data.limit",
@@ -355,10 +357,9 @@ def mistake_lines(
     for detail in error.errors(include_url=False):
         by_path.setdefault(_path(detail, values), []).append(detail)
     for path in [path for path, details in by_path.items() if details[0]["type"] == "extra_forbidden"]:
-        for name_meant in difflib.get_close_matches(path[-1], names_at(root, path[:-1]), n=1, cutoff=0.6):
-            meant = by_path.get((*path[:-1], name_meant), [])
-            if any(one["type"] == "missing" for one in meant):  # written, but misspelt
-                del by_path[*path[:-1], name_meant]
+        for meant in _meant(path, root):
+            if any(one["type"] == "missing" for one in by_path.get(meant, ())):  # written, but misspelt
+                del by_path[meant]
     order = {path: position for position, path in enumerate(places)}
     written = sorted(by_path.items(), key=lambda item: order.get(item[0], order.get(item[0][:-1], len(order))))
     return [_line(path, details, root, places, name) for path, details in written]
@@ -419,31 +420,43 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
         nearest_key = next((places[upper].key for upper in above if upper in places), name)
         if path[-1].isdecimal():
             return f"{nearest_key} {key}: missing, the list is too short"
-        return f"{nearest_key} {key}: missing required option" + (f" ({meaning})" if meaning else "")
+        return f"{nearest_key} {key}: missing required option; give {key}=..." + (f" ({meaning})" if meaning else "")
     if "extra_forbidden" in kinds:
         return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
     where = f"{place.value} {key}".rstrip()
     return f"{where}: {_refused(details, place.text)}"
 
 
-def instead(path: Key, root: type[Settings]) -> str:
-    """What to write instead of an option that does not exist."""
+def _meant(path: Key, root: type[Settings]) -> list[Key]:
+    """The options that one that does not exist may stand for."""
     known = names_at(root, path[:-1])
     last = path[-1]
-    elsewhere = ELSEWHERE.get(last)
-    if elsewhere and last not in known:
-        *above, name = elsewhere.split(".")
-        if name in names_at(root, tuple(above)):  # some belong to tasks with recordings
-            return f"phonate calls it {elsewhere}"
-    synonyms = [name for name in known if elsewhere and ELSEWHERE.get(name) == elsewhere]
+    if elsewhere := _called_elsewhere(path, root):
+        return [elsewhere]
+    synonyms = [name for name in known if last in ELSEWHERE and ELSEWHERE.get(name) == ELSEWHERE[last]]
     near = synonyms or difflib.get_close_matches(last, known, n=1, cutoff=0.6)
     near = near or [name for name in known if name.startswith(f"{last}_") or name.endswith(f"_{last}")]
     if near:
-        return f"did you mean {' or '.join(near)}?"
+        return [(*path[:-1], name) for name in near]
     paths = [option.path for option in options(root) if last in option.path]
-    deeper = dict.fromkeys(".".join(path_of_option[: path_of_option.index(last) + 1]) for path_of_option in paths)
-    if deeper:
-        return f"did you mean {' or '.join(deeper)}?"
+    return list(dict.fromkeys(path_of_option[: path_of_option.index(last) + 1] for path_of_option in paths))
+
+
+def _called_elsewhere(path: Key, root: type[Settings]) -> Key:
+    """The option that other projects call as the last part of `path`; empty where there is none."""
+    *above, name = ELSEWHERE.get(path[-1], "").split(".")
+    known = path[-1] not in names_at(root, path[:-1]) and name in names_at(root, tuple(above))
+    return (*above, name) if known else ()  # some belong to tasks with recordings
+
+
+def instead(path: Key, root: type[Settings]) -> str:
+    """What to write instead of an option that does not exist."""
+    if elsewhere := _called_elsewhere(path, root):
+        return f"phonate calls it {'.'.join(elsewhere)}"
+    if meant := _meant(path, root):
+        names = (one[-1] if one[:-1] == path[:-1] else ".".join(one) for one in meant)
+        return f"did you mean {' or '.join(names)}?"
+    known = names_at(root, path[:-1])
     return "the options are " + ", ".join(known) if known else "nothing can be set here"
 
 

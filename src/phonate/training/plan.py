@@ -31,7 +31,7 @@ from phonate.config.resolve import (
 )
 from phonate.config.tasks import Start, Traits, referred, task_class, task_info
 from phonate.training.checkpoints.files import RECIPE
-from phonate.training.checkpoints.listing import A_RUN, checkpoints_folder, is_checkpoint, run_of, run_with
+from phonate.training.checkpoints.listing import checkpoints_folder, is_checkpoint, no_run, run_of, run_with
 
 if TYPE_CHECKING:
     import torch
@@ -249,7 +249,7 @@ class Plan:
         if is_checkpoint(source):
             return run_of(source.parent)
         if not source.is_dir():
-            raise InputError(f"{self.resume}: no such run or checkpoint; {A_RUN}")
+            raise no_run(self.resume)
         return source if checkpoints_folder(source) != source else run_of(source)
 
     @property

@@ -10,7 +10,7 @@ from phonate.config.errors import InputError, option
 from phonate.config.registry import nearest
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
-from phonate.training.checkpoints.listing import is_checkpoint, located
+from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
 from phonate.training.checkpoints.loading import recipe_of
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
@@ -60,7 +60,7 @@ def evaluate(
     if output is None and is_checkpoint(source):
         raise InputError(f"{run}: a checkpoint, to which nothing is added; {elsewhere}")
     if output is None and not source.is_dir():
-        raise InputError(f"{run}: no such folder; give that of a run, or say with {option('output')} where to write")
+        raise no_run(run, f"no such run (a name on the hub needs {option('output')}, too)")
     written = Run(Path(output or run))
     if written.path.exists() and not written.path.is_dir():
         raise InputError(f"{option('output', str(written.path))}: a file; give a folder for the figures")

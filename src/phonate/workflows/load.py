@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from phonate.config.errors import InputError, WrongTaskError
+from phonate.config.errors import InputError
 from phonate.config.tasks import TASKS, TaskInfo, referred, require_options, task_info
 
 if TYPE_CHECKING:
@@ -125,7 +125,9 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
         TASKS.find(task)  # a typing mistake is reported as one
     own = task_of(run, task)
     if task not in (None, own):
-        raise WrongTaskError(f"{run}: holds a model of the task {own}, not of {task}")
+        from phonate.training.checkpoints.loading import wrong_task
+
+        raise wrong_task(run, own, task)
     info = task_info(own)
     if info.inference is None:
         raise InputError(f"{run}: the task {own} has no inference; its TaskInfo names none")

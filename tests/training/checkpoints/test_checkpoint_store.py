@@ -324,7 +324,7 @@ def test_a_removed_best_is_replaced_by_the_best_of_those_left(tmp_path: Path) ->
 def test_an_unknown_order_is_refused(tmp_path: Path) -> None:
     with CheckpointManager(tmp_path) as store:
         save(store, 1)
-        with pytest.raises(InputError, match="'nope'; choose timestamp, epoch, val_loss"):
+        with pytest.raises(InputError, match="'nope'; choose from 'epoch', 'timestamp', 'val_loss'"):
             store.list_checkpoints("nope")  # type: ignore[arg-type]
 
 

@@ -22,7 +22,7 @@ from phonate.compute.system import require_space, sync
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, NoRunError, RecipeError, option, optional_package
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
-from phonate.config.registry import nearest
+from phonate.config.registry import listed, nearest
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import BASE_DIARIZER as BASE_DIARIZER
 from phonate.training.checkpoints.files import BASE_VOCODER as BASE_VOCODER
@@ -457,8 +457,8 @@ HUB = "hf:"
 """How names on the Hugging Face Hub begin."""
 MODEL_FILES = ("*.json", "*.safetensors", "*.yaml", "*.txt", "*.md")
 """What a model on the hub may hold: nothing that runs."""
-A_RUN = "give a run's folder, such as runs/speech"
-"""What to do where something else was given."""
+_RUNS = 5
+"""Runs that an error names, at most."""
 _HUB_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
@@ -478,8 +478,15 @@ def resolve_checkpoint(
     if run is not None and not path.is_dir():
         return find(checkpoints_folder(Path(run)), str(text))
     if not path.is_dir():
-        raise InputError(f"{text}: no such run or checkpoint; {A_RUN}")
+        raise no_run(text)
     return find(checkpoints_folder(path), prefer)
+
+
+def no_run(path: str | Path, what: str = "no such run or checkpoint") -> NoRunError:
+    """The error where something else than a run was given, which names those that are here."""
+    here = sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime)
+    runs = listed([str(recipe.parent) for recipe in here[:_RUNS]]) if here else "runs/speech; phonate train makes one"
+    return NoRunError(f"{path}: {what}; give a run's folder, such as {runs}")
 
 
 def located(path: Path) -> Path:
@@ -548,7 +555,7 @@ def checkpoints_folder(path: Path) -> Path:
     for candidate in candidates:
         if scan(candidate):
             return candidate
-    raise NoRunError(f"{path}: no checkpoints here; {A_RUN}")
+    raise no_run(path, "no checkpoints here")
 
 
 def save_dir(run: Path) -> str:

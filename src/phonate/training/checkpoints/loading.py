@@ -395,7 +395,12 @@ def describe_trained(
 
 def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:
     if recipe.task != task:
-        raise WrongTaskError(f"{source}: holds a model of the task {recipe.task}, not of {task}")
+        raise wrong_task(source, recipe.task, task)
+
+
+def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:
+    """The error for a model of another task than the one that was asked for."""
+    return WrongTaskError(f"{source}: holds a model of the task {own}, not of {task}; give a run of {task}")
 
 
 def recipe_of(source: str | Path) -> Recipe[Any, Any, Any]:

@@ -25,7 +25,7 @@ from phonate.config.tasks import TASKS, referred, task_info
 from phonate.evaluation.tables import described
 from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
-from phonate.training.checkpoints.listing import is_checkpoint, located
+from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.ledger import duration, told
 from phonate.training.run import Run
@@ -276,7 +276,7 @@ def write_report(path: str | Path) -> Path:
     if is_checkpoint(run.path):
         raise InputError(f"{path}: a checkpoint, not a run, so there is no training to report on")
     if not run.recipe.is_file():
-        raise InputError(f"{run.path}: not a run (it has no recipe.yaml); phonate train makes one")
+        raise no_run(run.path, "no such run" if not run.path.exists() else "not a run (it has no recipe.yaml)")
     story = _Story.read(run)
     if story.missing:
         logger.warning("%s: %s missing; the curves go on without them", run.metrics, story.missing)

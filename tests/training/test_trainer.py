@@ -334,7 +334,7 @@ def test_changed_data_are_not_resumed_without_being_told(tmp_path, caplog):
         "step-00000005",
         "1 differ (item-1-003)",
         "3 are new (such as another)",
-        "1 of those before are gone",
+        "1 of the 24 before are gone",
         "training.checkpoint.allow_changed_data=true",
     ):
         assert words in str(refused.value)

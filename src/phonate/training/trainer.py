@@ -174,8 +174,8 @@ class TrainingData:
             return
         differences = [f"{len(changed)} differ{_example(changed)}"] if changed else []
         differences += [f"{len(added)} are new{_example(added)}"] if added else []
-        differences += [f"{gone} of those before are gone"] if gone else []
-        what = f"of {len(self.digests)} training items {', '.join(differences)}"
+        differences += [f"{gone} of the {len(before)} before are gone"] if gone else []
+        what = f"of {len(self.digests)} training items, {', '.join(differences)}"
         if not self.allow_changes:
             raise InputError(
                 f"its training data have changed: {what}; put them back, or go on with what is there now: "
@@ -393,8 +393,8 @@ class Saver:
             restore(self.parts, self.weights, checkpoint, self.recipe_yaml)
         except InputError as error:
             raise InputError(
-                f"{checkpoint.path} can't be resumed: {error}; a new run can start from its weights with "
-                f"training.init_from={checkpoint.path}"
+                f"{checkpoint.path} can't be resumed: {error}; a run in another folder can start from its weights "
+                f"with training.init_from={checkpoint.path}"
             ) from error
         self._saved_step = -1  # what was saved later may be damaged: it is saved again
         task.step = max(0, self.progress.step - 1)

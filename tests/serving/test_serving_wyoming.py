@@ -87,6 +87,7 @@ def test_it_says_what_it_can(assist: Assist) -> None:
     info = assist(talk, hears=Hears())
     (speaks,), (hears,) = info.tts, info.asr
     assert speaks.installed
+    assert speaks.attribution.url == ""
     assert speaks.version == phonate.__version__
     assert speaks.supports_synthesize_streaming
     assert [voice.name for voice in speaks.voices] == ["house", "anna", "ben"]

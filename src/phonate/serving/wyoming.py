@@ -89,7 +89,7 @@ async def _refuse(writer: asyncio.StreamWriter, why: str) -> None:
 async def information(state: ServerState) -> Info:
     """What this server does, as Home Assistant shows it. Loads models that were not loaded before."""
     own: dict[str, Any] = {
-        "attribution": Attribution(name="phonate", url="https://pypi.org/project/phonate/"),
+        "attribution": Attribution(name="phonate", url=""),  # it has no address
         "installed": True,
         "version": phonate.__version__,
     }

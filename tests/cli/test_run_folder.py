@@ -49,6 +49,20 @@ def test_a_failed_start_does_not_block_the_corrected_command(
     assert said in capsys.readouterr().err
 
 
+def test_the_error_of_a_damaged_recipe_says_where_its_copy_is(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    recipe, copy = tmp_path / "run/recipe.yaml", "run/checkpoints/step-00000004/recipe.yaml"
+    for damage in (b"\xff\xfe", b"", b"task: ["):
+        recipe.write_bytes(damage)
+        for command in ([*arguments, "--resume", "auto"], ["train", "run", *arguments[2:4], "--resume", "run"]):
+            assert main(command) == 2
+            assert capsys.readouterr().err.splitlines()[-1].endswith(f"; its copy is in {copy}")
+    recipe.write_bytes((tmp_path / copy).read_bytes())
+    assert main([*arguments, "--resume", "auto"]) == 0
+
+
 @pytest.mark.slow
 def test_a_run_whose_plugin_is_missing_names_it(arguments: list[str], tmp_path: Path) -> None:
     """Without it, its task is unknown: in another process, where nothing has loaded it."""

@@ -147,6 +147,15 @@ def test_other_texts_do_not_go_on_with_a_tokenizer(run: Path, folder: Path, tmp_
         train("language", settings(folder / "pairs.jsonl"), output=tmp_path / "run", resume="auto")
 
 
+def test_a_grown_corpus_is_named_where_its_tokenizer_differs(run: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000012")
+    more = "".join(f"Zigzags number {number} jump.\n" for number in range(40))
+    (tmp_path / "lines.txt").write_text((folder / "lines.txt").read_text() + more)
+    with pytest.raises(InputError, match=r"tokenizer .*its training data have changed: of \d+ training items, .*new"):
+        train("language", settings(tmp_path / "lines.txt"), output=tmp_path / "run", resume="auto")
+
+
 @pytest.mark.parametrize("strategy", ["lora", "freeze"])
 def test_adapters_and_layers_do_not_go_on_with_another_base(
     folder: Path, tmp_path: Path, strategy: str, capsys: pytest.CaptureFixture[str]

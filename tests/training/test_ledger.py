@@ -59,6 +59,27 @@ def test_an_incomplete_last_line_and_no_file(tmp_path: Path) -> None:
     assert read(tmp_path / "nothing.jsonl") == {}
 
 
+def test_a_damaged_file_costs_its_lines_alone_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = json.dumps({"began": 10.0, "step": 4, "seconds": {"start": 1.0, "train": 2.0}}).encode()
+    other = b'{"began": 3.0, "step": "x", "seconds": {}}'
+    for damage in (os.urandom(50).replace(b"\n", b"") + b"\xff", b"7", b"{}", b'{"began": 1', b"[" * 100_000, other):
+        path = tmp_path / "time.jsonl"
+        path.write_bytes(whole + b"\n" + damage + b"\n")
+        assert read(path) == {"start": 1.0, "train": 2.0}
+        ledger = Ledger(path, began=13.0)
+        caplog.clear()
+        ledger.begin(4)
+        assert f"{path}:2" in caplog.text
+        assert read(path)["start"] == 1.0
+
+
+def test_a_run_goes_on_where_its_times_are_damaged(tmp_path: Path) -> None:
+    train(tmp_path / "run", max_steps=2)
+    (tmp_path / "run/time.jsonl").write_bytes(b"\xff\xfe\n")
+    train(tmp_path / "run", max_steps=4, resume="latest")
+    assert "recover" in read(tmp_path / "run/time.jsonl")
+
+
 def test_only_one_rank_writes(tmp_path: Path) -> None:
     ledger = Ledger(None)
     ledger.mark("train")

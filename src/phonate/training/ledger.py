@@ -9,13 +9,27 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from phonate.config.errors import TrainingError
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What a process adds to the file."""
+
+    began: float
+    step: int
+    seconds: dict[str, float]
+
+
+_LINE = TypeAdapter(_Line)
 
 KINDS = {
     "start": "until the first step: recordings, model, checks",
@@ -74,7 +88,7 @@ class Ledger:
         """Write the first line of this process, which goes on from step `step`."""
         self.write(step)
         if self._path is not None:
-            total = read(self._path)
+            total = read(self._path, logger.warning)
             self._before = {kind: total.get(kind, 0.0) - self._seconds.get(kind, 0.0) for kind in KINDS}
 
     def shares(self) -> dict[str, float]:
@@ -87,10 +101,10 @@ class Ledger:
         """Add a line: `step` steps are done."""
         if self._path is None:
             return
-        line = {"began": self._began, "step": step, "seconds": self._seconds}
+        line = _Line(self._began, step, self._seconds)
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            with self._path.open("ab") as file:
+                file.write(json.dumps(asdict(line)).encode() + b"\n")
         except OSError as error:
             raise TrainingError(f"{self._path}: can't write: {error.strerror}; fix this, then resume") from error
 
@@ -102,37 +116,39 @@ def _compile_seconds() -> float:
     return cumulative_time_spent_ns.get("entire_frame_compile", 0) / 1e9  # the others are parts of it
 
 
-def read(path: Path) -> dict[str, float]:
+def read(path: Path, tell: Callable[[str], None] = logger.debug) -> dict[str, float]:
     """Seconds by kind, all processes together, from RUN/time.jsonl: they add up to the time from the first process's
-    beginning to the last line. Empty where there is no file."""
+    beginning to the last line. Empty where there is no file. `tell`: is told of lines that can't be read."""
     total: dict[str, float] = {}
     done: list[tuple[int, dict[str, float]]] = []  # steps done after a stretch, and its seconds
     began = end = None
     before: Mapping[str, float] = {}
-    for line in _lines(path):
-        if line["began"] != began:
+    for line in _lines(path, tell):
+        if line.began != began:
             if end is not None:
-                total["idle"] = total.get("idle", 0.0) + max(0.0, line["began"] - end)
+                total["idle"] = total.get("idle", 0.0) + max(0.0, line.began - end)
                 for number, (step, seconds) in enumerate(done):
-                    if step > line["step"]:
-                        done[number] = (line["step"], {"lost": sum(seconds.values())})
-            began, before = line["began"], {}
-        done.append((line["step"], {kind: value - before.get(kind, 0.0) for kind, value in line["seconds"].items()}))
-        before, end = line["seconds"], line["began"] + sum(line["seconds"].values())
+                    if step > line.step:
+                        done[number] = (line.step, {"lost": sum(seconds.values())})
+            began, before = line.began, {}
+        done.append((line.step, {kind: value - before.get(kind, 0.0) for kind, value in line.seconds.items()}))
+        before, end = line.seconds, line.began + sum(line.seconds.values())
     for _, seconds in done:
         for kind, value in seconds.items():
             total[kind] = total.get(kind, 0.0) + value
     return {kind: total[kind] for kind in KINDS if total.get(kind, 0.0) > 0.0}
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+def _lines(path: Path, tell: Callable[[str], None]) -> Iterator[_Line]:
     if not path.is_file():
         return
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for number, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not text:
+            continue
         try:
-            yield json.loads(text)
-        except ValueError:  # the process was killed while it wrote
-            logger.debug("%s: an incomplete line", path)
+            yield _LINE.validate_json(text)
+        except ValidationError:  # the process was killed while it wrote, or the file was damaged
+            tell(f"{path}:{number}: not a line of times; skipped")
 
 
 def duration(seconds: float) -> str:

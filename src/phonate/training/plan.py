@@ -31,7 +31,15 @@ from phonate.config.resolve import (
 )
 from phonate.config.tasks import Start, Traits, referred, task_class, task_info
 from phonate.training.checkpoints.files import RECIPE
-from phonate.training.checkpoints.listing import checkpoints_folder, is_checkpoint, no_run, run_of, run_with
+from phonate.training.checkpoints.listing import (
+    checkpoints_folder,
+    is_checkpoint,
+    newest_first,
+    no_run,
+    run_of,
+    run_with,
+    scan,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -71,13 +79,26 @@ def plan(
     Raises RecipeError for mistakes in the recipe, InputError for a plug-in that fails.
     """
     records = tuple(load_plugin(path) for path in plugins)
-    document = source if isinstance(source, Document) else read(source)
+    document = source if isinstance(source, Document) else _read(source)
     under = None if base is None else read(base)
     changes = tuple(parse_overrides(overrides))
     written = resolve_document(document, changes, under, incomplete=incomplete)
     is_there = corpus and REQUIRED not in written.origins.values()
     planned = Plan(source, written, changes, under, resume, mode, device, output, records, is_there)
     return planned.but(then) if (then := planned.as_resumed) else planned
+
+
+def _read(source: str | Path) -> Document:
+    """Read a recipe. The error of a damaged one of a run says where there is a copy."""
+    try:
+        return read(source)
+    except RecipeError as error:
+        folder = Path(source) if Path(source).is_dir() else Path(source).parent
+        saved = newest_first(scan(checkpoints_folder(folder))) if (folder / RECIPE).is_file() else []
+        copies = [one.path / RECIPE for one in saved if (one.path / RECIPE).is_file()]
+        if not copies:
+            raise
+        raise RecipeError(f"{error}; its copy is in {copies[0]}") from None
 
 
 def earlier_options(recipe: Document) -> dict[str, Any]:
@@ -262,7 +283,7 @@ class Plan:
         except PhonateError:  # nothing to resume: training says so
             return {}
         file = next((one / RECIPE for one in folders if (one / RECIPE).is_file()), None)
-        options = {} if file is None else earlier_options(read(file))
+        options = {} if file is None else earlier_options(_read(file))
         own = {".".join(change.path) for change in self.overrides}
         return {path: value for path, value in options.items() if path not in own}
 

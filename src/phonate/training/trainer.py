@@ -165,23 +165,28 @@ class TrainingData:
         """Compare with what a checkpoint was trained on. Raises InputError where that differs and may not."""
         if state is None or not len(state["ids"]):
             logger.info("the checkpoint does not say what data it was trained on, so that changes can't be seen")
+        if not (changes := self.changes(state)):
             return
+        if not self.allow_changes:
+            raise InputError(
+                f"its training data have changed: {changes}; put them back, or go on with what is there now: "
+                "training.checkpoint.allow_changed_data=true"
+            )
+        logger.warning("resuming with changed training data: %s", changes)
+
+    def changes(self, state: Mapping[str, NDArray[np.int64]] | None) -> str:
+        """How many items differ, are new, or are gone since a checkpoint with this state; empty where none, or where
+        that is not known."""
+        if state is None or not len(state["ids"]):
+            return ""
         before = dict(zip(state["ids"].tolist(), state["contents"].tolist(), strict=True))
         changed = [name for key, (name, content) in self.digests.items() if before.get(key, content) != content]
         added = [name for key, (name, _) in self.digests.items() if key not in before]
         gone = len(before.keys() - self.digests.keys())
-        if not (changed or added or gone):
-            return
         differences = [f"{len(changed)} differ{_example(changed)}"] if changed else []
         differences += [f"{len(added)} are new{_example(added)}"] if added else []
         differences += [f"{gone} of the {len(before)} before are gone"] if gone else []
-        what = f"of {len(self.digests)} training items, {', '.join(differences)}"
-        if not self.allow_changes:
-            raise InputError(
-                f"its training data have changed: {what}; put them back, or go on with what is there now: "
-                "training.checkpoint.allow_changed_data=true"
-            )
-        logger.warning("resuming with changed training data: %s", what)
+        return f"of {len(self.digests)} training items, {', '.join(differences)}" if differences else ""
 
 
 def _example(names: Sequence[str]) -> str:
@@ -246,8 +251,11 @@ def restore(parts: Parts, weights: Weights, checkpoint: Checkpoint, recipe_yaml:
         part.restore(state)
 
 
-def check_identity(checkpoint: Checkpoint, task: Task, identity: Mapping[str, Any], recipe_yaml: str) -> None:
-    """Raise InputError where a checkpoint does not agree with the task's `identity`, naming what differs."""
+def check_identity(
+    checkpoint: Checkpoint, task: Task, identity: Mapping[str, Any], recipe_yaml: str, data: TrainingData | None = None
+) -> None:
+    """Raise InputError where a checkpoint does not agree with the task's `identity`, naming what differs, and what may
+    be the cause: changed settings, or changed `data`, from which a tokenizer is learnt."""
     before = checkpoint.state.get("identity")
     if before is None:  # of a version that compared what inference needs
         keys = {name: task.earlier_keys.get(name, name) for name in identity}
@@ -260,9 +268,11 @@ def check_identity(checkpoint: Checkpoint, task: Task, identity: Mapping[str, An
         if name in before and before[name] != value  # earlier versions knew fewer facts
     ]
     if differences:
+        changes = "" if data is None else data.changes(checkpoint.state.get("data"))
+        also = f"; its training data have changed: {changes}" if changes else ""
         raise InputError(
-            f"it was not trained with the same {', '.join(differences)}{_causes(checkpoint, recipe_yaml)}; put back "
-            "what it was trained with"
+            f"it was not trained with the same {', '.join(differences)}{_causes(checkpoint, recipe_yaml)}{also}; put "
+            "back what it was trained with"
         )
 
 
@@ -389,7 +399,9 @@ class Saver:
         """Resume from a checkpoint. Raises InputError, naming it, where it does not fit this run."""
         task = self.weights.task
         try:
-            check_identity(checkpoint, task, self.identity, self.recipe_yaml)
+            data = self.parts.get("data")
+            assert data is None or isinstance(data, TrainingData)
+            check_identity(checkpoint, task, self.identity, self.recipe_yaml, data)
             restore(self.parts, self.weights, checkpoint, self.recipe_yaml)
         except InputError as error:
             raise InputError(

@@ -8,7 +8,7 @@ import soundfile
 from small_corpora import RATE, tone, wav
 
 from phonate.data.corpora.kaldi import Part, decoded, kaldi_rows
-from phonate.data.corpora.rows import Problem
+from phonate.data.corpora.rows import Problem, StoreError
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,12 @@ def test_recordings_in_archives(tmp_path):
     assert (three.reason, four.reason) == ("archive", "archive")
     assert "no recording is there" in three.detail
     assert "No such file" in four.detail
+
+
+def test_a_full_disk_is_not_a_broken_archive(tmp_path):
+    wav(tmp_path / "x.wav", 1.0)
+    (tmp_path / "k.ark").write_bytes(b"u1 " + (tmp_path / "x.wav").read_bytes())
+    (tmp_path / "wav.scp").write_text("u1 k.ark:3\n")
+    (tmp_path / "cache").write_text("a file, where nothing can be made")
+    with pytest.raises(StoreError, match="can't write the cache"):
+        list(kaldi_rows(tmp_path, tmp_path / "cache"))

@@ -12,7 +12,7 @@ from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError
 from phonate.data.corpora.lhotse import cutset_rows, lhotse_rows
 from phonate.data.corpora.manifest import detect_format
-from phonate.data.corpora.rows import Problem, read_part
+from phonate.data.corpora.rows import Problem, StoreError, read_part
 from phonate.data.corpora.shards import shar_rows
 
 lhotse = pytest.importorskip("lhotse")
@@ -85,6 +85,14 @@ def test_what_lhotse_computes_is_written_once_with_its_samples_and_supervisions(
     before = row.path.stat().st_mtime_ns
     (again,) = read(cutset_rows, tmp_path / "cuts.jsonl", tmp_path)
     assert (again.path, again.path.stat().st_mtime_ns) == (row.path, before)
+
+
+def test_a_cut_that_finds_no_room_on_the_disk_is_not_left_out_as_malformed(cuts, tmp_path):
+    ann, bob = cuts
+    lhotse.CutSet.from_cuts([ann.append(bob).with_id("made")]).to_file(tmp_path / "cuts.jsonl")
+    (tmp_path / "cache").write_text("a file, where nothing can be made")
+    with pytest.raises(StoreError, match="can't write the cache"):
+        read(cutset_rows, tmp_path / "cuts.jsonl", tmp_path)
 
 
 def test_a_new_sample_rate_alone_leaves_the_file_that_is_there(cuts, tmp_path):

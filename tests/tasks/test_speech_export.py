@@ -462,3 +462,8 @@ def test_sentences_that_nobody_recorded_are_judged(
     assert found["notes"]["texts"] == 2
     assert found["notes"]["words"] == 9
     assert main(["evaluate", str(copy), "--data", str(tmp_path / "no.txt")]) == 2
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/samples").write_text("a file, where the samples go")
+    capsys.readouterr()
+    assert main(["evaluate", str(copy), "--data", str(tmp_path / "mine.txt"), "-o", str(tmp_path / "there")]) == 2
+    assert "can't be written" in capsys.readouterr().err.splitlines()[-1]

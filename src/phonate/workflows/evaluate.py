@@ -85,16 +85,15 @@ def evaluate(
 
 def _write_sounds(run: Run, evaluation: Evaluation) -> None:
     """Write the audio where the report looks for it."""
-    import soundfile
+    from phonate.audio.decoding import write_audio
 
     folder = (run.path / LISTENING).parent
-    folder.mkdir(exist_ok=True)
     examples = []
     for number, (item, systems) in enumerate(evaluation.sounds.items(), start=1):
         clips = []
         for place, (name, waveform) in enumerate(systems.items(), start=1):
             file = f"evaluated-{number}-{place}.flac"
-            soundfile.write(folder / file, waveform, evaluation.sample_rate, subtype="PCM_16")
+            write_audio(folder / file, waveform, evaluation.sample_rate)
             clips.append(Clip(label=name, path=file))
         examples.append(Example(title=item, clips=tuple(clips)))
     run.write_json(LISTENING, Listening(examples=tuple(examples)).model_dump())

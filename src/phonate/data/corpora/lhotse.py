@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import io
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from phonate.compute.system import lock, written_whole
+from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError, Interrupted, optional_package
 from phonate.config.registry import listed
 from phonate.data.corpora.kaldi import Part, decoded
@@ -38,6 +39,7 @@ from phonate.data.corpora.rows import (
     malformed,
     printable,
     split_among,
+    store,
     stored,
 )
 from phonate.data.settings import LHOTSE, PARTS, DatasetSettings
@@ -211,14 +213,9 @@ def _written(cut: Any, cache: Path) -> Path:
     facts = [cut.to_dict(), [_state(source.source) for one in _recordings(cut) for source in one.sources]]
     file = cache / f"{hashlib.sha256(repr(facts).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.wav"
     if not file.is_file():
-        samples = cut.load_audio()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        written_whole(
-            file,
-            lambda temporary: soundfile.write(
-                temporary, np.atleast_2d(samples).T, round(cut.sampling_rate), "FLOAT", format="WAV"
-            ),
-        )
+        encoded = io.BytesIO()
+        soundfile.write(encoded, np.atleast_2d(cut.load_audio()).T, round(cut.sampling_rate), "FLOAT", format="WAV")
+        store(file, encoded.getvalue())
     return file
 
 

@@ -29,7 +29,7 @@ from phonate.audio.decoding import (
 )
 from phonate.compute.remote import is_remote, read_range
 from phonate.compute.system import write_whole
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, PhonateError
 
 # ----------------------------------------------------------------------- What a task requires of a row
 
@@ -382,9 +382,23 @@ def stored(content: bytes, cache: Path) -> Path:
     suffix = next((suffix for magic, suffix in MAGIC.items() if content.startswith(magic)), ".wav")
     file = cache / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
     if not file.is_file():
+        store(file, content)
+    return file
+
+
+class StoreError(PhonateError):
+    """The cache can't be written, which says nothing against the recording: no row is left out for it."""
+
+
+def store(file: Path, content: bytes) -> None:
+    """Write a file of the cache."""
+    try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, content)
-    return file
+    except OSError as error:
+        from phonate.data.cache import unwritable  # which imports this module by way of its settings
+
+        raise StoreError(str(unwritable(file.parent, error))) from error
 
 
 def printable(name: str) -> str:

@@ -279,7 +279,7 @@ class Tells(Noise):
     def get(self, index, rng):
         return np.array([float(os.getpid())])
 
-working = source(Tells(200), num_workers=2)
+working = source(Tells(200), num_workers=2, stuck_seconds=3.0)
 batches = working.epoch(0)
 workers = {{int(next(batches).batch["values"][0].item()) for _ in range(4)}}
 assert os.getpid() not in workers
@@ -315,4 +315,19 @@ def test_workers_end_with_a_process_that_forgets_them():
 def test_the_work_of_a_killed_worker_is_begun_again():
     ended = run("os.kill(workers.pop(), signal.SIGKILL)\nprint(len(list(batches)))\nworking.close()")
     assert ended.stdout == "46\n", ended.stderr
+    assert "its work is begun again" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_worker_that_stands_still_with_a_batch_announced_is_replaced():
+    """This process then waits for it inside torch, which asks it for the memory of the batch."""
+    ended = run(
+        "import time\n"
+        "time.sleep(1.0)\n"  # both have announced what comes next
+        "for worker in workers:\n"
+        "    os.kill(worker, signal.SIGSTOP)\n"
+        "print(len(list(batches)))\nworking.close()"
+    )
+    assert ended.stdout == "46\n", ended.stderr
+    assert "loader processes gave no batch for 3 s" in ended.stderr
     assert "its work is begun again" in ended.stderr

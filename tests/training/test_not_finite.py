@@ -174,7 +174,7 @@ def test_a_rollback_past_a_damaged_checkpoint_saves_its_step_again(tmp_path):
 
 
 def test_a_rollback_needs_a_checkpoint_and_ends_some_time(tmp_path):
-    with pytest.raises(TrainingError, match=r"There is nothing to return to; there is no checkpoint yet"):
+    with pytest.raises(TrainingError, match=r"there is nothing to return to; there is no checkpoint yet"):
         train(tmp_path / "early", BadAt(2), not_finite="rollback")
     with pytest.raises(TrainingError, match=f"{MOST_LEFT_OUT + 1}th return"):
         train(tmp_path / "run", BadAt(*range(6, 60)), not_finite="rollback", max_steps=60)

@@ -9,6 +9,7 @@ import pytest
 
 from phonate.config.errors import Interrupted
 from phonate.training.signals import interruptible
+from phonate_process import run_python
 
 
 class Panic(BaseException):
@@ -33,3 +34,15 @@ def test_an_interruption_that_surfaces_as_another_error_is_still_one(raised):
 def test_without_a_signal_an_error_passes(raised):
     with pytest.raises(raised), interruptible():
         raise raised
+
+
+def test_a_sigterm_that_comes_again_lets_the_run_save():
+    """As where a scheduler signals all processes of a job, and torchrun among them signals its own once more."""
+    code = (
+        "import os, signal\nfrom phonate.training.signals import Signals\n"
+        "with Signals() as signals:\n"
+        "    for _ in range(3): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('saves', int(signals.received))\n"
+    )
+    ended = run_python("-c", code)
+    assert (ended.returncode, ended.stdout) == (0, "saves 15\n"), ended.stderr

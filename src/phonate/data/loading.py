@@ -376,6 +376,7 @@ class BatchSource:
         )
         self._stuck_seconds = stuck_seconds
         self._watch: Watch | None = None
+        self._patience: _Patience | None = None
         self._deaths: Counter[str] = Counter()
         self.merged = merged
         self.max_frames = max_frames
@@ -465,6 +466,8 @@ class BatchSource:
         last = None if self._persistent else epoch + 1
         with _without_torchs_handler():
             self._stream = iter(self._loader(_Positions(self, epoch, position, last), self._watch))
+        if self._stuck_seconds:
+            self._patience = _Patience(self._watch, self._stuck_seconds)
         self._next = epoch, position
 
     def _planned(self, epoch: int, position: int) -> list[MicroBatch]:
@@ -499,7 +502,8 @@ class BatchSource:
         assert self._stream is not None
         try:
             try:
-                planned: list[MicroBatch] | PhonateError = self._next_of(self._stream)
+                with self._patience or contextlib.nullcontext():
+                    planned: list[MicroBatch] | PhonateError = self._next_of(self._stream)
             except (OSError, EOFError):
                 # A worker that was killed resets its connection a moment before torch's signal handler names it.
                 time.sleep(0.5)
@@ -510,8 +514,7 @@ class BatchSource:
             assert self._watch is not None
             words = " ".join(str(error).split())
             if "timed out" in words:
-                stacks = self._watch.kill()
-                logger.error("loader processes gave no batch for %g s\n%s", self._stuck_seconds, stacks)
+                self._watch.end_stuck(self._stuck_seconds)
                 words = f"nothing came from it for {self._stuck_seconds:g} s"
             raise _WorkerLostError(f"a loader process died ({words})", self._watch.samples()) from error
         if isinstance(planned, PhonateError):
@@ -532,6 +535,9 @@ class BatchSource:
     def close(self) -> None:
         """End the worker processes."""
         self._stream, self._next = None, None
+        if self._patience is not None:
+            self._patience.close()
+            self._patience = None
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -644,6 +650,10 @@ class Watch:
                 os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
         return "\n".join(stacks)
 
+    def end_stuck(self, seconds: float) -> None:
+        """End all workers, from which nothing came for so long, and log their stacks."""
+        logger.error("loader processes gave no batch for %g s\n%s", seconds, self.kill())
+
     def close(self) -> None:
         """Remove the files of stacks."""
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -654,6 +664,38 @@ class Watch:
     def _pairs(self) -> list[tuple[int, int]]:
         cells = list(self._cells)
         return [(pid, index) for pid, index in zip(cells[::2], cells[1::2], strict=True) if pid]
+
+
+class _Patience:
+    """Ends workers for which this process waits inside torch: for one that has announced a batch and then stands still,
+    as in a decoder that holds Python's lock, torch waits without end. Within a `with` block a batch is waited for."""
+
+    def __init__(self, watch: Watch, seconds: float) -> None:
+        self._watch = watch
+        self._seconds = seconds
+        self._turns = 0
+        """Odd while a batch is waited for."""
+        self._closed = threading.Event()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._turns += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._turns += 1
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._closed.set()
+
+    def _look(self) -> None:
+        waited, turn = 0.0, 0  # not by a clock, which goes on while this process is stopped
+        while not self._closed.wait(_LOOKS_SECONDS):
+            waited = waited + _LOOKS_SECONDS if turn % 2 and turn == self._turns else 0.0
+            turn = self._turns
+            if waited >= self._seconds:
+                self._watch.end_stuck(self._seconds)
+                return
 
 
 def _has_ended(pid: int) -> bool:

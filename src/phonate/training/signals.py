@@ -101,12 +101,12 @@ class StopNow(BaseException):
 
 
 class Signals:
-    """Turns the first SIGTERM, SIGINT or SIGHUP into a stop after the current step. Another SIGINT, or the same
-    signal again, ends the process without saving.
+    """Turns the first SIGTERM, SIGINT or SIGHUP into a stop after the current step. Another SIGINT ends the process
+    without saving.
 
-    SIGHUP (the terminal was closed) has no effect where it is ignored (nohup), and never quits: the system and the
-    shell may each send it. A SIGTERM after Ctrl-C does not quit either: launchers such as torchrun send it to their
-    processes when they are interrupted themselves.
+    SIGHUP (the terminal was closed) has no effect where it is ignored (nohup). Neither it nor SIGTERM ever quits,
+    since one stop may send it several times: schedulers signal all processes of a job, among them launchers such as
+    torchrun, which signal theirs in turn, and Slurm sends it again when the time that it has granted is over.
 
     Between `enter` and `leave` the first signal raises `StopNow` instead.
 
@@ -148,7 +148,7 @@ class Signals:
                 write_to_console(f"{_NOTE}; {_AGAIN}" if of_console else f"{signal.Signals(number).name}: {_NOTE}")
             if self._leavable:
                 raise StopNow
-        elif number == signal.SIGINT or (number == self.received and number != HANGUP):
+        elif number == signal.SIGINT:
             self._quit(number)
 
     def _quit(self, number: int) -> None:

@@ -739,7 +739,7 @@ class Trainer:
         if self.settings.not_finite != "rollback":
             raise error
         if len(self.left_out) == MOST_LEFT_OUT:
-            raise TrainingError(f"{error} It is the {MOST_LEFT_OUT + 1}th return to a checkpoint") from error
+            raise TrainingError(f"{error}; this is the {MOST_LEFT_OUT + 1}th return to a checkpoint") from error
         self.stuck.leave()
         self.mark("gap")
         self.ledger.mark("train")
@@ -748,7 +748,7 @@ class Trainer:
         saved = [one for one in listing.scan(self.checkpoints.folder) if one.step < error.found.step]
         checkpoint = load_first_intact(listing.newest_first(saved), self.settings.checkpoint.verify_integrity)
         if checkpoint is None:
-            raise TrainingError(f"{error} There is nothing to return to") from error
+            raise TrainingError(f"{error}; there is nothing to return to") from error
         self.left_out.add(error.found.step - 1)
         for phase in self.phases:
             for parameter in phase.parameters:

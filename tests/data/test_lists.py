@@ -170,8 +170,11 @@ def test_phones_in_the_place_of_texts_are_named(voice, caplog):
 def test_one_of_two_lists_is_not_the_corpus_because_the_others_texts_have_commas(voice):
     (voice / "train.txt").write_text(lines(PATHS[:6], TEXTS[:6]))
     (voice / "val.txt").write_text(lines(PATHS[6:], SHORT[6:]))
-    with pytest.raises(DataError, match=r"\(train\.txt, val\.txt\)"):
-        list_corpus(corpus(voice))
+    rows, _ = list_corpus(corpus(voice))
+    assert [(row.text, row.split) for row in rows] == [
+        *((text, "train") for text in TEXTS[:6]),
+        *((text, "validation") for text in SHORT[6:]),
+    ]
 
 
 def test_a_text_beside_a_recording_is_no_list(tmp_path):
@@ -406,9 +409,7 @@ def test_transcripts_beside_folders_of_speakers(name, sounds, tmp_path, caplog):
     assert "left alone" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "line", ["a{i} s{i}", "a{i} 1.25", "a{i}|native speaker", "a{i}.wav\t广 guang3 州 zhou1", "{t}"]
-)
+@pytest.mark.parametrize("line", ["a{i} s{i}", "a{i} 1.25", "a{i}|native speaker", "a{i}.wav\tguang3 zhou1", "{t}"])
 def test_what_may_hold_texts_and_is_not_read_is_told(line, voice, caplog):
     (voice / "of").mkdir()
     (voice / "of/list.txt").write_text("".join(line.format(i=i, t=text) + "\n" for i, text in enumerate(TEXTS)))
@@ -427,7 +428,7 @@ def test_lists_in_a_folder_beside_that_of_the_recordings_and_in_utf_16(voice):
 
 
 def test_of_many_files_no_more_are_counted_than_were_looked_at(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("phonate.data.corpora.folders._MOST_LOOKED_AT", 2)
+    monkeypatch.setattr("phonate.data.corpora.folders.MOST_LOOKED_AT", 2)
     folder = tmp_path / "voice"
     data = wav(folder / "ann/0.wav").read_bytes()
     for number in range(4):

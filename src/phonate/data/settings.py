@@ -12,7 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from phonate.audio.settings import AudioConfig, AugmentationSettings, F0Method, KaldiSettings
 from phonate.config.errors import InputError
@@ -301,6 +309,9 @@ class RecordingData(Settings):
     kaldi and stm, whose lines are utterances, and in other labels with texts; else recordings."""
     speaker: str | None = None
     """All recordings are of this speaker, whatever folders and lists say. Null: as they say."""
+    speaker_folder: NonNegativeInt | None = None
+    """The folder that names the speaker of a recording, in format folder: 0 is data.path itself, 1 one in it. Null:
+    the lowest, but those called after what is in them (wavs, train), and others where files or folders say so."""
     drop: str | None = None
     """A file of recording ids to leave out, one per line."""
     limit: PositiveInt | None = None

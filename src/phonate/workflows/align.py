@@ -12,6 +12,7 @@ from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import is_english
 from phonate.data.corpora.lists import cells_of
+from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import audio_files
 from phonate.data.corpora.tables import Table, header_of
 from phonate.data.labels import same_name
@@ -144,7 +145,7 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
 def _listed(folder: Path, files: Sequence[Path], table: Path) -> list[Pair]:
     lines = [line.strip() for line in _text(table).splitlines() if line.strip()]
     separator = "\t" if all("\t" in line for line in lines) else "|"
-    listed = Table(table, lines, separator, header_of(lines[0], separator))
+    listed = Table(table, lines, separator, header_of(lines[0], separator), Within(Below(files), table))
     name_at, text_at = _columns(listed)
     by_name: dict[str, str] = {}
     for line in lines:

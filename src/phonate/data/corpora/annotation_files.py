@@ -100,11 +100,15 @@ class Recordings:
             yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
 
 
+_DEPTH = 4
+"""Folders down to which annotations are looked for, as in TED-LIUM's legacy/train/stm/."""
+
+
 def annotation_files(path: Path, suffix: str) -> list[Path]:
     """`path` itself, or the files with `suffix` in a folder and its folders."""
     if path.is_file():
         return [path] if path.suffix.lower() == suffix else []
-    files = (file for depth in ("*", "*/*") for file in path.glob(depth) if file.suffix.lower() == suffix)
+    files = (file for depth in range(_DEPTH) for file in path.glob("*/" * depth + "*") if file.suffix.lower() == suffix)
     return sorted(file for file in files if file.is_file() and not file.name.startswith("."))
 
 

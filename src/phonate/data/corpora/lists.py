@@ -7,9 +7,12 @@ import csv
 import gzip
 import json
 import logging
+import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -19,6 +22,7 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
 from phonate.data.annotations import encoding_of, read_text
+from phonate.data.corpora.places import Places, is_recording
 from phonate.data.corpora.rows import (
     SLACK_SECONDS,
     Problem,
@@ -28,9 +32,10 @@ from phonate.data.corpora.rows import (
     checked_row,
     corpus_format,
     id_of,
-    listed_file,
     malformed,
+    official_split,
     printable,
+    split_of_name,
 )
 
 logger = logging.getLogger("phonate")
@@ -48,12 +53,29 @@ COLUMNS = {
         "file_name",
         "audio_filepath",
         "audio_file",
+        "audio_filename",
+        "file_path",
+        "filepath",
+        "wav_filename",
+        "wav_path",
+        "wav_file",
     ),
-    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk"),
-    "text": ("text", "transcript", "sentence", "transcription", "normalized_text", "text_normalized", "wrd", "words"),
-    "id": ("id",),
+    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk", "speakerid", "user_id"),
+    "text": (
+        "text",
+        "transcript",
+        "sentence",
+        "transcription",
+        "normalized_text",
+        "text_normalized",
+        "wrd",
+        "words",
+        "text_tn",
+        "raw_text",
+    ),
+    "id": ("id", "sid", "utt_id", "uttid", "utteranceid"),
     "split": ("split", "subset", "partition"),
-    "start": ("start", "offset", "start_time", "begin"),
+    "start": ("start", "offset", "start_time", "begin", "begin_time"),
     "end": ("end", "end_time"),
     "stop": ("stop",),
     "duration": ("duration",),
@@ -84,18 +106,26 @@ def spelled(names: Sequence[str]) -> dict[str, str]:
     return {meaning: name for meaning, name in pairs if name is not None}
 
 
-def listed_in(path: Path, suffixes: Sequence[str]) -> Path | None:
-    """The list with one of `suffixes` that `path` is, or that a folder's recordings are listed in."""
-    file = list_in(path) if path.is_dir() else path
-    if file is None or file.suffix.lower() not in suffixes:
-        return None
-    return file if file.suffix or (file.is_file() and _names_recordings(file)) else None
+def listed_in(path: Path, suffixes: Sequence[str]) -> tuple[Path, ...]:
+    """The list with one of `suffixes` that `path` is, or those that a folder's recordings are listed in."""
+    files = lists_in(path) if path.is_dir() else (path,)
+    if any(file.suffix.lower() not in suffixes for file in files):
+        return ()
+    return files if all(file.suffix or (file.is_file() and _names_recordings(file)) for file in files) else ()
 
 
-@cache
 def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
-    """Warns, once, that a list without a column of speakers is of one `speaker`, where one of its columns that mean
-    nothing here may be theirs."""
+    """Warns, once for the lists of a folder, that a list without a column of speakers is of one `speaker`, where one of
+    its columns that mean nothing here may be theirs."""
+    if (about := (path.parent, names, speaker)) not in _REPORTED:
+        _REPORTED.add(about)
+        _report_one_speaker(path, names, speaker)
+
+
+_REPORTED = set[tuple[Path, tuple[str, ...], str]]()
+
+
+def _report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
     known = {name for spellings in COLUMNS.values() for name in spellings}
     unused = [printable(name) for name in names if name and name not in known]
     if unused:
@@ -167,23 +197,61 @@ def _parsed(line: bytes, place: str) -> Any:
         return malformed(place, f"not readable as JSON ({error})")
 
 
-def list_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> Path | None:
-    """The file in `folder` that lists its recordings: metadata.json, metadata.csv and their like, or else the only
-    file whose first lines name a recording that is there. Raises DataError when several do."""
+def lists_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> tuple[Path, ...]:
+    """The files in `folder` that list its recordings: metadata.json, metadata.csv and their like, or else those whose
+    first lines name a recording that is there. Of several those called after official splits (train.tsv, dev.tsv), or
+    all. Raises DataError when these name a recording twice."""
     for name in _KNOWN:
         if Path(name).suffix in suffixes and (folder / name).is_file():
-            return folder / name
+            return (folder / name,)
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix.lower() in suffixes)
     except OSError as error:
         raise DataError(f"{folder}: {error.strerror}") from error
     lists = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]
-    if len(lists) > 1:
-        names = ", ".join(printable(file.name) for file in lists[:5])
-        raise DataError(
-            f"{printable(str(folder))}: several lists of recordings ({names}); give the one that is meant as data.path"
-        )
-    return lists[0] if lists else None
+    if len(lists) < 2:
+        return tuple(lists)
+    stamps = tuple((file, status.st_mtime_ns, status.st_size) for file in lists if (status := file.stat()))
+    return _chosen_of(folder, stamps)
+
+
+@cache
+def _chosen_of(folder: Path, stamps: tuple[tuple[Path, int, int], ...]) -> tuple[Path, ...]:
+    """Which of several lists, with their times and sizes, are the corpus."""
+    lists = [file for file, *_ in stamps]
+    of_splits = [file for file in lists if split_of_name(file.stem)]
+    chosen = of_splits if "train" in {official_split(split_of_name(file.stem)) for file in of_splits} else lists
+    kinds = {file.suffix.lower() in OBJECTS for file in chosen}
+    names = Counter(name for file in chosen for name in _names_in(file))
+    where = printable(str(folder))
+    if len(kinds) > 1 or max(names.values(), default=0) > 1:
+        listed = ", ".join(printable(file.name) for file in lists[:5])
+        raise DataError(f"{where}: several lists of recordings ({listed}); give the one that is meant as data.path")
+    left = [printable(file.name) for file in lists if file not in chosen]
+    logger.info(
+        "%s: recordings are those of %s%s",
+        where,
+        ", ".join(printable(file.name) for file in chosen),
+        f"; not read: {', '.join(left)}" if left else "",
+    )
+    return tuple(chosen)
+
+
+def _names_in(file: Path) -> set[str]:
+    """How a list calls its recordings: what its objects say, or the column of a table that most often names one."""
+    if file.suffix.lower() not in TABLES:
+        return {name for cells in _cells_of_file(file, None) for name in cells}
+    lines = [line for line in read_lines(file) if line.strip()]
+    counts = Counter(
+        (separator, column)
+        for line in lines[:_LOOKED_AT]
+        for separator in SEPARATORS
+        for column, cell in enumerate(cells_of(line, separator))
+        if is_recording(file.parent, cell)
+    )
+    (separator, column), _ = counts.most_common(1)[0]
+    rows = (cells_of(line, separator) for line in lines)
+    return {row[column] for row in rows if column < len(row) and row[column].lower() not in COLUMNS["audio_path"]}
 
 
 def _names_recordings(file: Path) -> bool:
@@ -192,17 +260,17 @@ def _names_recordings(file: Path) -> bool:
     beside = file.suffix.lower() == ".txt" and any(file.with_suffix(end).is_file() for end in AUDIO_SUFFIXES)
     if beside:  # the text of that recording
         return False
-    named = [any(is_recording(file.parent, cell) for cell in cells) for cells in _first_cells(file)]
+    named = [any(is_recording(file.parent, cell) for cell in cells) for cells in _cells_of_file(file, _LOOKED_AT)]
     return any(named[:2]) or (bool(named) and 2 * sum(named) >= len(named))
 
 
-def _first_cells(file: Path) -> list[list[str]]:
+def _cells_of_file(file: Path, limit: int | None) -> list[list[str]]:
     """What may be the name of a recording in each of the first rows: the cells of a table by any separator, or what an
     object says."""
     with file.open("rb") as opened:
         encoding = encoding_of(opened.read(2))
     with file.open(encoding=encoding, errors="replace") as text:
-        lines = list(islice(iter(lambda: text.readline(10_000), ""), _LOOKED_AT))
+        lines = list(islice(iter(lambda: text.readline(10_000), ""), limit))
     filled = [line.strip() for line in lines if line.strip()]
     if file.suffix.lower() in TABLES:
         return [
@@ -214,19 +282,24 @@ def _first_cells(file: Path) -> list[list[str]]:
     if one_document and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
         document = _document(read_text(file, "replace"))
         samples = samples_of(document)
-        listed = samples[:_LOOKED_AT] if isinstance(samples, list) else objects
+        listed = samples[:limit] if isinstance(samples, list) else objects
         objects = [sample for sample in listed if isinstance(sample, dict)]
     return [[name] if (name := audio_name(document)) else [] for document in objects]
 
 
 def samples_of(document: Any) -> Any:
-    """The samples of a JSON document: the list that it is, that under "samples", or objects by their ids, as
-    SpeechBrain writes them."""
+    """The samples of a JSON document: the list that it is, that under "samples" or the only other key with a list of
+    recordings (`audios` in GigaSpeech and WenetSpeech), or objects by their ids, as SpeechBrain writes them."""
     if not isinstance(document, dict) or "samples" in document:
         return document["samples"] if isinstance(document, dict) else document
     if document and all(isinstance(one, dict) and audio_name(one) for one in document.values()):
         return [{"id": name, **one} for name, one in document.items()]
-    return None
+    lists = [value for value in document.values() if isinstance(value, list) and _lists_recordings(value)]
+    return lists[0] if len(lists) == 1 else None
+
+
+def _lists_recordings(value: list[object]) -> bool:
+    return bool(value) and all(isinstance(one, dict) and audio_name(one) for one in value[:_LOOKED_AT])
 
 
 def _document(text: str) -> Any:
@@ -311,34 +384,39 @@ def audio_name(sample: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
-def is_recording(root: Path, name: str) -> bool:
-    """Whether a list in `root` names a recording that is there."""
-    if not name.strip():
-        return False
-    file = listed_file(root, name.strip())
-    try:
-        return file.suffix.lower() in AUDIO_SUFFIXES and file.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 # ----------- JSON: a list of samples, an object with such a list under "samples", or an object a line
 
 
 def is_json(path: Path) -> bool:
     """JSON and JSON lines, or a folder whose recordings these list."""
-    return listed_in(path, OBJECTS) is not None
+    return bool(listed_in(path, OBJECTS))
 
 
-@corpus_format(is_json, priority=40)
+@corpus_format(is_json, priority=40, unit="text")
 def json_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
-    are relative to the file. Where no sample has a speaker there is one, who is called after the folder."""
-    if path.is_dir():
-        path = list_in(path, OBJECTS) or path / "metadata.json"
+    are relative to the file. Objects with a list of `segments` are recordings with these. Where no sample has a speaker
+    there is one, who is called after the folder."""
+    files = (lists_in(path, OBJECTS) or (path / "metadata.json",)) if path.is_dir() else (path,)
+    yield from of_lists(files, _rows_of_json)
+
+
+def of_lists(files: Sequence[Path], rows: Callable[[Path], Iterator[Row | Problem]]) -> Iterator[Row | Problem]:
+    """The rows of a list; of several, each of the split that its list is called after, unless it says another."""
+    for file in files:
+        split = split_of_name(file.stem) if len(files) > 1 else None
+        for row in rows(file):
+            yield replace(row, split=split) if isinstance(row, Row) and row.split is None else row
+
+
+def _rows_of_json(path: Path) -> Iterator[Row | Problem]:
     samples = _json_samples(path)
     keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
+    within = [part for _, sample in samples if isinstance(sample, dict) for part in _segments_of(sample) or ()]
+    keys |= {key: None for part in within for key in part}
     alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
+    names = (audio_name(sample) for _, sample in samples[:_LOOKED_AT] if isinstance(sample, dict))
+    places = Places(path, [name for name in names if name])
     if alone is not None:
         report_one_speaker(path, tuple(keys), alone)
     for place, sample in samples:
@@ -349,15 +427,58 @@ def json_rows(path: Path) -> Iterator[Row | Problem]:
         if not isinstance(sample, dict) or not name:
             yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
             continue
-        yield _json_row(sample, name, path, alone, place)
+        parts = _segments_of(sample)
+        try:
+            if parts is None:
+                yield _json_row(sample, name, places.find(name), alone, place)
+            else:
+                yield _recording(sample, parts, places.find(name), alone, place)
+        except (TypeError, ValueError) as error:
+            yield malformed(place, f"its segments can't be read ({error}); each has a start and an end in seconds")
 
 
-def _json_row(sample: dict[str, Any], name: str, path: Path, alone: str | None, place: str) -> Row | Problem:
+def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none."""
+    for value in sample.values():
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            columns = spelled(list(value[0]))
+            if {"start", "text"} <= columns.keys() and columns.keys() & {"end", "duration"}:
+                return value
+    return None
+
+
+def _recording(
+    sample: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], file: Path, alone: str | None, place: str
+) -> Row | Problem:
+    """The row of a recording with segments. Raises ValueError where they have no times."""
+    segments = []
+    for part in parts:
+        listed = {meaning: part[key] for meaning, key in spelled(list(part)).items()}
+        start, end = _part(listed)
+        named = as_text(listed.get("speaker_id"))
+        speaker = alone if named is None or named.upper() == "N/A" else named
+        segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))
+    key = spelled(list(sample)).get("id", "aid")
+    id = as_text(sample.get(key)) or id_of(str(audio_name(sample)))
+    segments.sort(key=lambda one: one.start)
+    return checked_row(Row(id, file, tuple(segments), place, split=as_text(sample.get("split"))))
+
+
+_MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
+_MARK = re.compile(r"\s*(<[A-Z]+>)")
+
+
+def _spoken(text: str | None) -> str | None:
+    """A text whose punctuation is written as words, as GigaSpeech's is, with signs; tags of noise are no words."""
+    return text and (_MARK.sub(lambda match: _MARKS.get(match[1], ""), text).strip() or None)
+
+
+def _json_row(sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str) -> Row | Problem:
     listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
     if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
         listed.pop("text", None)
     speaker = listed.get("speaker_id")
-    return clip_of(listed, name, listed_file(path.parent, name), as_text(alone if speaker is None else speaker), place)
+    return clip_of(listed, name, file, as_text(alone if speaker is None else speaker), place)
 
 
 def _json_samples(path: Path) -> list[tuple[str, object]]:

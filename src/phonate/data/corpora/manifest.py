@@ -246,7 +246,8 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     else:
         path, name = _on_disk(corpus.path, corpus.format)
     rows = cast(Rows, CORPORA.get(name))
-    extra = {"cache": cache_root(settings) / "audio"} if "cache" in inspect.signature(rows).parameters else {}
+    offered = {"cache": cache_root(settings) / "audio", "speaker_folder": settings.speaker_folder}
+    extra = {name: offered[name] for name in offered.keys() & inspect.signature(rows).parameters.keys()}
     report = Report(address or str(path), name)
     listed = list(rows(address if address and name in SHARDS else path, **extra))
     if address is not None and name not in SHARDS:

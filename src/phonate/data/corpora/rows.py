@@ -236,6 +236,13 @@ def split_among(names: Iterable[str]) -> str | None:
     return next(filter(official_split, names), None)
 
 
+def split_of_name(name: str) -> str | None:
+    """The official split that a name of several words holds, such as metadata_train or 92_manifest_clean_dev; None
+    where it holds none, or several."""
+    found = {split: None for word in re.split(r"[^a-z]+", name.lower()) if (split := official_split(word))}
+    return next(iter(found)) if len(found) == 1 else None
+
+
 @dataclass(frozen=True)
 class Problem:
     """Why a row is refused, or a warning about it. A format yields one in place of a row that it can't read."""
@@ -566,13 +573,17 @@ def by_segment(rows: Sequence[Row | Problem], one_speaker: bool) -> Iterator[Row
         if not row.segments:
             yield Problem(row.id, row.place, "no segment", "the recording has no segment to cut out")
         for segment in row.segments:
-            alone = len(row.segments) == 1 and segment.end is None
+            alone = len(row.segments) == 1 and (segment.end is None or _times(segment) == (row.start, row.end))
             id = segment.id or (row.id if alone else f"{row.id}-{round(1000 * segment.start):08d}")
             other = _other_speaker(segment, row.segments) if one_speaker else None
             if other is not None:
                 yield Problem(id, row.place, "overlapped speech", f"{other} speaks during this segment")
                 continue
             yield _cut_out(row, segment, id)
+
+
+def _times(segment: Segment) -> tuple[float, float | None]:
+    return segment.start, segment.end
 
 
 def _cut_out(row: Row, segment: Segment, id: str) -> Row:

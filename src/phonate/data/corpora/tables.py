@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Protocol
 
 from phonate.config.errors import DataError
 from phonate.data.corpora.lists import (
@@ -18,21 +19,21 @@ from phonate.data.corpora.lists import (
     TABLES,
     cells_of,
     clip_of,
-    is_recording,
     json_rows,
-    list_in,
     listed_in,
+    lists_in,
+    of_lists,
     read_lines,
     report_one_speaker,
     speaker_of,
     spelled,
 )
+from phonate.data.corpora.places import Places
 from phonate.data.corpora.rows import (
     Problem,
     Row,
     checked_row,
     corpus_format,
-    listed_file,
     malformed,
     printable,
     split_among,
@@ -48,6 +49,8 @@ _FILES_LOOKED_FOR = 40
 _ENDS = tuple('.,;:?!…。？！،؟।॥۔"”»')
 _UNSPACED = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 """Letters of scripts without spaces between words."""
+_OTHER_LETTERS = re.compile("[\u0370-\u1cff\u2e80-\ud7af\uf900-\ufaff\ufb1d-\ufefc]")
+"""Letters of scripts other than Latin."""
 _PHONES = re.compile(r"[ˈˌːɪʊɑʌɒɜɐɚɝɹɾʃʒɡʔʁ]|^\{.*\}$|\b[A-Z]{2}[012]\b")
 """Marks and letters of IPA that hardly any orthography has, and ARPAbet."""
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?|auto|all_[a-z]{2}")
@@ -55,12 +58,14 @@ _FRACTION = re.compile(r"\d+[.,]\d+")
 _FILE = re.compile(r"\S+\.[A-Za-z]\w{1,4}")
 _FEWEST_LETTERS = 2.5
 """Of a word, in the mean; phones with spaces between have fewer."""
+_GENDER = re.compile(r"(fe)?male|[mfow]|other|unknown", re.IGNORECASE)
+_INTEGER = re.compile(r"\d+")
 _NUMBERS = re.compile(r"-?\d+([ .,]-?\d+)*")
 
 
 def is_table(path: Path) -> bool:
     """Tables, or a folder whose recordings one lists."""
-    return listed_in(path, TABLES) is not None
+    return bool(listed_in(path, TABLES))
 
 
 @corpus_format(is_table, priority=40)
@@ -72,8 +77,14 @@ def csv_rows(path: Path) -> Iterator[Row | Problem]:
 
     Raises DataError where the values leave open which column is which.
     """
-    if path.is_dir():
-        path = list_in(path, TABLES) or path / "metadata.csv"
+    yield from of_lists(_tables_in(path), _rows_of_table)
+
+
+def _tables_in(path: Path) -> tuple[Path, ...]:
+    return (lists_in(path, TABLES) or (path / "metadata.csv",)) if path.is_dir() else (path,)
+
+
+def _rows_of_table(path: Path) -> Iterator[Row | Problem]:
     table = Table.read(path)
     if table.header is None:
         yield from _without_header(table)
@@ -99,6 +110,16 @@ def _header(line: str, separator: str) -> Header | None:
     return None
 
 
+class Named(Protocol):
+    """Recordings by the names of a list."""
+
+    def has(self, name: str) -> bool:
+        """Whether a recording has this name."""
+
+    def find(self, name: str) -> Path:
+        """The file that has this name, or would have."""
+
+
 @dataclass(frozen=True)
 class Roles:
     """Which columns of a table without a header are what, counted from 0."""
@@ -120,15 +141,20 @@ class Table:
     lines: list[str]
     separator: str
     header: Header | None
+    places: Named
 
     @classmethod
-    def read(cls, path: Path) -> Table:
-        """The table in a file. Raises DataError where it is empty or can't be read."""
+    def read(cls, path: Path, places: Named | None = None) -> Table:
+        """The table in a file, whose recordings are in `places`, or where lists have them. Raises DataError where it is
+        empty or can't be read."""
         lines = read_lines(path)
         if not lines:
             raise DataError(f"{path}: empty")
-        separator = _separator(path.parent, lines)
-        return cls(path, lines, separator, header_of(lines[0], separator))
+        if places is None:
+            some = lines[: _FILES_LOOKED_FOR // 2]
+            places = Places(path, [cell for line in some for one in SEPARATORS for cell in cells_of(line, one)])
+        separator = _separator(places, lines)
+        return cls(path, lines, separator, header_of(lines[0], separator), places)
 
     @cached_property
     def width(self) -> int:
@@ -139,7 +165,7 @@ class Table:
     def roles(self) -> Roles:
         """Which column is what in a table without a header, as its values say."""
         rows = [cells_of(line, self.separator) for line in _some(self.lines)]
-        return _roles([row for row in rows if len(row) == self.width], self.path.parent, self.separator)
+        return _roles([row for row in rows if len(row) == self.width], self.places, self.separator)
 
     @property
     def of_one_speaker(self) -> bool:
@@ -177,7 +203,7 @@ class Table:
     def _is_row(self, line: str) -> bool:
         """Whether a line behind an opening quote looks like another row of the table."""
         cells = cells_of(line, self.separator)
-        return len(cells) == self.width and any(is_recording(self.path.parent, cell) for cell in cells)
+        return len(cells) == self.width and any(map(self.places.has, cells))
 
 
 def _some(lines: Sequence[str]) -> list[str]:
@@ -190,7 +216,7 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
     return Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
 
 
-def _separator(root: Path, lines: Sequence[str]) -> str:
+def _separator(places: Named, lines: Sequence[str]) -> str:
     """What is between the columns: what makes cells that name recordings, or else a header; of several, what gives most
     lines the same number of columns."""
     some = _some(lines)
@@ -200,16 +226,16 @@ def _separator(root: Path, lines: Sequence[str]) -> str:
         width = _width(rows)
         header = _header(lines[0], separator)
         headed = len(header[1]) if header is not None else 0
-        named = width > 1 and max(_named(root, rows, column) for column in range(width)) >= 0.5
+        named = width > 1 and max(_named(places, rows, column) for column in range(width)) >= 0.5
         consistent = sum(len(row) == width for row in rows) / max(1, len(rows))
         facts[separator] = (named, headed, width > 1, round(consistent, 2), -order)
     return max(facts, key=lambda separator: facts[separator])
 
 
-def _named(root: Path, rows: Sequence[Sequence[str]], column: int) -> float:
+def _named(places: Named, rows: Sequence[Sequence[str]], column: int) -> float:
     """The share of rows of which a column names a recording that is there."""
     some = rows[:: -(-len(rows) // _FILES_LOOKED_FOR) or 1]
-    return sum(column < len(row) and is_recording(root, row[column]) for row in some) / max(1, len(some))
+    return sum(column < len(row) and places.has(row[column]) for row in some) / max(1, len(some))
 
 
 class _Column:
@@ -237,7 +263,9 @@ class _Column:
 
     @property
     def letters(self) -> float:
-        """Letters of a word."""
+        """Letters of a word, of scripts with spaces between words."""
+        if self.holds(_UNSPACED):
+            return float("inf")
         return sum(len(cell) for cell in self.filled) / max(1.0, self.words * len(self.filled)) - 1
 
     def holds(self, pattern: re.Pattern[str]) -> bool:
@@ -258,9 +286,9 @@ def _like_a_name(cell: str) -> bool:
     return len(cell) <= 32 and _words(cell) <= 3 and not cell.endswith(_ENDS)
 
 
-def _roles(rows: Sequence[Sequence[str]], root: Path, separator: str) -> Roles:
+def _roles(rows: Sequence[Sequence[str]], places: Named, separator: str) -> Roles:
     width = len(rows[0]) if rows else 0
-    named = [_named(root, rows, column) for column in range(width)]
+    named = [_named(places, rows, column) for column in range(width)]
     path = 0 if not named or named[0] >= 0.5 or max(named) < 0.5 else named.index(max(named))
     columns = [_Column(at, [row[at] for row in rows]) for at in range(width) if at != path]
     filled = [one for one in columns if one.filled]
@@ -268,6 +296,7 @@ def _roles(rows: Sequence[Sequence[str]], root: Path, separator: str) -> Roles:
     plain = [one for one in filled if one not in phones and not one.is_measured]
     if width > 3:
         plain = _without_side_columns(plain)
+    plain = _without_other_forms(plain)
     if not plain:
         if len(phones) == 1:
             return _of_phones(path, None, phones[0])
@@ -283,8 +312,12 @@ def _roles(rows: Sequence[Sequence[str]], root: Path, separator: str) -> Roles:
     if len(plain) == 2:
         return _of_two(path, separator, *plain)
     labels, texts = [one for one in plain if one.short], [one for one in plain if not one.short]
-    if len(labels) <= 1 and all(_said_twice(one, texts[-1]) for one in texts[:-1]):
-        return Roles(path, labels[0].at if labels else None, texts[-1].at)
+    if len(labels) <= 1:
+        own = [one for one in texts if one.holds(_OTHER_LETTERS)] or texts
+        if own and all(_said_twice(one, own[-1]) for one in own[:-1]):
+            roles = Roles(path, labels[0].at if labels else None, own[-1].at)
+            foreign = next((one for one in texts if one not in own), None)
+            return roles if foreign is None else _noted(roles, replace(roles, text=foreign.at), separator)
     return _unclear(path, separator, plain)
 
 
@@ -295,9 +328,24 @@ def _without_side_columns(columns: list[_Column]) -> list[_Column]:
     if languages and (short or len(languages) > 1):
         rarest = min(languages, key=lambda one: (len(set(one.filled)), -one.at))
         columns = [one for one in columns if one is not rarest]
-    columns = [one for one in columns if not (one.numbers and one.words > 1.5)]
+    columns = [one for one in columns if not (one.numbers and one.words > 1.5) and not one.all_are(_GENDER)]
     words = [one for one in columns if not one.short and one.letters >= _FEWEST_LETTERS]
-    return [one for one in columns if one.short or one in words or not words]
+    columns = [one for one in columns if one.short or one in words or not words]
+    return [one for one in columns if not (words and one.all_are(_INTEGER) and _numbers_texts(one, words[0]))]
+
+
+def _numbers_texts(numbers: _Column, texts: _Column) -> bool:
+    """Whether each of some numbers is of one text: such numbers count texts or samples, and call no speaker."""
+    pairs = set(zip(numbers.cells, texts.cells, strict=True))
+    return len(numbers.cells) > 1 and len(pairs) == len(set(numbers.cells))
+
+
+def _without_other_forms(columns: list[_Column]) -> list[_Column]:
+    """Without texts that are those of another column in letters taken apart (NFD)."""
+    texts = [one for one in columns if not one.short]
+    apart = [one for one in texts if any(unicodedata.normalize("NFC", cell) != cell for cell in one.filled)]
+    whole = [one for one in texts if one not in apart]
+    return [one for one in columns if not (whole and one in apart and any(_said_twice(one, other) for other in whole))]
 
 
 def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
@@ -314,6 +362,10 @@ def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
             return _noted(alone, speakers, separator)
         return _noted(speakers, alone, separator)
     if not one.short:
+        own = [column for column in (one, other) if column.holds(_OTHER_LETTERS)]
+        if len(own) == 1:  # beside a transcription in Latin letters, or a translation
+            latin = other if own[0] is one else one
+            return _noted(Roles(path, None, own[0].at), Roles(path, None, latin.at), separator)
         if min(one.distinct, other.distinct) <= 1 / 3 and max(one.distinct, other.distinct) > 0.5:
             few, many = sorted((one, other), key=lambda column: column.distinct)
             return Roles(path, few.at, many.at)
@@ -410,7 +462,7 @@ def _with_header(
         if name is None:
             yield malformed(place, "no audio_path")
             continue
-        yield clip_of(listed, name, listed_file(path.parent, name), listed.get("speaker_id") or alone, place)
+        yield clip_of(listed, name, table.places.find(name), listed.get("speaker_id") or alone, place)
 
 
 def _without_header(table: Table) -> Iterator[Row | Problem]:
@@ -437,7 +489,7 @@ def _without_header(table: Table) -> Iterator[Row | Problem]:
         name = cells[roles.path]
         speaker = alone if roles.speaker is None else cells[roles.speaker] or None
         text = None if roles.text is None else cells[roles.text] or None
-        yield checked_row(Row.clip(name, listed_file(table.path.parent, name), speaker, text, place))
+        yield checked_row(Row.clip(name, table.places.find(name), speaker, text, place))
 
 
 # ---------------------- LJSpeech: wavs/ beside a metadata.csv of id|text|normalised text, one speaker
@@ -446,9 +498,9 @@ def _without_header(table: Table) -> Iterator[Row | Problem]:
 def is_ljspeech(path: Path) -> bool:
     """Tables without a header or a column of speakers: `id|text`, `id|text|normalised text` (the same twice),
     `path|text|phones`."""
-    file = listed_in(path, TABLES)
+    files = listed_in(path, TABLES)
     try:
-        return file is not None and Table.read(file).of_one_speaker
+        return bool(files) and all(Table.read(file).of_one_speaker for file in files)
     except DataError:  # an empty list, of which the csv format says so
         return False
 
@@ -458,8 +510,10 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
     """Rows of a corpus of one speaker, who is called after the folder: `id|text`, where an id may as well be the path
     of its recording (as in Piper's tables), or `id|text|normalised text`, of which the normalised one is taken. A third
     column that is empty or holds phones is not taken for a text."""
-    if path.is_dir():
-        path = list_in(path, TABLES) or path / "metadata.csv"
+    yield from of_lists(_tables_in(path), _rows_of_one_speaker)
+
+
+def _rows_of_one_speaker(path: Path) -> Iterator[Row | Problem]:
     table = Table.read(path)
     roles, speaker = table.roles, speaker_of(path)
     if roles.note is not None:
@@ -476,7 +530,7 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
         chosen = table.of_one_speaker and roles.text is not None and roles.text < len(cells)
         text = cells[roles.text] if chosen and roles.text is not None else cells[-1]
         name = cells[roles.path] if table.of_one_speaker else cells[0]
-        yield checked_row(Row.clip(name, listed_file(path.parent, name), speaker, text or None, place))
+        yield checked_row(Row.clip(name, table.places.find(name), speaker, text or None, place))
 
 
 # ----------- AudioFolder: metadata.csv or metadata.jsonl with `file_name`, once or in several folders

@@ -1,0 +1,100 @@
+"""What the folders of a corpus say of its recordings: their speakers and splits."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.corpora.rows import official_split, printable, split_among
+
+logger = logging.getLogger("phonate")
+
+_KIND = re.compile(
+    r"(wavs?|waves?|audios?|sounds?|recordings?|clips|mp3s?|flacs?|oggs?|opus|sph|data)([_ -]?\d\w*)?", re.IGNORECASE
+)
+"""Folders called after what is in them, such as wav48_silence_trimmed."""
+_GENDER = re.compile(r"(fe)?males?|(wo)?m[ae]n", re.IGNORECASE)
+_LABEL = re.compile(r"(spk|speaker|id|p|s|g)?[_-]?\d{2,}", re.IGNORECASE)
+"""What speakers are called in corpora of many."""
+_DATE = re.compile(r"(19|20)\d\d([_.-]?\d\d)*")
+
+
+class Layout:
+    """Which of the folders that a recording lies in names its speaker, and which its split."""
+
+    def __init__(self, root: Path, listed: Sequence[Path], at: int | None) -> None:
+        self._root = root
+        self._at = at
+        self._inside = [file.relative_to(root) for file in listed]
+        # Folders with recordings of one speaker, where all of them are called after splits and one is for training
+        # (train/1.wav, test/2.wav); else such names are those of speakers.
+        direct = {core for inside in self._inside if len(core := self._core(inside)) == 1}
+        named = {official_split(core[0]) for core in direct}
+        self._splits = direct if "train" in named and None not in named else set()
+
+    def _core(self, inside: Path) -> tuple[str, ...]:
+        """The folders of a recording but those called after what is in them."""
+        return tuple(part for part in inside.parts[:-1] if not _KIND.fullmatch(part))
+
+    def speaker(self, inside: Path) -> str:
+        """What the speaker of a recording is called. Raises DataError where it has no folder of the number given."""
+        if self._at is not None:
+            above = (self._root.resolve().name, *inside.parts[:-1])
+            if self._at >= len(above):
+                raise DataError(f"data.speaker_folder={self._at}: {self._root / inside} is in {len(above) - 1} folders")
+            return above[self._at]
+        core = self._core(inside)
+        if not core or core in self._splits:
+            return self._root.resolve().name
+        return self._certain(inside) or core[-1]
+
+    def is_certain(self, inside: Path) -> bool:
+        """Whether more than the place of a folder says that it names the speaker."""
+        return self._at is not None or self._certain(inside) is not None
+
+    def _certain(self, inside: Path) -> str | None:
+        """The folder of a speaker that a recording is called after (103/1241/103_1241_1.wav, as in LibriTTS and MLS),
+        or that lies in one called male or female, with others in it."""
+        *above, _ = core = self._core(inside) or ("",)
+        for at, part in enumerate(above):
+            if _GENDER.fullmatch(part):
+                return core[at + 1]
+            called = inside.name.startswith((f"{part}_", f"{part}-"))
+            if called and _LABEL.fullmatch(part) and not _DATE.fullmatch(part):
+                return part
+        return None
+
+    def split(self, inside: Path) -> str | None:
+        """The official split of a recording: of train/1.wav where such folders are splits, and of train/ann/1.wav."""
+        core = self._core(inside)
+        return core[0] if core in self._splits else split_among(core[:-1])
+
+    def report(self, unnamed: Sequence[Path]) -> None:
+        """Warns where the speakers of recordings that nothing but folders names may be called after other folders."""
+        cores = [self._core(inside) for inside in unnamed if self._certain(inside) is None]
+        if self._at is not None or not cores:
+            return
+        depth = max(map(len, cores)) - 1
+        for at in range(depth):
+            names = {core[at] for core in cores if len(core) > at + 1 and official_split(core[at]) is None}
+            if len(names) > 1:
+                example = next(inside for inside in unnamed if self._core(inside)[at : at + 1] == (min(names),))
+                number = example.parts.index(min(names)) + 1
+                _report(self._root, self._core(example)[-1], min(names), number)
+                return
+
+
+@cache
+def _report(root: Path, speaker: str, other: str, number: int) -> None:
+    """Says, once, which folders name the speakers, and how others would."""
+    logger.warning(
+        "%s: the lowest folders name the speakers (%s); if those above do (%s), set data.speaker_folder=%d",
+        printable(str(root)),
+        printable(speaker),
+        printable(other),
+        number,
+    )

@@ -1,0 +1,298 @@
+"""The texts of recordings in a folder: in a file beside each, in folders of texts, or in transcripts and lists."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from phonate.audio.decoding import AUDIO_SUFFIXES
+from phonate.config.errors import DataError
+from phonate.data.annotations import encoding_of, read_text
+from phonate.data.corpora.lists import OBJECTS, PART, audio_name, cells_of, json_lines, read_lines, samples_of, spelled
+from phonate.data.corpora.places import Below, Within
+from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable
+from phonate.data.corpora.tables import Table, header_of
+
+logger = logging.getLogger("phonate")
+
+# --------------------------------------------------------------------- A file with the text of each
+
+TEXTS = (".txt", ".lab", ".normalized.txt")
+"""Ends of names of texts beside recordings; the last is LibriTTS's."""
+OTHER_TEXTS = (".original.txt",)
+_ENDS = (*TEXTS, ".TXT", ".LAB")
+_BEHIND = (".txt", ".trn")
+"""Ends that stand behind the suffix of a recording: a.wav.trn."""
+NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
+_TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
+_SAMPLES = re.compile(r"0 \d{4,} (?=\S)")
+"""What TIMIT has before a text: where it begins and ends."""
+_MICROPHONE = re.compile(r"[_.-](mic|mix|ch|channel|headset)[\w-]*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What files say of a recording."""
+
+    text: str | None
+    speaker: str | None = None
+    split: str | None = None
+    certain: bool = False
+    """Whether a header or a key says that it is the speaker, and not the values of a column."""
+
+
+def text_of(file: Path) -> Path | None:
+    """The file with the text of a recording: one of its name beside it, in whichever form of Unicode."""
+    for beside in (*(file.with_suffix(end) for end in _ENDS), *(file.with_name(file.name + end) for end in _BEHIND)):
+        if beside.is_file():
+            return beside
+    if file.stem.isascii():
+        return None
+    return next(filter(None, (in_any_form(file.parent, f"{file.stem}{end}") for end in TEXTS)), None)
+
+
+def text_beside(recording: Path) -> str | None:
+    """What the file with the text of a recording holds; None where there is none. Raises OSError and
+    UnicodeDecodeError."""
+    file = text_of(recording)
+    return None if file is None else read_text_file(file)
+
+
+def read_text_file(file: Path) -> str | None:
+    """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
+    content = read_text(file).strip()
+    lines = [line.strip() for line in content.split("\n") if line.strip()]
+    if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
+        return None
+    if file.suffix.lower() == ".trn":  # of THCHS-30: the words, then syllables and phones; or where these are
+        return read_text_file(file.parent / lines[0]) if lines and _is_link(file, lines) else next(iter(lines), "")
+    text = _SAMPLES.sub("", " ".join(lines), count=1)
+    name, tab, rest = text.partition("\t")
+    return rest.strip() if tab and name.strip() == file.name.partition(".")[0] else text
+
+
+def _is_link(file: Path, lines: Sequence[str]) -> bool:
+    return len(lines) == 1 and lines[0].endswith(".trn") and (file.parent / lines[0]).resolve() != file.resolve()
+
+
+def said_beside(recording: Path) -> Said | None:
+    """What the object in a .json beside a recording says of it, if it has a text or a speaker."""
+    try:
+        document = json.loads(read_text(recording.with_suffix(".json")))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return _said(document, None) if isinstance(document, dict) else None
+
+
+def _said(listed: Mapping[str, Any], split: str | None) -> Said | None:
+    columns = {
+        meaning: listed[key] for meaning, key in spelled([key.lower() for key in listed]).items() if key in listed
+    }
+    text, speaker = columns.get("text"), columns.get("speaker_id")
+    text = text.strip() if isinstance(text, str) else None
+    speaker = as_text(speaker) if isinstance(speaker, (str, int)) else None
+    if not text and speaker is None:
+        return None
+    return Said(text or None, speaker, as_text(columns.get("split")) or split, speaker is not None)
+
+
+# --------------------------------------------------------------- Texts and lists elsewhere in the folder
+
+_TRANSCRIPTS = (".txt", ".tsv", ".csv", ".trn", ".data", ".list", ".lst", *OBJECTS, "")
+_LINE = re.compile(r"(?:[^\s,|:]+,\s*)?(\"[^\"]+\"|[^\s|:,]+)[\s|:,]\s*(\S.*)")
+_FESTIVAL = re.compile(r"\(\s*(\S+)\s+\"(.*)\"\s*\)")
+_PINYIN = re.compile(r"(\S [a-z]+[1-6]( |$))+")
+_PROSODY = re.compile(r"#[1-4]")
+_LOOKED_AT = 20
+_LARGEST = 64 * 2**20
+MOST_LOOKED_AT = 1000
+
+
+class Transcripts:
+    """Texts of a folder's recordings that do not lie beside them: in files of the same names in other folders (as of
+    VCTK), and in files with lines `NAME TEXT` (as of MLS, JSUT, AISHELL), with columns, or with objects."""
+
+    def __init__(self, root: Path, every: Sequence[Path], listed: Sequence[Path]) -> None:
+        self.said: dict[Path, Said] = {}
+        self.files: dict[Path, None] = {}
+        self._below = Below(listed)
+        beside = {(file.parent, composed(file.stem)) for file in listed}
+        ends = (*_ENDS, *OTHER_TEXTS, ".json")
+        names = {(file.parent, file.name) for file in listed}
+        self.rest = [
+            file
+            for file in every
+            if file.suffix.lower() not in AUDIO_SUFFIXES
+            and not any(
+                file.name.endswith(end) and (file.parent, composed(file.name.removesuffix(end))) in beside
+                for end in ends
+            )
+            and not any(
+                file.name.endswith(end) and (file.parent, file.name.removesuffix(end)) in names for end in _BEHIND
+            )
+        ]
+        likely = [file for file in self.rest if file.suffix.lower() in _TRANSCRIPTS and not NOTES.fullmatch(file.name)]
+        self._parallel(likely, listed)
+        for file in [file for file in likely if file not in self.files][:MOST_LOOKED_AT]:
+            said = self._read(file)
+            if said and not any(self.said.get(one, other).text != other.text for one, other in said.items()):
+                self.said |= {one: other for one, other in said.items() if one not in self.said}
+                self.files[file] = None
+        if self.files:
+            _report(root, tuple(self.files), len(self.said))
+
+    def _parallel(self, likely: Sequence[Path], listed: Sequence[Path]) -> None:
+        """Texts in files called as recordings are, in folders without any."""
+        spoken = {file.parent for file in listed}
+        stems: dict[str, list[Path]] = {}
+        for recording in listed:
+            stems.setdefault(composed(_MICROPHONE.sub("", recording.stem)), []).append(recording)
+        for file in likely:
+            end = next((end for end in _ENDS[::-1] if file.name.endswith(end)), None)
+            if end is None or file.parent in spoken:
+                continue
+            stem = composed(file.name.removesuffix(end))
+            found = self._below.of_stem(stem) or stems.get(stem, [])
+            try:
+                text = read_text_file(file) if found else None
+            except (OSError, UnicodeDecodeError):
+                continue  # it is among the files that are left alone, which are told
+            for recording in self._below.nearest(found, file) if text else ():
+                if recording not in self.said and text_of(recording) is None:
+                    self.said[recording] = Said(text)
+                    self.files[file] = None
+
+    def _read(self, file: Path) -> dict[Path, Said]:
+        """What a file says of recordings; nothing where it is no transcript of these."""
+        try:
+            if file.suffix.lower() in OBJECTS:
+                return _agreed(self._of_objects(file))
+            with file.open("rb") as opened:
+                encoding = encoding_of(opened.read(2))
+            with file.open(encoding=encoding) as text:
+                first = [line for line in islice(iter(lambda: text.readline(10_000), ""), _LOOKED_AT) if line.strip()]
+            table = self._table(file, first)
+            entries = self._of_table(table) if table is not None else self._of_lines(read_lines(file), file)
+            said = _agreed(entries)
+            headed = table is not None and table.header is not None
+            return said if headed or _are_texts([one.text for one in said.values()], len(first)) else {}
+        except (OSError, UnicodeDecodeError, DataError):
+            return {}  # it is among the files that are left alone, which are told
+
+    def _named(self, name: str, file: Path) -> list[Path]:
+        return self._below.named(name.strip('"'), file)
+
+    def _table(self, file: Path, first: Sequence[str]) -> Table | None:
+        """The table that a file is, with a header or with bars or tabs between names and more."""
+        header = header_of(first[0]) if first else None
+        if header is not None and "text" in header[1] and len(header[2]) > 1:
+            table = Table.read(file, Within(self._below, file))
+            return table if table.header is not None and not {*PART[:2]} & table.header[1].keys() else None
+        rows = [[cells_of(line, separator) for line in first] for separator in ("|", "\t")]
+        if not any(
+            sum(len(cells) > 1 and self._has(cells, file) for cells in some) > 0.5 * len(first) for some in rows
+        ):
+            return None
+        table = Table.read(file, Within(self._below, file))
+        return table if table.width > 1 and table.separator in "|\t" else None
+
+    def _has(self, cells: Iterable[str], file: Path) -> bool:
+        return any(self._named(cell, file) for cell in cells)
+
+    def _of_table(self, table: Table) -> Iterator[tuple[Path, Said]]:
+        if table.header is not None:
+            names, columns = table.header[2], table.header[1]
+            for _, cells in islice(table.rows(), 1, None):
+                if not isinstance(cells, Problem) and len(cells) <= len(names):
+                    listed = {meaning: cells[at] for meaning, at in columns.items() if at < len(cells)}
+                    said = _said(listed, None)
+                    for name in (listed.get("audio_path"), listed.get("id")):
+                        yield from self._each(name, table.path, said)
+            return
+        roles = table.roles
+        if roles.refusal is not None or roles.text is None:
+            return
+        rows = [cells for _, cells in table.rows() if not isinstance(cells, Problem) and len(cells) == table.width]
+        speakers = {cells[roles.speaker] for cells in rows} if roles.speaker is not None else set()
+        for cells in rows:
+            speaker = cells[roles.speaker] if roles.speaker is not None and len(speakers) > 1 else None
+            yield from self._each(cells[roles.path], table.path, Said(_words(cells[roles.text]), speaker or None))
+
+    def _of_lines(self, lines: Iterable[str], file: Path) -> Iterator[tuple[Path, Said]]:
+        for line in lines:
+            match = _FESTIVAL.fullmatch(line.strip()) or _LINE.fullmatch(line.strip())
+            if match is not None:
+                yield from self._each(match[1], file, Said(_words(match[2].strip('"'))))
+
+    def _of_objects(self, file: Path) -> Iterator[tuple[Path, Said]]:
+        if file.stat().st_size > _LARGEST and file.suffix.lower() == ".json":
+            return
+        for name, sample in _objects(file):
+            if isinstance(sample, str):
+                yield from self._each(name, file, Said(_words(sample)))
+            elif isinstance(sample, dict) and not {*PART[:2]} & spelled(list(sample)).keys():
+                yield from self._each(audio_name(sample) or name, file, _said(sample, None))
+
+    def _each(self, name: str | None, file: Path, said: Said | None) -> Iterator[tuple[Path, Said]]:
+        if name and said is not None:
+            for recording in self._named(name, file):
+                yield recording, said
+
+
+def _objects(file: Path) -> Iterator[tuple[str | None, Any]]:
+    """Name and value of each object of a file."""
+    document = None
+    if file.suffix.lower() == ".json":
+        try:
+            document = json.loads(read_text(file))
+        except (ValueError, RecursionError):
+            document = None  # an object a line
+    if isinstance(document, dict) and samples_of(document) is None:
+        yield from document.items()
+    elif document is not None:
+        samples = samples_of(document)
+        yield from ((None, one) for one in (samples if isinstance(samples, list) else ()))
+    else:
+        yield from ((None, one) for _, one in json_lines(file))
+
+
+def _agreed(entries: Iterable[tuple[Path, Said]]) -> dict[Path, Said]:
+    """What is said of each recording, without those of which several texts are told."""
+    said: dict[Path, Said] = {}
+    doubtful = set[Path]()
+    for recording, one in entries:
+        if said.setdefault(recording, one).text != one.text:
+            doubtful.add(recording)
+    return {recording: one for recording, one in said.items() if recording not in doubtful}
+
+
+def _words(text: str) -> str:
+    """A text without what Chinese transcripts say of sounds: a syllable behind each character, #1 to #4 for pauses."""
+    if _PINYIN.fullmatch(text):
+        return "".join(text.split()[::2])
+    return _PROSODY.sub("", text).strip()
+
+
+def _are_texts(texts: Sequence[str | None], lines: int) -> bool:
+    """Whether these are texts of as many of the first lines of a file: many the same are what recordings have in
+    common, such as "native speaker"."""
+    some = [text for text in texts[:lines] if text]
+    spoken = sum(any(letter.isalpha() for letter in text) for text in some)
+    sentences = sum(" " in text or not text.isascii() for text in some)
+    return 0 < lines <= 2 * min(spoken, sentences, len(set(some)))
+
+
+@cache
+def _report(root: Path, files: tuple[Path, ...], texts: int) -> None:
+    """Says, once, where texts are taken from."""
+    names = ", ".join(printable(str(file.relative_to(root))) for file in files[:3]) + (
+        ", ..." if len(files) > 3 else ""
+    )
+    logger.info("%s: the texts of %d recordings are those of %s", printable(str(root)), texts, names)

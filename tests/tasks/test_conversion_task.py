@@ -180,6 +180,16 @@ def test_augmenting_whisper_features_is_refused(corpus: Path) -> None:
         task(corpus, **{"data.content": "whisper", "data.augmentation.noise": 0.01})
 
 
+def test_a_single_speaker_is_told(tone_corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for names, said in ((("anna",), "only anna speaks: "), (("anna", "ben"), " has the most speech, ")):
+        for name in names:
+            shutil.copytree(tone_corpus / name, tmp_path / said / "voices" / name)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            task(tmp_path / said).dataset("train")
+        assert [said in text for text in caplog.messages if "only" in text or "most speech" in text] == [True]
+
+
 def test_speakers_of_other_official_splits_have_no_voice(tone_corpus: Path, tmp_path: Path) -> None:
     voices = tmp_path / "voices"
     for place in ("train/anna", "train/ben", "dev/anna", "dev/cleo", "extra/cleo"):

@@ -117,7 +117,12 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
         if split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
             target = self.corpus.speakers[self.corpus.target]
-            logger.info("%s has the most speech, and is converted to unless data.target or --speaker says else", target)
+            if len(self.corpus.speakers) == 1:
+                message = "only %s speaks: recordings of others, a sub-folder for each, would teach what a voice is"
+                logger.warning(message, target)
+            else:
+                message = "%s has the most speech, and is converted to unless data.target or --speaker says else"
+                logger.info(message, target)
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)
         return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))

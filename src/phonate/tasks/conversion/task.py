@@ -115,14 +115,13 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
 
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
-        if split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
-            target = self.corpus.speakers[self.corpus.target]
-            if len(self.corpus.speakers) == 1:
-                message = "only %s speaks: recordings of others, a sub-folder for each, would teach what a voice is"
-                logger.warning(message, target)
-            else:
-                message = "%s has the most speech, and is converted to unless data.target or --speaker says else"
-                logger.info(message, target)
+        speakers = self.corpus.speakers
+        if split == "train" and len(speakers) == 1:
+            message = "only %s speaks: recordings of others, a sub-folder for each, would teach what a voice is"
+            logger.warning(message, *speakers)
+        elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
+            message = "%s has the most speech, and is converted to unless data.target or --speaker says else"
+            logger.info(message, speakers[self.corpus.target])
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)
         return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))

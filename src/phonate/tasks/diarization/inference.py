@@ -23,6 +23,7 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
+from phonate.nn.products import WideProducts
 from phonate.pretrained import SPEAKER_RATE
 from phonate.tasks.diarization.identification import names_by_voice
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
@@ -51,7 +52,9 @@ from phonate.training.inference import Demonstration, Device, Inference
 logger = logging.getLogger("phonate")
 
 _BATCH = 8
-"""Windows per forward pass."""
+"""Windows per forward pass, ..."""
+_PROCESSOR_BATCH = 4
+"""... and on a processor: the activations of more are too large to be kept, and are allocated anew each time."""
 TUNED = "decoding.json"
 """File in a run's folder with the tuned decoding settings."""
 SAME_SPEAKERS = ("binary", "speaker_id", "custom")
@@ -258,8 +261,8 @@ class Diarizer(Inference):
         voices = None
         if compared and (len(two) > 1 or limited):
             voices = Voices(self.sample_rate, segments=settings.reassignment_margin is not None, device=self.device)
-        rest = itertools.chain(two, windows)
-        while batch := list(itertools.islice(rest, _BATCH)):
+        rest, most = itertools.chain(two, windows), _PROCESSOR_BATCH if self.device.type == "cpu" else _BATCH
+        while batch := list(itertools.islice(rest, most)):
             probabilities = self._probabilities([one.features_TF for one in batch], settings.smoothing)
             for window, own_UK in zip(batch, probabilities, strict=True):
                 if voices is not None:
@@ -280,10 +283,12 @@ class Diarizer(Inference):
         features_BTF = padded(list(features)).to(self.device)
         frames = [-(-len(one) // self.model.stride) for one in features]
         if smoothing is None:
-            activity_BUK = self.model.activity_probabilities(features_BTF, lengths_B).float().cpu().numpy()
+            with WideProducts():
+                activity_BUK = self.model.activity_probabilities(features_BTF, lengths_B).float().cpu().numpy()
             return [own_UK[:count] for own_UK, count in zip(activity_BUK, frames, strict=True)]
         members_PK = self.model.require_powerset().members_PK.cpu().numpy()
-        classes_BUP = self.model.class_probabilities(features_BTF, lengths_B).cpu().numpy()
+        with WideProducts():
+            classes_BUP = self.model.class_probabilities(features_BTF, lengths_B).cpu().numpy()
         return [
             smoothed(own_UP[:count], members_PK, self.frames_per_second, smoothing) @ members_PK
             for own_UP, count in zip(classes_BUP, frames, strict=True)

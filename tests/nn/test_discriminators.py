@@ -64,3 +64,31 @@ def test_noise_is_told_from_a_voice_at_every_resolution() -> None:
     for (real, layers), (fake, _) in verdicts:
         assert real.mean() > fake.mean() + 0.3
         assert len(layers) == 3
+
+
+def plainly_judged(network: vocoder._Convolutions, hidden_BCTK: torch.Tensor) -> vocoder.Judgement:
+    """By convolutions as they are written down."""
+    outputs = []
+    for layer in network.layers:
+        hidden_BCTK = nn.functional.leaky_relu(layer(hidden_BCTK), 0.1)
+        outputs.append(hidden_BCTK)
+    return network.last(hidden_BCTK).squeeze(1), outputs
+
+
+@pytest.mark.parametrize("bands", [80, 129, 130, 131, 257])
+@pytest.mark.parametrize("network", [vocoder.SpectrogramDiscriminator(4), MelDiscriminator(9, 6, 4)])
+def test_convolutions_over_folded_bands_are_the_plain_ones(network: vocoder._Convolutions, bands: int) -> None:
+    generator = torch.Generator().manual_seed(bands)
+    ours, plain = (torch.randn(2, 2, 21, bands, generator=generator).requires_grad_() for _ in range(2))
+    plain.data.copy_(ours.data)
+    weights = list(network.parameters())[-8:]
+    results = []
+    for given, (scores, outputs) in (
+        (ours, network.judged(*ours.unbind(1))),
+        (plain, plainly_judged(network, plain)),
+    ):
+        loss = scores.square().mean() + sum(one.square().mean() for one in outputs)
+        gradients = torch.autograd.grad(loss, [given, *weights])
+        results.append([scores, *outputs, *gradients])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

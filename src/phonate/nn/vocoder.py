@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.audio.processor import AudioProcessor
-from phonate.nn import arrays
+from phonate.nn import arrays, bands
 from phonate.nn.arrays import SHAPE_BANDS, SHAPE_WAVES, FloatArray
 from phonate.nn.convolution import ConvNeXt, convolution, limited
+from phonate.nn.sequences import on_processor
 
 # ------------------ The short-time Fourier transform and its inverse, in operations that ONNX exports
 
@@ -524,12 +525,12 @@ class Vocoder(nn.Module):
         bins. `shape_BTS`: their complex amplitudes in four bands, between which they are interpolated.
         """
         shape_BTXR = shape_BTS.reshape(*shape_BTS.shape[:2], 2 * SHAPE_WAVES, SHAPE_BANDS)
-        amplitudes_BTXK = shape_BTXR @ self.regions_RK
+        amplitudes = (shape_BTXR @ self.regions_RK).unbind(2)  # each by itself would have a gradient as large as all
         real_BTK, imaginary_BTK = noise_BTC.chunk(2, dim=-1)
         bins = real_BTK.shape[-1]
         padded = [F.pad(part_BTK, (SHAPE_WAVES, SHAPE_WAVES)) for part_BTK in (real_BTK, imaginary_BTK)]
         for periods in range(1, SHAPE_WAVES + 1):
-            cosine_BTK, sine_BTK = amplitudes_BTXK[..., 2 * periods - 2, :], amplitudes_BTXK[..., 2 * periods - 1, :]
+            cosine_BTK, sine_BTK = amplitudes[2 * periods - 2 : 2 * periods]
             below = [part[..., SHAPE_WAVES - periods :][..., :bins] for part in padded]
             above = [part[..., SHAPE_WAVES + periods :][..., :bins] for part in padded]
             real_BTK = real_BTK.addcmul(cosine_BTK, below[0] + above[0]).addcmul(sine_BTK, below[1] - above[1])
@@ -706,13 +707,17 @@ class _Convolutions(nn.Module):
         )
         self.last = normed(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
-    def judged(self, hidden: Tensor) -> Judgement:
-        """Of two channels (B, 2, T, K)."""
-        outputs = []
-        for layer in self.layers:
-            hidden = F.leaky_relu(layer(hidden), 0.1)
+    def judged(self, first_BTK: Tensor, second_BTK: Tensor) -> Judgement:
+        """Of two channels (B, T, K)."""
+        layers = [one for one in self.layers if isinstance(one, nn.Conv2d)]
+        if on_processor(first_BTK):
+            outputs = bands.convolved(layers, [first_BTK, second_BTK])
+            return self.last(outputs[-1]).squeeze(1), outputs
+        outputs, hidden = [], torch.stack([first_BTK, second_BTK], dim=1)
+        for layer in layers:
+            hidden = F.leaky_relu(layer(hidden), bands.SLOPE)
             outputs.append(hidden)
-        return self.last(hidden)[:, 0], outputs
+        return self.last(hidden).squeeze(1), outputs
 
 
 class SpectrogramDiscriminator(_Convolutions):
@@ -727,7 +732,7 @@ class SpectrogramDiscriminator(_Convolutions):
         """Of a spectrum (B, T, 2K)."""
         real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
         size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
-        return self.judged(torch.stack([real_BTK * size_BTK, imaginary_BTK * size_BTK], dim=1))
+        return self.judged(real_BTK * size_BTK, imaginary_BTK * size_BTK)
 
 
 class Discriminators(nn.Module):
@@ -753,7 +758,7 @@ class MelDiscriminator(_Convolutions):
     def forward(self, mel_BTM: Tensor, cond_BTD: Tensor) -> list[Judgement]:
         """Of a mel (B, T, M), from 0 to 1, and its condition (B, T, D); the only one."""
         standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
-        return [self.judged(torch.stack([standard_BTM, self.condition(cond_BTD)], dim=1))]
+        return [self.judged(standard_BTM, self.condition(cond_BTD))]
 
 
 class MultiResolutionFourier(nn.Module):

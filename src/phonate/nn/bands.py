@@ -51,9 +51,10 @@ def _ends(layer: nn.Conv2d | None, bands: int) -> tuple[int, int]:
 def _folded(layer: nn.Conv2d, padded_BTKC: Tensor) -> Tensor:
     """The convolution of padded bands, (B, T', K', O)."""
     step, size = layer.stride[1], layer.kernel_size[1]
-    folded_BTKC = padded_BTKC.unflatten(2, (-1, step)).flatten(3)
-    weight_OCIJ = F.pad(in_format(layer.weight), (0, -size % step)).unflatten(3, (-1, step))
-    weight_OCIJ = weight_OCIJ.permute(0, 4, 1, 2, 3).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+    folded_BTKC = padded_BTKC.view(*padded_BTKC.shape[:2], -1, step * padded_BTKC.shape[3])
+    padded_OCIJ = F.pad(in_format(layer.weight), (0, -size % step))
+    weight_OSCIJ = padded_OCIJ.view(*padded_OCIJ.shape[:3], -1, step).permute(0, 4, 1, 2, 3)
+    weight_OCIJ = weight_OSCIJ.flatten(1, 2).contiguous(memory_format=torch.channels_last)
     steps, sides = (layer.stride[0], 1), (layer.kernel_size[0] // 2, 0)
     return F.conv2d(folded_BTKC.permute(0, 3, 1, 2), weight_OCIJ, layer.bias, steps, sides).permute(0, 2, 3, 1)
 

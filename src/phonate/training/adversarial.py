@@ -7,13 +7,16 @@ Shapes: B batch, ... any further dimensions. A loss is a sum over the items of a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from phonate.compute.distributed import is_sharded
+from phonate.nn.sequences import on_processor
 from phonate.nn.vocoder import Judgement
 from phonate.training.task import Batch, Phase, Task, Terms, parameters_of
 
@@ -61,8 +64,8 @@ class AdversarialTask(Task, Generic[OutputT]):
 
     def __init__(self, training: AdversarialSettings) -> None:
         self._training = training
-        self._pairs: tuple[int, list[tuple[Batch, Pair]]] = (-1, [])
-        """What the generator's phase of this step made, with its batches."""
+        self._pairs: tuple[int, list[tuple[Batch, Pair, _Verdict | None]]] = (-1, [])
+        """What the generator's phase of this step made, with its batches, and what the discriminator said of it."""
 
     @abstractmethod
     def generate(self, model: nn.Module, batch: Batch) -> OutputT:
@@ -106,52 +109,135 @@ class AdversarialTask(Task, Generic[OutputT]):
         terms = self.generator_terms(model, output, batch)
         if self.adversarial and model.training:
             pair = self.pair(output, batch)
-            terms = {**terms, **self._adversarial_terms(model, pair)}
-            fake = pair.fake.detach() if isinstance(pair.fake, Tensor) else [one.detach() for one in pair.fake]
+            detached = replace(pair, fake=_each(pair.fake, Tensor.detach))
+            discriminator = model.get_submodule(self.discriminator)
+            if torch.is_grad_enabled() and _judged_once(discriminator):
+                verdict = _Verdict(self, model, detached)
+                fooling, distance = _Fooling.apply(verdict, *_listed(pair.fake))  # type: ignore[no-untyped-call]
+            else:
+                verdict = None
+                with torch.no_grad():
+                    real = self.judged(model, pair.real, pair.cond)
+                fooling, distance = _generator_terms(self.judged(model, pair.fake, pair.cond), real)
+            terms = {**terms, "adversarial": (fooling, "items"), "features": (distance, "items")}
             step, pairs = self._pairs
             others = [
                 one for one in pairs if step == self.step and one[0] is not batch
             ]  # it may run for its counts, too
-            self._pairs = (self.step, [*others, (batch, replace(pair, fake=fake))])
+            self._pairs = (self.step, [*others, (batch, detached, verdict)])
         return terms
 
-    def _adversarial_terms(self, model: nn.Module, pair: Pair) -> Terms:
-        """Fooling the discriminators, averaged over them; and the L1 distance of each of their layers' outputs for fake
-        and for real items, averaged over layers."""
-        with torch.no_grad():
-            real = self._judged(model, pair.real, pair.cond)
-        fake = self._judged(model, pair.fake, pair.cond)
-        fooling = [_squared(scores - 1.0) for scores, _ in fake]
-        distances = [
-            _item_means((fake_layer - real_layer).abs()).sum()
-            for (_, fake_layers), (_, real_layers) in zip(fake, real, strict=True)
-            for fake_layer, real_layer in zip(fake_layers, real_layers, strict=True)
-        ]
-        return {
-            "adversarial": (torch.stack(fooling).mean(), "items"),
-            "features": (torch.stack(distances).mean(), "items"),
-        }
-
     def _discriminator_terms(self, model: nn.Module, batch: Batch) -> Terms:
-        """Least squares with targets 1 for real and 0 for fake items, summed over discriminators; on what the
-        generator's phase of this step made of this very batch, where it did."""
+        """See `_discriminator_term`; on what the generator's phase of this step made of this very batch, where it did,
+        and judged, where it may (`_judged_once`)."""
         step, pairs = self._pairs
-        at = next((i for i, (one, _) in enumerate(pairs) if one is batch and step == self.step), None)
-        pair = None if at is None else pairs.pop(at)[1]
+        at = next((i for i, (one, *_) in enumerate(pairs) if one is batch and step == self.step), None)
+        pair, verdict = (None, None) if at is None else pairs.pop(at)[1:]
+        if verdict is not None and torch.is_grad_enabled():
+            loss: Tensor = _Learning.apply(verdict, *verdict.parameters)  # type: ignore[no-untyped-call]
+            return {"discriminator": (loss, "items")}
         if pair is None:
             with torch.no_grad():
                 pair = self.pair(self.generate(model, batch), batch)
-        real, fake = (self._judged(model, inputs, pair.cond) for inputs in (pair.real, pair.fake))
-        losses = [
-            _squared(real_scores - 1.0) + _squared(fake_scores)
-            for (real_scores, _), (fake_scores, _) in zip(real, fake, strict=True)
-        ]
-        return {"discriminator": (torch.stack(losses).sum(), "items")}
+        real, fake = (self.judged(model, inputs, pair.cond) for inputs in (pair.real, pair.fake))
+        return {"discriminator": (_discriminator_term(fake, real), "items")}
 
-    def _judged(self, model: nn.Module, inputs: Any, cond: Tensor | None) -> list[Judgement]:
+    def judged(self, model: nn.Module, inputs: Any, cond: Tensor | None) -> list[Judgement]:
+        """What the model's discriminator says of real or fake items, and their condition."""
         discriminator = model.get_submodule(self.discriminator)
         judgements: list[Judgement] = discriminator(inputs) if cond is None else discriminator(inputs, cond)
         return judgements
+
+
+# ------------------------------------- One forward pass of the discriminator for the phases of both
+
+
+class _Verdict:
+    """What the discriminator says of fake and real items of a batch, as both phases use it: within a step its weights
+    change after both. Each phase asks for its own gradients of this graph."""
+
+    def __init__(self, task: AdversarialTask[Any], model: nn.Module, pair: Pair) -> None:
+        self.parameters = list(model.get_submodule(task.discriminator).parameters())
+        self.fake = _each(pair.fake, lambda one: one.detach().requires_grad_())
+        frozen = [one for one in self.parameters if not one.requires_grad]
+        for one in frozen:  # by the generator's phase
+            one.requires_grad_()
+        try:
+            fake, real = (task.judged(model, inputs, pair.cond) for inputs in (self.fake, pair.real))
+        finally:
+            for one in frozen:
+                one.requires_grad_(False)
+        self.of_generator = _generator_terms(fake, [(scores, [one.detach() for one in out]) for scores, out in real])
+        self.of_discriminator = _discriminator_term(fake, real)
+
+
+class _Fooling(torch.autograd.Function):
+    """The generator's terms of a verdict on fakes."""
+
+    @staticmethod
+    def forward(ctx: Any, verdict: _Verdict, *fake: Tensor) -> tuple[Tensor, ...]:
+        ctx.verdict = verdict
+        return tuple(one.detach() for one in verdict.of_generator)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        verdict: _Verdict = ctx.verdict
+        fake = _listed(verdict.fake)
+        return None, *torch.autograd.grad(verdict.of_generator, fake, gradients, retain_graph=True)
+
+
+class _Learning(torch.autograd.Function):
+    """The discriminator's term of a verdict, by its `parameters`."""
+
+    @staticmethod
+    def forward(ctx: Any, verdict: _Verdict, *parameters: Tensor) -> Tensor:
+        ctx.verdict = verdict
+        return verdict.of_discriminator.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        verdict: _Verdict = ctx.verdict
+        return None, *torch.autograd.grad(verdict.of_discriminator, verdict.parameters, gradient, allow_unused=True)
+
+
+def _judged_once(discriminator: nn.Module) -> bool:
+    """Whether a graph of the discriminator may stay for its own phase: on a CPU, where time is scarcer than memory, and
+    where its weights are whole."""
+    return all(on_processor(one) and not is_sharded(one) for one in discriminator.parameters())
+
+
+def _listed(values: Any) -> list[Tensor]:
+    return [values] if isinstance(values, Tensor) else list(values)
+
+
+def _each(values: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    return function(values) if isinstance(values, Tensor) else [function(one) for one in values]
+
+
+# --------------------------------------------------------------------------------------------- Terms
+
+
+def _generator_terms(fake: Sequence[Judgement], real: Sequence[Judgement]) -> tuple[Tensor, Tensor]:
+    """Fooling the discriminators, averaged over them; and the L1 distance of each of their layers' outputs for fake
+    and for real items, averaged over layers."""
+    fooling = [_squared(scores - 1.0) for scores, _ in fake]
+    distances = [
+        _item_means((fake_layer - real_layer).abs()).sum()
+        for (_, fake_layers), (_, real_layers) in zip(fake, real, strict=True)
+        for fake_layer, real_layer in zip(fake_layers, real_layers, strict=True)
+    ]
+    return torch.stack(fooling).mean(), torch.stack(distances).mean()
+
+
+def _discriminator_term(fake: Sequence[Judgement], real: Sequence[Judgement]) -> Tensor:
+    """Least squares with targets 1 for real and 0 for fake items, summed over discriminators."""
+    losses = [
+        _squared(real_scores - 1.0) + _squared(fake_scores)
+        for (real_scores, _), (fake_scores, _) in zip(real, fake, strict=True)
+    ]
+    return torch.stack(losses).sum()
 
 
 def _squared(errors: Tensor) -> Tensor:

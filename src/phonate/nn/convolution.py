@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from phonate.nn.feed_forward import FeedForward
 from phonate.nn.sequences import Dropout, on_processor
 
 # ---------------------------------------------------------- Convolutions over padded batches of frames
@@ -243,12 +244,7 @@ class ConvNeXtBlock(nn.Module):
         super().__init__()
         self.depthwise = convolution(width, width, kernel, 0 if causal else None, groups=width)
         self.norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(width, expansion * width),
-            nn.GELU(approximate="tanh"),
-            Dropout(dropout),
-            nn.Linear(expansion * width, width),
-        )
+        self.feed_forward = FeedForward(width, expansion * width, dropout)
         self.scale = nn.Parameter(torch.full((width,), scale))
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
@@ -266,15 +262,9 @@ class ConvNeXtBlock(nn.Module):
         if not on_processor(x_BTD) or not torch.is_grad_enabled():
             added_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BTD))
             return added_BTD
-        # Of the same values, in fewer passes: the norm without conversions, the scale within the last weights.
-        *first, last = self.feed_forward
-        assert isinstance(last, nn.Linear)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", enabled=False):  # without conversions
             hidden = self.norm(mixed_BTD)
-        for layer in first:
-            hidden = layer(hidden)
-        change_BTD = F.linear(hidden, self.scale[:, None] * last.weight, self.scale * last.bias)
-        return x_BTD + change_BTD.to(self.scale.dtype)
+        return x_BTD + self.feed_forward.scaled(hidden, self.scale).to(self.scale.dtype)
 
 
 class ConvNeXt(nn.Module):

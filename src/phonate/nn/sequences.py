@@ -136,7 +136,8 @@ Positions = SinusoidalPositions | LearntPositions | RotaryPositions
 
 # ------------------------------------------------------------- Dropout that is fast on a processor
 
-_NUMBERS = 2**16
+NUMBERS = 2**16
+"""Steps of a probability of dropout."""
 _LANES = 4
 """Numbers of 16 bits in one of 64."""
 
@@ -146,7 +147,7 @@ def on_processor(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._is_tracing()
 
 
-def _dropped(numel: int, zeros: int) -> Tensor:
+def dropped(numel: int, zeros: int) -> Tensor:
     """Random numbers of 16 bits (numel,): none of them set with a probability of `zeros` / 65,536, else all.
 
     Each draw of torch's generator gives four: 4 times as fast as `bernoulli_`.
@@ -161,9 +162,9 @@ class _DropoutFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, zeros: int) -> Tensor:
-        mask = _dropped(x.numel(), zeros).view(x.shape)
+        mask = dropped(x.numel(), zeros).view(x.shape)
         ctx.save_for_backward(mask)
-        ctx.scale = _NUMBERS / (_NUMBERS - zeros)
+        ctx.scale = NUMBERS / (NUMBERS - zeros)
         return _masked(x, mask, ctx.scale)
 
     @staticmethod
@@ -188,8 +189,8 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape."""
-        zeros = round(self.p * _NUMBERS)
-        if not self.training or not 0 < zeros < _NUMBERS or not on_processor(x):
+        zeros = round(self.p * NUMBERS)
+        if not self.training or not 0 < zeros < NUMBERS or not on_processor(x):
             return super().forward(x)
         out: Tensor = _DropoutFunction.apply(x, zeros)  # type: ignore[no-untyped-call]
         return out

@@ -371,10 +371,13 @@ def test_a_plugin_that_is_missing_is_one_line(recipe: Path, capsys: pytest.Captu
 def test_an_evaluation_of_few_says_so(
     texts: int, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Evaluation("speech", {"synthesised": {"wer": 0.1}}, "synthesised", notes={"texts": texts})
+    meanings = "WER: errors of the recogniser; RTF: seconds a second."
+    found = Evaluation("speech", {"synthesised": {"wer": 0.1}}, "synthesised", meanings, notes={"texts": texts})
     monkeypatch.setattr("phonate.workflows.evaluate.evaluate", lambda *given, **options: found)
     assert main(["evaluate", "runs/mine"]) == 0
-    assert ("so few texts say little" in capsys.readouterr().out) == told
+    printed = capsys.readouterr().out
+    assert ("so few texts say little" in printed) == told
+    assert "\nWER: errors of the recogniser\nRTF: seconds a second\n\n" in printed
 
 
 def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

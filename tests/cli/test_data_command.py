@@ -195,6 +195,21 @@ def test_options_that_have_no_use_are_told(message, tone_corpus, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
+def test_options_of_recipes_need_one_and_a_shipped_one_will_do(tone_corpus, capsys):
+    from phonate.cli import main
+
+    for override, mend in (
+        ("data.transcribe=true", f"give a recipe first, as in speech data.path={tone_corpus}"),
+        ("data.speker=anna", "did you mean data.speaker?"),
+    ):
+        assert main(["data", "check", str(tone_corpus), override]) == 2
+        key = override.partition("=")[0]
+        line = f"error: command line {key}: no option of a corpus without a recipe; {mend}\n"
+        assert capsys.readouterr().err == line
+    assert main(["data", "check", "conversion", f"data.path={tone_corpus}", "data.limit=3"]) == 0
+    assert "3 of 3 recordings can be used" in capsys.readouterr().out
+
+
 def test_a_long_cell_pads_no_other_line(capsys):
     from phonate.cli.output import print_table
 
@@ -281,7 +296,7 @@ def test_all_recordings_of_one_speaker_in_every_action(tone_corpus, tmp_path, ca
     )
     assert one["fingerprint"] != three["fingerprint"]
     assert main(["data", "check", str(tone_corpus), "data.speakr=anna"]) == 2
-    assert "did you mean speaker" in capsys.readouterr().err
+    assert "did you mean data.speaker?" in capsys.readouterr().err
 
 
 def test_a_data_set_names_the_speaker_that_is_given(tone_corpus, tmp_path, caplog):

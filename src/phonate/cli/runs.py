@@ -67,6 +67,8 @@ def evaluate(args: argparse.Namespace) -> int:
     else:
         print_table(evaluation.rows(), evaluation.header())
         print()
+        if evaluation.legend:
+            print(evaluation.legend.removesuffix(".").replace("; ", "\n") + "\n")
         for name, value in evaluation.notes.items():
             if value not in (None, 0, "", NOT_INSTALLED):  # a warning has said what is not installed
                 print(f"{name.replace('_', ' ')}: {_note_text(value)}")

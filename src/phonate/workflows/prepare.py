@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -10,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from phonate.config.documents import shipped
 from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.resolve import Recipe, parse_overrides
-from phonate.config.settings import takes_text
+from phonate.config.settings import Settings, takes_text
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
 from phonate.data.corpora.validation import of_trained_speakers, validate
@@ -30,17 +32,22 @@ _MESSAGES = re.compile(r'\s*[\[{].*"messages"\s*:', re.DOTALL)
 
 
 def corpus_settings(source: str, cache_dir: str | None = None, overrides: Sequence[str] = ()) -> RecordingData:
-    """The settings of a corpus: of a recipe file (`*.yaml`), or of a folder or metadata file with defaults, and with
-    `overrides` such as data.speaker=anna."""
+    """The settings of a corpus: of a recipe (`*.yaml`, or the name of one that is shipped), or of a folder or metadata
+    file with defaults, and with `overrides` such as data.speaker=anna."""
     data: RecordingData
-    if Path(source).suffix.lower() in {".yaml", ".yml"}:
+    if _is_recipe(source):
         read = _checked(source, overrides).data
         if not isinstance(read, RecordingData):
             raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
         data = read
     else:
-        data = _suited(VoiceData(**_data_options(overrides) | {"path": source}))
+        data = _suited(VoiceData(**_data_options(overrides, source) | {"path": source}))
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
+
+
+def _is_recipe(source: str) -> bool:
+    path = Path(source)
+    return path.suffix.lower() in {".yaml", ".yml"} or (source in shipped() and not path.exists())
 
 
 def _checked(source: str, overrides: Sequence[str]) -> Recipe[Any, Any, Any]:
@@ -61,20 +68,24 @@ def _suited(data: VoiceData) -> RecordingData:
 
 def speaker_option(overrides: Sequence[str]) -> str | None:
     """The speaker that overrides give, for what is made of recordings; others would have no effect there."""
-    options = _data_options(overrides)
+    options = _data_options(overrides, "FOLDER")
     speaker = options.pop("speaker", None)
     if options:
         raise InputError(f"data.{next(iter(options))}: has no effect with {option('output')}; leave it out")
     return None if speaker is None else str(speaker)
 
 
-def _data_options(overrides: Sequence[str]) -> dict[str, Any]:
+def _data_options(overrides: Sequence[str], source: str, known: type[Settings] = VoiceData) -> dict[str, Any]:
+    """The options of `source`, which is no recipe, by name. Raises InputError for others than it has."""
     options = {}
     for change in parse_overrides(overrides):
-        if len(change.path) != 2 or change.path[0] != "data" or change.path[1] == "path":
-            key = ".".join(change.path)
-            raise InputError(f"{change.source} {key}: only options such as data.speaker; give a recipe for others")
-        options[change.path[1]] = (change.for_text() if takes_text(VoiceData, change.path[1:]) else change).value
+        section, *names = change.path
+        usual = [name for name in known.model_fields if name != "path"]
+        if section != "data" or len(names) != 1 or names[0] not in usual:
+            near = difflib.get_close_matches(".".join(names), usual, n=1)
+            mend = f"did you mean data.{near[0]}?" if near else f"give a recipe first, as in speech data.path={source}"
+            raise InputError(f"{change.source} {'.'.join(change.path)}: no option of a corpus without a recipe; {mend}")
+        options[names[0]] = (change.for_text() if takes_text(known, change.path[1:]) else change).value
     return options
 
 
@@ -88,12 +99,12 @@ def chatml_settings(source: str, overrides: Sequence[str] = ()) -> tuple[Cloning
     """The settings of pairs for voice cloning, and the model: of a recipe of that task, or of a file of conversations
     with defaults and no model. None: `source` is another corpus."""
     suffix = Path(source).suffix.lower()
-    if suffix in {".yaml", ".yml"}:
+    if _is_recipe(source):
         recipe = _checked(source, overrides)
         return (recipe.data, recipe.model.name) if isinstance(recipe.data, CloningData) else None
     if suffix not in {".json", ".jsonl"} or not is_chatml(source):
         return None
-    return CloningData(**_data_options(overrides) | {"path": source}), None
+    return CloningData(**_data_options(overrides, source, CloningData) | {"path": source}), None
 
 
 def is_chatml(path: str) -> bool:

@@ -95,8 +95,8 @@ def with_transcripts(rows: Sequence[Row | Problem], folder: Path) -> list[Row | 
         return list(rows)
     if not (folder / HEARD).is_file():
         raise DataError(
-            f"{folder / TEXTS}: not there; recordings without a text are transcribed by phonate train and by phonate "
-            "data prepare, with the recipe whose data.transcribe asks for it"
+            f"{folder / TEXTS}: not there; recordings are transcribed by phonate train, or before it by phonate data "
+            "prepare RECIPE with the same options"
         )
     clips = _by_source(folder / TEXTS)
     left_out = _by_source(folder / LEFT_OUT)

@@ -146,7 +146,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
         changes |= {"training.callbacks": [_FREEZE], "training.ema": _AVERAGE, **_BY_LOSS}
     reason = (
         f"{_shown(minutes)} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
-        "(training.init_from=null: from scratch)"
+        "(training.init_from=null would train from scratch)"
     )
     return Start(
         changes,

@@ -347,6 +347,22 @@ def test_changed_data_are_not_resumed_without_being_told(tmp_path, caplog):
     train(tmp_path / "run", renewed, resume=tmp_path / "run/checkpoints/step-00000012", max_steps=13)
 
 
+def test_changed_validation_data_are_said(tmp_path, caplog):
+    class Judged(Digested):
+        def dataset(self, split):
+            samples = super().dataset(split)
+            if split == "validation":
+                samples.digests[samples.ids[0]] = 1
+            return samples
+
+    train(tmp_path / "run", Digested(), max_steps=5)
+    caplog.clear()
+    train(tmp_path / "run", Digested(), resume=tmp_path / "run/checkpoints/step-00000005", max_steps=6)
+    assert "validation data" not in caplog.text
+    train(tmp_path / "run", Judged(), resume=tmp_path / "run/checkpoints/step-00000006", max_steps=7)
+    assert "validation data have changed: of 6 validation items, 1 differ" in caplog.text
+
+
 def test_a_checkpoint_that_does_not_know_its_data_is_resumed_with_a_line(tmp_path, caplog):
     train(tmp_path / "run", Digested(), max_steps=5)
     trainer = Trainer(Digested(), settings(), Run(tmp_path / "run"))

@@ -151,6 +151,8 @@ class Progress:
 class TrainingData:
     """What a run is trained on, by digests: a run is not resumed on other data unless that is allowed."""
 
+    kind = "training"
+
     def __init__(self, digests: Mapping[str, int], allow_changes: bool) -> None:
         """`digests`: see `DigestedDataset`."""
         self.digests = {digest_of(name): (name, content) for name, content in digests.items()}
@@ -186,7 +188,21 @@ class TrainingData:
         differences = [f"{len(changed)} differ{_example(changed)}"] if changed else []
         differences += [f"{len(added)} are new{_example(added)}"] if added else []
         differences += [f"{gone} of the {len(before)} before are gone"] if gone else []
-        return f"of {len(self.digests)} training items, {', '.join(differences)}" if differences else ""
+        return f"of {len(self.digests)} {self.kind} items, {', '.join(differences)}" if differences else ""
+
+
+class ValidationData(TrainingData):
+    """What a run is validated on: other data are said, as metrics do not compare with those before."""
+
+    kind = "validation"
+
+    def __init__(self, digests: Mapping[str, int]) -> None:
+        super().__init__(digests, allow_changes=True)
+
+    def restore(self, state: Mapping[str, NDArray[np.int64]] | None) -> None:
+        """Compare with what a checkpoint was validated on; those of earlier versions do not say."""
+        if changes := self.changes(state):
+            logger.warning("validation data have changed: %s; metrics do not compare with those before", changes)
 
 
 def _example(names: Sequence[str]) -> str:
@@ -561,8 +577,10 @@ class Trainer:
                 "random features, but not used for inference, evaluation or export; leave it out to have them saved"
             )
         digests = self.train_source.digests()
+        judged = None if self.validation_source is None else self.validation_source.digests()
         parts: Parts = {
             "data": None if digests is None else TrainingData(digests, self.settings.checkpoint.allow_changed_data),
+            "validation data": None if judged is None else ValidationData(judged),
             "trainer": self.progress,
             "phases": self.phases,
             "raw": weights,

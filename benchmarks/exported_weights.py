@@ -47,7 +47,7 @@ def files(run: Path, folder: Path) -> dict[str, Path]:
     quantize_dynamic(
         found["fp32"], quantised, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8
     )
-    return {**found, "int8, multiplied in int8": quantised}
+    return {**found, "int8, all products by onnxruntime": quantised}
 
 
 def on_one_thread(model: Path) -> onnxruntime.InferenceSession:

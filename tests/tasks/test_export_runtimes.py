@@ -27,14 +27,16 @@ NUMBERS = {"float", "double", "int64"}
 OPERATORS = {
     name: types
     for types, names in (
-        (ANY, "Cast Concat Constant ConstantOfShape Expand Gather GatherElements GatherND Identity If Reshape"),
+        (ANY | {"int32"}, "Cast"),
+        (ANY, "Concat Constant ConstantOfShape Expand Gather GatherElements GatherND Identity If Reshape"),
         (ANY, "ScatterElements Shape Slice Split Squeeze Transpose Unsqueeze"),
         (NUMBERS | {"int8", "bool"}, "Pad Tile"),
         (NUMBERS, "Abs Add Clip CumSum Div Equal Greater GreaterOrEqual Less LessOrEqual MatMul Max Min Mod Mul"),
         (NUMBERS, "Neg Pow Range ReduceMax ReduceSum Sub Where"),
         ({"float", "double"}, "Exp Floor Gemm LayerNormalization Log Reciprocal ReduceMean Relu Round Sigmoid Sin"),
         ({"float", "double"}, "Softmax Sqrt Tanh"),
-        ({"float"}, "Conv ConvTranspose Cos Erf"),
+        ({"float"}, "Conv ConvTranspose Cos DynamicQuantizeLinear Erf"),
+        ({"uint8"}, "MatMulInteger"),
         ({"float", "int64", "bool"}, "NonZero"),
         ({"bool"}, "And Not Or"),
     )

@@ -10,7 +10,7 @@ import copy
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -212,64 +212,90 @@ Dtype = Literal["fp32", "fp16", "int8"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 _SMALLEST = 4096
 """Numbers of a tensor that is worth it. Below are biases, and the tables of the Fourier transform."""
+_MULTIPLIED = 1 << 16
+"""Numbers of a matrix whose products gain by whole numbers. Smaller ones are those of the mel filters, where small
+errors of levels are heard."""
 _LARGEST_FP16 = float(np.finfo(np.float16).max)
 
 
 def store(model: onnx.ModelProto, dtype: Dtype) -> None:
     """Store the fp32 tensors of `model` as `dtype`, in place.
 
-    fp16: rounded. int8: the matrices (I, O) of linear layers are whole numbers from -127 to 127, with an fp32 scale for
-    each output, by the largest weight of that output; the rest is fp16. Small tensors stay fp32.
+    fp16: rounded. int8: the matrices (I, O) of linear layers are whole numbers with an fp32 scale for each output, by
+    the largest weight of that output; large ones are multiplied so, too, with inputs of 8 bits. The rest is fp16. Small
+    tensors stay fp32.
     """
     from onnx import numpy_helper
 
     if dtype == "fp32":
         return
-    users: defaultdict[str, set[str]] = defaultdict(set)
+    users: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
     for node in model.graph.node:
-        for name in node.input:
-            users[name].add(node.op_type)
-    tensors, readers = [], []
+        for place, name in enumerate(node.input):
+            users[name].add((node.op_type, place))
+    tensors, readers, multiplied = [], [], set()
     for tensor in model.graph.initializer:
         values = numpy_helper.to_array(tensor)
         if values.dtype != np.float32 or values.size < _SMALLEST or np.abs(values).max() > _LARGEST_FP16:
             tensors.append(tensor)
-            continue
-        linear = values.ndim == 2 and users[tensor.name] == {"MatMul"}
-        stored, nodes = _scaled(tensor.name, values) if dtype == "int8" and linear else _rounded(tensor.name, values)
-        tensors += stored
-        readers += nodes
-    nodes = [*readers, *model.graph.node]
+        elif dtype == "int8" and values.ndim == 2 and users[tensor.name] == {("MatMul", 1)}:
+            if values.size >= _MULTIPLIED:
+                multiplied.add(tensor.name)
+                tensors += _whole(tensor.name, values, 64)
+            else:
+                tensors += _whole(tensor.name, values, 127)
+                readers += _read(tensor.name)
+        else:
+            half = f"{tensor.name}.fp16"
+            tensors.append(numpy_helper.from_array(values.astype(np.float16), half))
+            readers.append(_cast(half, tensor.name))
+    nodes = [*readers, *(one for node in model.graph.node for one in _multiplied(node, multiplied))]
     del model.graph.initializer[:], model.graph.node[:]
     model.graph.initializer.extend(tensors)
     model.graph.node.extend(nodes)
 
 
-Stored: TypeAlias = "tuple[list[onnx.TensorProto], list[onnx.NodeProto]]"
-"""Tensors, and the nodes that read an fp32 tensor from them."""
-
-
-def _rounded(name: str, values: NDArray[np.float32]) -> Stored:
+def _whole(name: str, values_IO: NDArray[np.float32], largest: int) -> list[onnx.TensorProto]:
+    """`values_IO` as whole numbers from -largest to largest, and their scales."""
     from onnx import numpy_helper
 
-    half = f"{name}.fp16"
-    return [numpy_helper.from_array(values.astype(np.float16), half)], [_as_fp32(half, name)]
-
-
-def _scaled(name: str, values_IO: NDArray[np.float32]) -> Stored:
-    from onnx import helper, numpy_helper
-
-    scale_O = np.maximum(np.abs(values_IO).max(axis=0), np.finfo(np.float32).tiny) / np.float32(127)
-    whole, scale, wide = f"{name}.int8", f"{name}.scale", f"{name}.wide"
-    tensors = [
-        numpy_helper.from_array(np.round(values_IO / scale_O).astype(np.int8), whole),
-        numpy_helper.from_array(scale_O.astype(np.float32), scale),
+    scale_O = np.maximum(np.abs(values_IO).max(axis=0), np.finfo(np.float32).tiny) / np.float32(largest)
+    return [
+        numpy_helper.from_array(np.round(values_IO / scale_O).astype(np.int8), f"{name}.int8"),
+        numpy_helper.from_array(scale_O.astype(np.float32), f"{name}.scale"),
     ]
-    # not DequantizeLinear: that runs at each call, while these two are computed once
-    return tensors, [_as_fp32(whole, wide), helper.make_node("Mul", [wide, scale], [name])]
 
 
-def _as_fp32(name: str, result: str) -> onnx.NodeProto:
+def _read(name: str) -> list[onnx.NodeProto]:
+    """The fp32 tensor `name`. Not by DequantizeLinear: that runs at each call, while these two are computed once."""
+    from onnx import helper
+
+    return [_cast(f"{name}.int8", f"{name}.wide"), helper.make_node("Mul", [f"{name}.wide", f"{name}.scale"], [name])]
+
+
+def _multiplied(node: onnx.NodeProto, names: Collection[str]) -> list[onnx.NodeProto]:
+    """A product by one of the matrices `names`, of whole numbers; other nodes as they are.
+
+    Such matrices hold 7 bits: two products by 8 bits then add up within the 16 that older processors have for them.
+    """
+    from onnx import helper
+
+    if node.op_type != "MatMul" or node.input[1] not in names:
+        return [node]
+    (given, name), (result,) = node.input, node.output
+    whole, step, zero, summed, wide, scale = (
+        f"{result}.{part}" for part in ("input", "step", "zero", "sum", "wide", "scale")
+    )
+    return [  # in this order, which onnxruntime computes in one pass
+        helper.make_node("DynamicQuantizeLinear", [given], [whole, step, zero]),
+        helper.make_node("MatMulInteger", [whole, f"{name}.int8", zero], [summed]),
+        _cast(summed, wide),
+        helper.make_node("Mul", [step, f"{name}.scale"], [scale]),
+        helper.make_node("Mul", [wide, scale], [result]),
+    ]
+
+
+def _cast(name: str, result: str) -> onnx.NodeProto:
     from onnx import TensorProto, helper
 
     return helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)

@@ -21,7 +21,7 @@ from phonate.nn.linear_attention import (
     key_sums,
     read_sums,
 )
-from phonate.nn.sequences import rotate
+from phonate.nn.sequences import on_processor, rotate
 
 
 class KeyValueCache:
@@ -133,6 +133,10 @@ def softmax_attention(
             past_TS = past_TS ^ past_TS.tril(keys - frames - window)
         # A frame always attends to itself; otherwise padding before the first real frame would be NaN.
         allowed = past_TS if allowed is None else (past_TS & allowed) | itself_TS
+    if dropout == 0.0 and _trains_in_16_bits(query_BHTE, key_BHSE):
+        if causal and allowed is None and frames > 1:
+            allowed = torch.ones(frames, keys, dtype=torch.bool).tril()
+        return _by_products(query_BHTE, key_BHSE, value_BHSE, allowed)
     # In boolean masks of scaled_dot_product_attention, True means attended to.
     return F.scaled_dot_product_attention(
         query_BHTE,
@@ -142,6 +146,26 @@ def softmax_attention(
         dropout_p=dropout,
         is_causal=causal and allowed is None and frames > 1,
     )
+
+
+_MOST_WEIGHTS = 2**22
+"""Weights of a batch that are kept for the backward pass: 8 MB in 16 bits."""
+
+
+def _trains_in_16_bits(query_BHTE: Tensor, key_BHSE: Tensor) -> bool:
+    """Whether attention is to be trained on a processor in bf16: there a backward pass of torch's own takes 3 times as
+    long as matrix products of all weights."""
+    trained = torch.is_grad_enabled() and query_BHTE.requires_grad and query_BHTE.dtype is torch.bfloat16
+    return trained and on_processor(query_BHTE) and query_BHTE[..., 0].numel() * key_BHSE.shape[2] <= _MOST_WEIGHTS
+
+
+def _by_products(query_BHTE: Tensor, key_BHSE: Tensor, value_BHSE: Tensor, allowed: Tensor | None) -> Tensor:
+    """Attention (B, H, T, E) where `allowed` is True; to all alike where it nowhere is."""
+    weights_BHTS = (query_BHTE * query_BHTE.shape[-1] ** -0.5) @ key_BHSE.transpose(-1, -2)
+    if allowed is not None:
+        weights_BHTS = torch.where(allowed, weights_BHTS, torch.finfo(weights_BHTS.dtype).min)
+    attended_BHTE: Tensor = weights_BHTS.softmax(-1) @ value_BHSE
+    return attended_BHTE
 
 
 def _heads(x_BTD: Tensor, parts: int, n_heads: int) -> Tensor:

@@ -38,12 +38,16 @@ class FeedForward(nn.Sequential):
     def scaled(self, x: Tensor, scale_D: Tensor | None = None) -> Tensor:
         """`forward` times a factor for each feature of the output, (..., D)."""
         first, _, dropout, last = self
-        assert isinstance(first, nn.Linear)
-        assert isinstance(last, nn.Linear)
-        assert isinstance(dropout, Dropout)
-        if not on_processor(x) or not torch.is_grad_enabled():
+        if not (
+            on_processor(x)
+            and torch.is_grad_enabled()
+            and isinstance(dropout, Dropout)
+            and type(first) is type(last) is nn.Linear  # without adapters
+        ):
             out: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
             return out if scale_D is None else scale_D * out
+        assert isinstance(first, nn.Linear)
+        assert isinstance(last, nn.Linear)
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else first.weight.dtype
         weight: Tensor = last.weight

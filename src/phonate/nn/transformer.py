@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from phonate.nn.attention import AttentionState, CrossAttention, Memory, SelfAttention
 from phonate.nn.convolution import depthwise, zero_padding
+from phonate.nn.feed_forward import FeedForward
 from phonate.nn.linear_attention import RandomFeatures, Rotation
 from phonate.nn.sequences import (
     Dropout,
@@ -90,7 +91,6 @@ class Gated(nn.Module):
 def _activations() -> dict[Activation, nn.Module]:
     return {
         "relu": nn.ReLU(),
-        "gelu": nn.GELU(approximate="tanh"),
         "silu": nn.SiLU(),
         "glu": nn.GLU(),
         "geglu": Gated(nn.GELU(approximate="tanh")),
@@ -105,6 +105,8 @@ def feed_forward(d_model: int, d_ff: int, dropout: float, activation: Activation
     With an activation ending in `glu`, the first layer has 2 x `d_ff` units, half of which gate the others (Dauphin et
     al. 2017; Shazeer 2020).
     """
+    if activation == "gelu":
+        return FeedForward(d_model, d_ff, dropout)
     return nn.Sequential(
         nn.Linear(d_model, 2 * d_ff if activation.endswith("glu") else d_ff),
         _activations()[activation],

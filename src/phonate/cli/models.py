@@ -816,7 +816,7 @@ _SERVING_LIMITS = (
     ("--max-queue", int, "requests that wait; others are refused with 429 (default: 32)"),
     ("--max-text", int, "characters of a text (default: 4096)"),
     ("--max-silence", float, "seconds of silence that SSML may ask for in all (default: 120)"),
-    ("--max-speech-seconds", float, "length of the speech of a request, also where a model clones (default: any)"),
+    ("--max-speech-seconds", float, "length of the speech of a request, also where a model clones (default: 900)"),
     ("--max-body", int, "bytes of a request (default: 26214400)"),
     ("--max-reference-seconds", float, "length of a reference recording (default: 30)"),
     ("--max-transcription-seconds", float, "length of a recording that is transcribed (default: 3600)"),

@@ -149,7 +149,7 @@ class ServerState:
     def check_length(self, seconds: float | None) -> None:
         """Raise ApiError where a request asks for longer speech than is allowed."""
         most = self.settings.max_speech_seconds
-        if seconds is not None and most is not None and seconds > most:
+        if seconds is not None and seconds > most:
             raise ApiError(400, f"max_seconds: {seconds:g} s; at most {most:g} s are allowed", param="max_seconds")
 
     async def reference(

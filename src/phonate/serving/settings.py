@@ -34,9 +34,9 @@ class ServingSettings(Settings):
     """Characters of a text; of SSML, those that are spoken, and ten times as many with the markup."""
     max_silence: float = Field(default=120.0, ge=0)
     """Seconds of silence that an SSML document may ask for in all."""
-    max_speech_seconds: float | None = Field(default=None, gt=0)
+    max_speech_seconds: float = Field(default=900.0, gt=0)
     """Length of the speech of a request. A cloning model is not asked for more, longer speech is broken off with an
-    error. None: what texts and models give."""
+    error. Few characters can make much speech: 4,096 digits take 18 minutes, 4,096 letters of English five."""
     max_body: int = Field(default=25 * 2**20, ge=1024)
     """Bytes of a request."""
     max_reference_seconds: float = Field(default=30.0, gt=0)

@@ -105,18 +105,34 @@ def test_a_folder_in_the_wrong_place_is_put_right(
         (["train", "speech"], "data.path: missing required option; give data.path=... ("),
         (
             ["train", "speech", "mine"],
-            "command line mine: an override is written key.path=value; did you mean data.path=mine?",
+            "command line mine: an override is written key.path=value, without spaces; did you mean data.path=mine?",
         ),
         (
             ["train", "mine"],
             "mine: a folder without recipe.yaml; give a run's folder, or a recipe first: speech data.path=mine",
         ),
-        (["train", "speech", "path=mine"], "error: command line path: no such option; did you mean data.path?"),
+        (["train", "speech", "path=mine"], "error: command line path: no such option; phonate calls it data.path"),
     ):
         assert main(arguments) == 2
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
+
+
+def test_a_run_behind_what_it_is_given_is_put_in_front(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "in.wav").write_bytes(b"RIFF")
+    for words, said in (
+        (["diarize", "in.wav", "mine"], "in.wav: a file; the run comes first: mine in.wav"),
+        (["convert", "in.wav", "mine", "-o", "out.wav"], "in.wav: a file; the run comes first: mine in.wav"),
+        (["transcribe", "in.wav", "mine"], "in.wav: a file; the run comes first: mine in.wav"),
+        (["speak", "Good morning.", "mine"], "mine: a folder; the run comes first: mine 'Good morning.'"),
+    ):
+        assert main(words) == 2
+        assert capsys.readouterr().err == f"error: {said}\n"
 
 
 def test_where_a_run_is_missing_those_that_are_here_are_named(
@@ -155,6 +171,8 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
         (["speak", "-o"], "error: -o/--output: expected one argument, OUT.wav; see"),
         (["train", "speech", "--resume"], "error: --resume: expected one argument, auto|RUN|CHECKPOINT; see"),
         (["train", "speech", "--data", "mine"], "unrecognized arguments: --data mine; write data.path=mine; see"),
+        (["train", "conversion", "--target", "anna"], "--target anna; write data.target=anna; see"),
+        (["speak", "It", "was", "late."], "unrecognized arguments: late.; put a text of several words in quotes; see"),
         (["data"], "error: the following arguments are required: action (check, prepare, describe), PATH; see"),
         (["data", "check"], "error: the following arguments are required: PATH; see"),
         (["checkpoints"], "error: the following arguments are required: ACTION (list, verify, prune, "),

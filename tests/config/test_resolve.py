@@ -224,7 +224,7 @@ def test_our_names_of_elsewhere_exist() -> None:
 
     for path in ELSEWHERE.values():
         *above, last = path.split(".")
-        found = [last in names_at(recipe_class(task), tuple(above)) for task in ("speech", "cloning")]
+        found = [last in names_at(recipe_class(task), tuple(above)) for task in ("speech", "cloning", "conversion")]
         assert any(found), path
 
 
@@ -273,7 +273,7 @@ def test_every_mistake_is_told_in_the_order_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("training.epochs", "command line training.epochs: an override is written key.path=value"),
+        ("training.epochs", "command line training.epochs: an override is written key.path=value, without spaces"),
         ("=1", "command line : a key is names joined by dots, such as training.optimizer.lr"),
         ("a..b=1", "command line a..b: a key is names joined by dots, such as training.optimizer.lr"),
         ("training.optimizer.lrr=1", "command line training.optimizer.lrr: no such option; did you mean lr?"),

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import os
 import re
+import shlex
 import sys
 import time
 from collections import Counter
@@ -90,11 +91,7 @@ def speak(args: argparse.Namespace) -> int:
         raise InputError("--captions: only for a sound file; name one by -o OUT.wav")
     if not streamed:
         writable(args.output)
-    if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):
-        raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
-    if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
-        voice = "" if args.run == VOICE else f"{args.run} "
-        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {voice}- < {args.text}")
+    _require_text(args)
     if args.captions is not None:  # what is wrong with it is reported before anything is spoken
         captions([], plain_file(Path(args.captions)).suffix.lower())
         if not (folder := Path(args.captions).absolute().parent).is_dir():
@@ -137,6 +134,19 @@ def _play(pieces: Iterator[FloatArray], output: str, sample_rate: int) -> int:
             sink.write(piece)
             samples += len(piece)
     return samples
+
+
+def _require_text(args: argparse.Namespace) -> None:
+    """Raise InputError for a run or a file that was given as the text to speak."""
+    from phonate.config.errors import InputError
+
+    if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):
+        raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
+    if not os.path.exists(args.run) and os.path.isdir(args.text):
+        raise InputError(f"{args.text}: a folder; the run comes first: {args.text} {shlex.quote(args.run)}")
+    if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
+        voice = "" if args.run == VOICE else f"{args.run} "
+        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {voice}- < {args.text}")
 
 
 def _text(argument: str) -> str:
@@ -317,7 +327,7 @@ def convert(args: argparse.Namespace) -> int:
     if args.reference and args.speaker is not None:
         raise InputError("give one voice: either --reference REF, or --speaker NAME")
     _check_converted(args)
-    _require_recording(args.recording)
+    _require_recording(args.recording, args.run)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     reference = args.reference
     voice = converter.reference(reference) if reference else args.speaker
@@ -474,7 +484,7 @@ def transcribe(args: argparse.Namespace) -> int:
             raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
         written_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
-    _require_recording(args.recording)
+    _require_recording(args.recording, args.run)
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
@@ -674,18 +684,22 @@ def diarize(args: argparse.Namespace) -> int:
         for name in ("speakers", "min_speakers", "max_speakers", "stitching", "known", "plot", "page", "json"):
             if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
-    _require_recording(args.recording)
+    _require_recording(args.recording, args.run)
     if args.run == DIARIZER and not Path(DIARIZER).exists():  # before torch is imported
         require(DIARIZER, TRANSCRIPTION)
     diarizer = load(args.run, "diarization", device=args.device)
     return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer, known)
 
 
-def _require_recording(recording: str) -> None:
-    """Raise DataError for a recording of this disk that is not there, before the work starts."""
+def _require_recording(recording: str, run: str) -> None:
+    """Raise InputError for a recording of this disk that is not there, or is given before the run, before the work
+    starts."""
     from phonate.audio.readers import check_file
     from phonate.compute.remote import is_remote
+    from phonate.config.errors import InputError
 
+    if os.path.isfile(run):
+        raise InputError(f"{run}: a file; the run comes first: {recording} {run}")
     if not is_remote(recording):
         check_file(Path(recording))
 

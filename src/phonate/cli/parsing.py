@@ -117,7 +117,12 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unrecognized arguments: {word}" + (f" {value}" if takes_value else ""))
 
     def _taken(self, message: str) -> str:
-        """That an option with an optional value took a file for it, where an argument is missing."""
+        """What became of words: those of a text without quotes are too many; and an option with an optional value took
+        a file for it, where an argument is missing."""
+        if re.match("unrecognized arguments: [^-]", message) and any(
+            one.dest in ("text", "prompt") for one in self._actions
+        ):
+            return "put a text of several words in quotes"
         if not message.startswith("the following arguments are required"):
             return ""
         optional = {flag for action in self._actions if action.nargs == "?" for flag in action.option_strings}

@@ -74,7 +74,7 @@ def _parse(text: str) -> Override:
     key, equals, value = text.partition("=")
     if not equals:
         meant = f"; did you mean data.path={text}?" if os.path.exists(text) else ""
-        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value{meant}")
+        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value, without spaces{meant}")
     path = _path(key.strip(), COMMAND_LINE)
     return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())
 

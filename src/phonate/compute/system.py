@@ -112,19 +112,23 @@ def _of_c_library(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None)
 
 
-_M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _LARGEST_IN_HEAP = 8 * 2**20
+_LARGEST_FREE_END = 64 * 2**20
 
 
 def limit_heap() -> None:
     """Have the C library take blocks over 8 MB straight from the system, to which they go back when they are freed.
 
     By itself glibc raises that limit to 32 MB as soon as such blocks are freed, and activations of varying sizes then
-    fragment its heap. The cost is some page faults: 3 % of the processor time of a speech training step.
+    fragment its heap. The cost is some page faults: 3 % of the processor time of a speech training step. With a limit
+    set it would also return the end of its heap whenever 128 KB of it are free, hundreds of times a step: it keeps up
+    to 64 MB, which saves a tenth of the time of a vocoder's step and takes no more memory at its peak.
     """
     mallopt = _of_c_library("mallopt")
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
+        mallopt(_M_TRIM_THRESHOLD, _LARGEST_FREE_END)
 
 
 # --------------------------------------------------------------------------------------------- Limits

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from phonate.nn import vocoder
+from phonate.nn import bands, vocoder
 from phonate.nn.vocoder import Discriminators, MelDiscriminator, MultiResolutionFourier
 
 RESOLUTIONS = ((512, 128), (256, 64))
@@ -75,16 +75,16 @@ def plainly_judged(network: vocoder._Convolutions, hidden_BCTK: torch.Tensor) ->
     return network.last(hidden_BCTK).squeeze(1), outputs
 
 
-@pytest.mark.parametrize("bands", [80, 129, 130, 131, 257])
+@pytest.mark.parametrize("count", [80, 129, 130, 131, 257])
 @pytest.mark.parametrize("network", [vocoder.SpectrogramDiscriminator(4), MelDiscriminator(9, 6, 4)])
-def test_convolutions_over_folded_bands_are_the_plain_ones(network: vocoder._Convolutions, bands: int) -> None:
-    generator = torch.Generator().manual_seed(bands)
-    ours, plain = (torch.randn(2, 2, 21, bands, generator=generator).requires_grad_() for _ in range(2))
+def test_convolutions_over_folded_bands_are_the_plain_ones(network: vocoder._Convolutions, count: int) -> None:
+    generator = torch.Generator().manual_seed(count)
+    ours, plain = (torch.randn(2, 2, 21, count, generator=generator).requires_grad_() for _ in range(2))
     plain.data.copy_(ours.data)
     weights = list(network.parameters())[-8:]
     results = []
     for given, (scores, outputs) in (
-        (ours, network.judged(*ours.unbind(1))),
+        (ours, network.judged(ours.transpose(1, 2))),
         (plain, plainly_judged(network, plain)),
     ):
         loss = scores.square().mean() + sum(one.square().mean() for one in outputs)
@@ -92,3 +92,19 @@ def test_convolutions_over_folded_bands_are_the_plain_ones(network: vocoder._Con
         results.append([scores, *outputs, *gradients])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_compressed_spectra_keep_their_phase_and_have_the_gradient_of_the_formula() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x_BTCK = torch.randn(2, 5, 2, 9, generator=generator, dtype=torch.float64).requires_grad_()
+    made = bands.compressed(x_BTCK, 1e-5, -0.35)
+    sizes = torch.linalg.vector_norm(made, dim=2)
+    torch.testing.assert_close(sizes, (x_BTCK.square().sum(2) + 1e-5).pow(0.15), rtol=1e-3, atol=1e-5)
+    assert torch.autograd.gradcheck(lambda x: bands.compressed(x, 1e-5, -0.35), [x_BTCK])
+
+
+@pytest.mark.parametrize(("n_fft", "hop"), [(64, 16), (60, 25)])
+def test_the_gradient_of_a_spectrum_is_that_of_its_formula(n_fft: int, hop: int) -> None:
+    fourier = vocoder.ShortTimeFourier(n_fft, hop).double()
+    samples_BN = torch.randn(2, 331, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(fourier, [samples_BN])

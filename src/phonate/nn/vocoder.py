@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from phonate.audio.processor import AudioProcessor
@@ -31,6 +32,21 @@ from phonate.nn.convolution import ConvNeXt, convolution, limited
 from phonate.nn.sequences import on_processor
 
 # ------------------ The short-time Fourier transform and its inverse, in operations that ONNX exports
+
+
+class _Transform(torch.autograd.Function):
+    """`ShortTimeFourier.transformed`. Its backward pass is an FFT of reals; torch's own is one of complex values."""
+
+    @staticmethod
+    def forward(ctx: Any, padded_BN: Tensor, fourier: ShortTimeFourier) -> Tensor:
+        ctx.fourier, ctx.samples = fourier, padded_BN.shape[1]
+        return fourier.transformed(padded_BN)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BTC: Tensor) -> tuple[Tensor, None]:
+        summed_BN = ctx.fourier.transposed(grad_BTC)
+        return F.pad(summed_BN, (0, ctx.samples - summed_BN.shape[1])), None
 
 
 class ShortTimeFourier(nn.Module):
@@ -72,8 +88,22 @@ class ShortTimeFourier(nn.Module):
         """Spectra of the windows that fit into (B, N)."""
         if self.as_products:
             return self._product(self._frames(padded_BN))
+        if on_processor(padded_BN) and torch.is_grad_enabled() and padded_BN.requires_grad:
+            made: Tensor = _Transform.apply(padded_BN, self)  # type: ignore[no-untyped-call]
+            return made
+        return self.transformed(padded_BN)
+
+    def transformed(self, padded_BN: Tensor) -> Tensor:
+        """`_of_padded` by an FFT."""
         spectrum_BTK = torch.fft.rfft(padded_BN.unfold(1, self.n_fft, self.hop_length) * self.window)
         return torch.cat([spectrum_BTK.real, spectrum_BTK.imag], dim=-1)
+
+    def transposed(self, spectrum_BTC: Tensor) -> Tensor:
+        """The transpose of `transformed`, and so its backward pass: (B, T, 2K) -> (B, (T - 1) * hop + n_fft)."""
+        parts_BTKC = spectrum_BTC.reshape(*spectrum_BTC.shape[:2], 2, -1).transpose(2, 3).contiguous()
+        parts_BTKC[:, :, :: self.bins - 1] *= 2.0  # an inverse counts bins but the first and the last twice
+        frames_BTN = torch.fft.irfft(torch.view_as_complex(parts_BTKC), self.n_fft, norm="forward")
+        return self._overlap_add(frames_BTN * (0.5 * self.window))
 
     def inverse(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop), by overlap-add, normalised by the sum of squared windows."""
@@ -707,13 +737,13 @@ class _Convolutions(nn.Module):
         )
         self.last = normed(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
-    def judged(self, first_BTK: Tensor, second_BTK: Tensor) -> Judgement:
-        """Of two channels (B, T, K)."""
+    def judged(self, x_BTCK: Tensor) -> Judgement:
+        """Of two channels (B, T, 2, K)."""
         layers = [one for one in self.layers if isinstance(one, nn.Conv2d)]
-        if on_processor(first_BTK):
-            outputs = bands.convolved(layers, [first_BTK, second_BTK])
+        if on_processor(x_BTCK):
+            outputs = bands.convolved(layers, x_BTCK)
             return self.last(outputs[-1]).squeeze(1), outputs
-        outputs, hidden = [], torch.stack([first_BTK, second_BTK], dim=1)
+        outputs, hidden = [], x_BTCK.transpose(1, 2)
         for layer in layers:
             hidden = F.leaky_relu(layer(hidden), bands.SLOPE)
             outputs.append(hidden)
@@ -730,9 +760,8 @@ class SpectrogramDiscriminator(_Convolutions):
 
     def forward(self, spectrum_BTC: Tensor) -> Judgement:
         """Of a spectrum (B, T, 2K)."""
-        real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
-        size_BTK = (real_BTK.square() + imaginary_BTK.square() + _SMALL).pow(0.5 * (_COMPRESSION - 1.0))
-        return self.judged(real_BTK * size_BTK, imaginary_BTK * size_BTK)
+        spectrum_BTCK = spectrum_BTC.reshape(*spectrum_BTC.shape[:2], 2, -1)
+        return self.judged(bands.compressed(spectrum_BTCK, _SMALL, 0.5 * (_COMPRESSION - 1.0)))
 
 
 class Discriminators(nn.Module):
@@ -758,7 +787,7 @@ class MelDiscriminator(_Convolutions):
     def forward(self, mel_BTM: Tensor, cond_BTD: Tensor) -> list[Judgement]:
         """Of a mel (B, T, M), from 0 to 1, and its condition (B, T, D); the only one."""
         standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
-        return [self.judged(standard_BTM, self.condition(cond_BTD))]
+        return [self.judged(torch.stack([standard_BTM, self.condition(cond_BTD)], dim=2))]
 
 
 class MultiResolutionFourier(nn.Module):

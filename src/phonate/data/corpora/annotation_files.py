@@ -56,6 +56,9 @@ Listed = TypeVar("Listed")
 # ------------------------------------------------- Recordings by the names that annotations call them
 
 
+_LANGUAGE = re.compile(r"\.[a-z]{2,3}(-[A-Za-z]{2,8})?$")
+
+
 class Recordings:
     """The audio files under a folder, by the names that annotations call them."""
 
@@ -76,8 +79,9 @@ class Recordings:
             self._alike.setdefault(same_name(stem), []).extend(files)
 
     def named(self, name: str) -> list[Path]:
-        """The files that may be meant by a name."""
-        return self._files.get(name) or list(dict.fromkeys(self._alike.get(same_name(name), ())))
+        """The files that may be meant by a name, also with a language behind it, as captions have: talk.en.vtt."""
+        found = self._files.get(name) or list(dict.fromkeys(self._alike.get(same_name(name), ())))
+        return found if found or not (language := _LANGUAGE.search(name)) else self.named(name[: language.start()])
 
     def find(self, name: str, place: str) -> Path | Problem:
         """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
@@ -467,7 +471,7 @@ def _fits(kind: LabelFormat, files: list[Path], recordings: list[Path], texts: i
         return bool(recordings)
     if texts and kind.name != "audacity":
         return False
-    stems = {same_name(file.stem) for file in files}
+    stems = {same_name(name) for file in files for name in (file.stem, _LANGUAGE.sub("", file.stem))}
     labelled = sum(same_name(file.stem) in stems for file in recordings)
     return 0 < len(recordings) <= 2 * labelled and not (kind.name == "textgrid" and is_alignment(files[0]))
 
@@ -520,12 +524,27 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
             else:
                 merged[one.recording if kind.names_recordings else one.place] = one
     if kind.name != "ctm":
-        rows += [_labelled_row(one, root, recordings) for one in merged.values()]
+        rows += _one_each([_labelled_row(one, root, recordings) for one in merged.values()])
     for what, count in left_out.items():
         report_left_out(path, what, count)
     yield from rows
     if path.is_dir():
         yield from recordings.others(names)
+
+
+def _one_each(rows: list[Row | Problem]) -> Iterator[Row | Problem]:
+    """The rows; a problem for those of recordings with several files of labels, such as captions of two languages."""
+    places: dict[Path, list[str]] = {}
+    for row in rows:
+        if isinstance(row, Row):
+            places.setdefault(row.path, []).append(row.place)
+    for row in rows:
+        several = places[row.path] if isinstance(row, Row) else []
+        if len(several) > 1:
+            names = " and ".join(Path(place).name for place in several[:3])
+            yield Problem(row.id, row.place, "several files", f"a recording has labels in {names}; keep one of them")
+        else:
+            yield row
 
 
 def _labelled_row(one: Labelled, root: Path, recordings: Recordings) -> Row | Problem:

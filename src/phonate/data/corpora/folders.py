@@ -44,7 +44,7 @@ logger = logging.getLogger("phonate")
 
 _HELD_TEXTS = (
     *(".txt", ".tsv", ".csv", ".trn", ".data", ".text", ".trans", ".json", ".jsonl", ".yaml", ".yml", ".lab", ".stm"),
-    *(".textgrid", ".eaf", ".xml", ".mlf", ".trs", ".srt", ".vtt"),
+    *(".xlsx", ".xls", ".ods", ".docx", ".md", ".list", ".textgrid", ".eaf", ".xml", ".mlf", ".trs", ".srt", ".vtt"),
 )
 
 
@@ -135,7 +135,9 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
         else:
             name = printable(str(held.relative_to(root)))
             logger.warning(
-                "%s (such as %s); no recording has a text: if they hold them, give the list as data.path", message, name
+                "%s (such as %s); no recording has a text: if they hold them, give the list as data.path, or write one",
+                message,
+                name,
             )
 
 
@@ -146,7 +148,8 @@ def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Colle
         listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not NOTES.fullmatch(file.name)
         ends = [end for end in (*OTHER_TEXTS, *reversed(TEXTS)) if file.name.endswith(end)]
         stem = file.name.removesuffix(ends[0]) if ends else file.stem
-        if listed and file not in transcripts and entry.is_file() and composed(stem) not in recordings:
+        spoken = composed(stem) in recordings or composed(Path(stem).stem) in recordings  # a.txt, a.wav.txt
+        if listed and file not in transcripts and entry.is_file() and not spoken:
             id = printable(file.relative_to(root).with_suffix("").as_posix())
             yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")
 

@@ -35,10 +35,16 @@ class Layout:
         direct = {core for inside in self._inside if len(core := self._core(inside)) == 1}
         named = {official_split(core[0]) for core in direct}
         self._splits = direct if "train" in named and None not in named else set()
+        lowest = {official_split(core[-1]) for inside in self._inside if (core := self._core(inside))}
+        self._lowest = "train" in lowest and None not in lowest
+        """Whether the lowest folders are those of splits (ann/train/1.wav)."""
 
     def _core(self, inside: Path) -> tuple[str, ...]:
-        """The folders of a recording but those called after what is in them."""
-        return tuple(part for part in inside.parts[:-1] if not _KIND.fullmatch(part))
+        """The folders of a recording but those called after what is in them, and days in the folder of a speaker."""
+        core = [part for part in inside.parts[:-1] if not _KIND.fullmatch(part)]
+        while len(core) > 1 and _DATE.fullmatch(core[-1]):
+            core.pop()
+        return tuple(core)
 
     def speaker(self, inside: Path) -> str:
         """What the speaker of a recording is called. Raises DataError where it has no folder of the number given."""
@@ -48,6 +54,8 @@ class Layout:
                 raise DataError(f"data.speaker_folder={self._at}: {self._root / inside} is in {len(above) - 1} folders")
             return above[self._at]
         core = self._core(inside)
+        if self._lowest:
+            core = core[:-1]
         if not core or core in self._splits:
             return self._root.resolve().name
         return self._certain(inside) or core[-1]
@@ -71,12 +79,12 @@ class Layout:
     def split(self, inside: Path) -> str | None:
         """The official split of a recording: of train/1.wav where such folders are splits, and of train/ann/1.wav."""
         core = self._core(inside)
-        return core[0] if core in self._splits else split_among(core[:-1])
+        return core[-1] if core in self._splits or (core and self._lowest) else split_among(core[:-1])
 
     def report(self, unnamed: Sequence[Path]) -> None:
         """Warns where the speakers of recordings that nothing but folders names may be called after other folders."""
         cores = [self._core(inside) for inside in unnamed if self._certain(inside) is None]
-        if self._at is not None or not cores:
+        if self._at is not None or self._lowest or not cores:
             return
         depth = max(map(len, cores)) - 1
         for at in range(depth):

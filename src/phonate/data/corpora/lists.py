@@ -70,6 +70,8 @@ COLUMNS = {
         "text_normalized",
         "wrd",
         "words",
+        "txt",
+        "utterance",
         "text_tn",
         "raw_text",
     ),
@@ -109,7 +111,7 @@ def spelled(names: Sequence[str]) -> dict[str, str]:
 def listed_in(path: Path, suffixes: Sequence[str]) -> tuple[Path, ...]:
     """The list with one of `suffixes` that `path` is, or those that a folder's recordings are listed in."""
     files = lists_in(path) if path.is_dir() else (path,)
-    if any(file.suffix.lower() not in suffixes for file in files):
+    if any(suffix_of(file) not in suffixes for file in files):
         return ()
     return files if all(file.suffix or (file.is_file() and _names_recordings(file)) for file in files) else ()
 
@@ -117,24 +119,28 @@ def listed_in(path: Path, suffixes: Sequence[str]) -> tuple[Path, ...]:
 def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
     """Warns, once for the lists of a folder, that a list without a column of speakers is of one `speaker`, where one of
     its columns that mean nothing here may be theirs."""
-    if (about := (path.parent, names, speaker)) not in _REPORTED:
-        _REPORTED.add(about)
-        _report_one_speaker(path, names, speaker)
+    _report_unused(path, names, f"all recordings are taken to be of one speaker, {speaker}", "speakers", "speaker_id")
 
 
-_REPORTED = set[tuple[Path, tuple[str, ...], str]]()
+def report_no_text(path: Path, names: tuple[str, ...]) -> None:
+    """Warns, once for the lists of a folder, that a list has no column of texts, where one that means nothing here may
+    be theirs."""
+    _report_unused(path, names, "no column is called as texts are", "texts", "text")
 
 
-def _report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
+_REPORTED = set[tuple[Path, str, tuple[str, ...]]]()
+
+
+def _report_unused(path: Path, names: tuple[str, ...], fact: str, what: str, column: str) -> None:
     known = {name for spellings in COLUMNS.values() for name in spellings}
     unused = [printable(name) for name in names if name and name not in known]
-    if unused:
+    about = (path.parent, fact, names)
+    if unused and about not in _REPORTED:
+        _REPORTED.add(about)
+        columns = ", ".join(unused)
+        where = printable(str(path))
         logger.warning(
-            "%s: all recordings are taken to be of one speaker, %s; if the speakers are in one of the columns %s, "
-            "rename it speaker_id",
-            printable(str(path)),
-            speaker,
-            ", ".join(unused),
+            "%s: %s; if the %s are in one of the columns %s, rename it %s", where, fact, what, columns, column
         )
 
 
@@ -197,6 +203,15 @@ def _parsed(line: bytes, place: str) -> Any:
         return malformed(place, f"not readable as JSON ({error})")
 
 
+def suffix_of(file: Path) -> str:
+    """The suffix of a list; .jsonl where a table's suffix is that of a file of objects, such as WeNet's data.list."""
+    suffix = file.suffix.lower()
+    if suffix not in TABLES or not file.is_file():
+        return suffix
+    with file.open("rb") as opened:
+        return ".jsonl" if opened.read(4).removeprefix(b"\xef\xbb\xbf").startswith(b"{") else suffix
+
+
 def lists_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> tuple[Path, ...]:
     """The files in `folder` that list its recordings: metadata.json, metadata.csv and their like, or else those whose
     first lines name a recording that is there. Of several those called after official splits (train.tsv, dev.tsv), or
@@ -205,7 +220,7 @@ def lists_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> tup
         if Path(name).suffix in suffixes and (folder / name).is_file():
             return (folder / name,)
     try:
-        files = sorted(file for file in folder.iterdir() if file.suffix.lower() in suffixes)
+        files = sorted(file for file in folder.iterdir() if suffix_of(file) in suffixes)
     except OSError as error:
         raise DataError(f"{folder}: {error.strerror}") from error
     lists = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]
@@ -221,7 +236,7 @@ def _chosen_of(folder: Path, stamps: tuple[tuple[Path, int, int], ...]) -> tuple
     lists = [file for file, *_ in stamps]
     of_splits = [file for file in lists if split_of_name(file.stem)]
     chosen = of_splits if "train" in {official_split(split_of_name(file.stem)) for file in of_splits} else lists
-    kinds = {file.suffix.lower() in OBJECTS for file in chosen}
+    kinds = {suffix_of(file) in OBJECTS for file in chosen}
     names = Counter(name for file in chosen for name in _names_in(file))
     where = printable(str(folder))
     if len(kinds) > 1 or max(names.values(), default=0) > 1:
@@ -239,7 +254,7 @@ def _chosen_of(folder: Path, stamps: tuple[tuple[Path, int, int], ...]) -> tuple
 
 def _names_in(file: Path) -> set[str]:
     """How a list calls its recordings: what its objects say, or the column of a table that most often names one."""
-    if file.suffix.lower() not in TABLES:
+    if suffix_of(file) not in TABLES:
         return {name for cells in _cells_of_file(file, None) for name in cells}
     lines = [line for line in read_lines(file) if line.strip()]
     counts = Counter(
@@ -272,7 +287,7 @@ def _cells_of_file(file: Path, limit: int | None) -> list[list[str]]:
     with file.open(encoding=encoding, errors="replace") as text:
         lines = list(islice(iter(lambda: text.readline(10_000), ""), limit))
     filled = [line.strip() for line in lines if line.strip()]
-    if file.suffix.lower() in TABLES:
+    if suffix_of(file) in TABLES:
         return [
             [cell for separator in SEPARATORS if separator in line for cell in cells_of(line, separator)]
             for line in filled
@@ -419,6 +434,8 @@ def _rows_of_json(path: Path) -> Iterator[Row | Problem]:
     places = Places(path, [name for name in names if name])
     if alone is not None:
         report_one_speaker(path, tuple(keys), alone)
+    if not keys.keys() & {*COLUMNS["text"]}:
+        report_no_text(path, tuple(keys))
     for place, sample in samples:
         if isinstance(sample, Problem):
             yield sample
@@ -484,13 +501,14 @@ def _json_row(sample: dict[str, Any], name: str, file: Path, alone: str | None, 
 def _json_samples(path: Path) -> list[tuple[str, object]]:
     """Each sample with its place; a Problem in the place of one that is no JSON."""
     lines = read_lines(path)
+    of_lines = suffix_of(path) == ".jsonl"
     try:
-        document = json.loads("\n".join(lines)) if path.suffix.lower() != ".jsonl" else None
+        document = json.loads("\n".join(lines)) if not of_lines else None
     except (ValueError, RecursionError) as error:
         if not isinstance(_document(next((line for line in lines if line.strip()), "")), dict):
             raise DataError(f"{path}: not readable as JSON ({error})") from error
         document = None  # an object a line, as NeMo writes into files called .json
-    if document is None and path.suffix.lower() != ".jsonl" and len(lines) < 2:
+    if document is None and not of_lines and len(lines) < 2:
         raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
     if document is None:
         return [_json_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]

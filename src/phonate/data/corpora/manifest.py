@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from phonate.data.corpora.rows import (
     Rows,
     Segment,
     as_text,
+    audio_files,
     by_segment,
     checked_row,
     printable,
@@ -43,6 +45,8 @@ from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettin
 
 if TYPE_CHECKING:
     from lhotse import CutSet
+
+logger = logging.getLogger("phonate")
 
 
 # ----------------------- Texts that a recogniser wrote for recordings without any (`data.transcribe`)
@@ -252,6 +256,8 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     listed = list(rows(address if address and name in SHARDS else path, **extra))
     if address is not None and name not in SHARDS:
         _fetch_missing(listed, address, path)
+    if name in LISTS and path.is_dir():
+        _report_unlisted(path, listed)
     if local:
         listed = [_with_own_speakers(row) for row in listed]
     if settings.speaker is not None:
@@ -262,6 +268,19 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
         listed = list(by_segment(listed, settings.requirements.one_speaker))
     listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
     return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
+
+
+LISTS = frozenset({"csv", "ljspeech", "json", "audiofolder"})
+"""The formats of lists that name the recordings of a folder."""
+
+
+def _report_unlisted(folder: Path, listed: Sequence[Row | Problem]) -> None:
+    """Tells of recordings in a folder that its list does not name."""
+    named = {row.path.resolve() for row in listed if isinstance(row, Row)}
+    others = [file for file in audio_files(folder, problems=[]) if file.resolve() not in named]
+    if others:
+        example = printable(str(others[0].relative_to(folder)))
+        logger.info("%s: %d recordings are in no list, and left alone, such as %s", folder, len(others), example)
 
 
 def _is_of_segments(declared: CorpusFormat, listed: Sequence[Row | Problem]) -> bool:

@@ -47,6 +47,9 @@ class Below:
         self._files: dict[str, list[Path]] = {}
         for file in files:
             self._files.setdefault(composed(file.stem), []).append(file)
+        # Where all are called by numbers, 1 is 0001.
+        decimal = all(map(str.isdecimal, self._files))
+        self._numbers = {int(stem): found for stem, found in self._files.items()} if decimal else {}
         self._folders = {part for found in self._files.values() for file in found for part in file.parent.parts}
 
     def named(self, name: str, listed: Path) -> list[Path]:
@@ -57,6 +60,8 @@ class Below:
         found = self._files.get(composed(last)) or []
         if not found and dot and f".{suffix.lower()}" in AUDIO_SUFFIXES:
             found = self._files.get(composed(stem)) or []
+        if not found and last.isdecimal():
+            found = self._numbers.get(int(last)) or []
         return self.nearest(found, listed, folders)
 
     def nearest(self, found: Sequence[Path], listed: Path, folders: Sequence[str] = ()) -> list[Path]:

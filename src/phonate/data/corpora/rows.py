@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import _lru_cache_wrapper, lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
+from urllib.parse import unquote
 
 from phonate.audio.containers import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.decoding import (
@@ -436,6 +437,8 @@ def listed_file(root: Path, name: str) -> Path:
     if file is None and "\\" in name:
         name = name.replace("\\", "/")
         file = _listed_file(root, name)
+    if file is None and "%" in name:  # as addresses are written
+        file = _listed_file(root, unquote(name))
     first = name.partition("/")[0]
     if file is None and first not in ("", name) and not os.path.isdir(root / first):
         file = _listed_file(root.parent, name)  # the list is in a folder beside those of recordings

@@ -24,6 +24,7 @@ from phonate.data.corpora.lists import (
     lists_in,
     of_lists,
     read_lines,
+    report_no_text,
     report_one_speaker,
     speaker_of,
     spelled,
@@ -103,7 +104,7 @@ Header = tuple[str, dict[str, int], tuple[str, ...]]
 
 
 def _header(line: str, separator: str) -> Header | None:
-    cells = [cell.lower() for cell in cells_of(line, separator)]
+    cells = [re.sub(r"[\s-]+", "_", cell.lower()) for cell in cells_of(line, separator)]
     columns = {meaning: cells.index(name) for meaning, name in spelled(cells).items()}
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
         return separator, columns, tuple(cells)
@@ -148,13 +149,21 @@ class Table:
         """The table in a file, whose recordings are in `places`, or where lists have them. Raises DataError where it is
         empty or can't be read."""
         lines = read_lines(path)
-        if not lines:
+        if lines and re.fullmatch("sep=.", lines[0].strip()):  # as Excel writes
+            lines[0] = ""  # so that the others keep their numbers
+        head = next((line for line in lines if line.strip()), None)
+        if head is None:
             raise DataError(f"{path}: empty")
         if places is None:
             some = lines[: _FILES_LOOKED_FOR // 2]
             places = Places(path, [cell for line in some for one in SEPARATORS for cell in cells_of(line, one)])
         separator = _separator(places, lines)
-        return cls(path, lines, separator, header_of(lines[0], separator), places)
+        header = header_of(head, separator)
+        first, behind = cells_of(head, separator), lines[lines.index(head) + 1 :]
+        if header is None and len(behind) > 1 and _is_unknown_header(first, behind, separator, places):
+            report_note(path, f"line 1 ({', '.join(first)}) is taken for a header; the values decide the columns")
+            lines = [*[""] * (len(lines) - len(behind)), *behind]  # so that the others keep their numbers
+        return cls(path, lines, separator, header, places)
 
     @cached_property
     def width(self) -> int:
@@ -206,6 +215,17 @@ class Table:
         return len(cells) == self.width and any(map(self.places.has, cells))
 
 
+def _is_unknown_header(first: Sequence[str], lines: Sequence[str], separator: str, places: Named) -> bool:
+    """Whether a first line names no recording, where the others do, and has a word in each column that no other has."""
+    rows = [cells for line in _some(lines) if len(cells := cells_of(line, separator)) == len(first)]
+    if len(first) < 2 or not rows or not all(re.fullmatch(r"[^\W\d][\w .-]{,30}", cell) for cell in first):
+        return False
+    path = max(range(len(first)), key=lambda column: _named(places, rows, column))
+    others = [{row[column] for row in rows} for column in range(len(first))]
+    unlike = all(cell not in values for cell, values in zip(first, others, strict=True))
+    return _named(places, rows, path) >= 0.5 and unlike and not any(map(places.has, first))
+
+
 def _some(lines: Sequence[str]) -> list[str]:
     """At most _LOOKED_AT of the lines that hold something, from all over the list."""
     filled = [line for line in lines if line.strip()]
@@ -224,7 +244,7 @@ def _separator(places: Named, lines: Sequence[str]) -> str:
     for order, separator in enumerate(("|", "\t", ";", ",")):
         rows = [cells_of(line, separator) for line in some]
         width = _width(rows)
-        header = _header(lines[0], separator)
+        header = _header(some[0], separator)
         headed = len(header[1]) if header is not None else 0
         named = width > 1 and max(_named(places, rows, column) for column in range(width)) >= 0.5
         consistent = sum(len(row) == width for row in rows) / max(1, len(rows))
@@ -444,6 +464,8 @@ def _with_header(
     alone = None if "speaker_id" in columns else speaker_of(path)
     if alone is not None:
         report_one_speaker(path, names, alone)
+    if "text" not in columns:
+        report_no_text(path, names)
     rows = table.rows()
     next(rows)
     for place, cells in rows:
@@ -559,9 +581,10 @@ def audiofolder_rows(path: Path) -> Iterator[Row | Problem]:
                 if isinstance(row, Problem) or inside == ".":
                     yield row
                     continue
-                # Without a column of speakers it is one and the same in train/ and in test/.
-                row = replace(row, id=f"{inside}/{row.id}", split=row.split or split_among(inside.split("/")))
-                yield row.with_speaker(named) if row.speaker == alone else row
+                # Without a column of speakers it is one and the same in train/ and in test/, not in ann/ and in bob/.
+                split = split_among(inside.split("/"))
+                row = replace(row, id=f"{inside}/{row.id}", split=row.split or split)
+                yield row.with_speaker(named) if row.speaker == alone and split else row
         except DataError as error:
             if len(files) == 1:
                 raise

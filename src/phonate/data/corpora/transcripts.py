@@ -15,7 +15,17 @@ from typing import Any
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.annotations import encoding_of, read_text
-from phonate.data.corpora.lists import OBJECTS, PART, audio_name, cells_of, json_lines, read_lines, samples_of, spelled
+from phonate.data.corpora.lists import (
+    OBJECTS,
+    PART,
+    audio_name,
+    cells_of,
+    json_lines,
+    read_lines,
+    samples_of,
+    spelled,
+    suffix_of,
+)
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable
 from phonate.data.corpora.tables import Table, header_of
@@ -27,14 +37,15 @@ logger = logging.getLogger("phonate")
 TEXTS = (".txt", ".lab", ".normalized.txt")
 """Ends of names of texts beside recordings; the last is LibriTTS's."""
 OTHER_TEXTS = (".original.txt",)
-_ENDS = (*TEXTS, ".TXT", ".LAB")
+_ENDS = (*TEXTS, ".TXT", ".LAB", ".transcript.txt", ".transcription.txt")
 _BEHIND = (".txt", ".trn")
 """Ends that stand behind the suffix of a recording: a.wav.trn."""
 NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 _SAMPLES = re.compile(r"0 \d{4,} (?=\S)")
 """What TIMIT has before a text: where it begins and ends."""
-_MICROPHONE = re.compile(r"[_.-](mic|mix|ch|channel|headset)[\w-]*$", re.IGNORECASE)
+_TAKE = re.compile(r"[ _.-](mic|mix|ch|channel|headset|take|try)[\w-]*$", re.IGNORECASE)
+"""Behind the name of one of several recordings of a text: its microphone, or which take it is."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,7 @@ def _said(listed: Mapping[str, Any], split: str | None) -> Said | None:
 # --------------------------------------------------------------- Texts and lists elsewhere in the folder
 
 _TRANSCRIPTS = (".txt", ".tsv", ".csv", ".trn", ".data", ".list", ".lst", *OBJECTS, "")
-_LINE = re.compile(r"(?:[^\s,|:]+,\s*)?(\"[^\"]+\"|[^\s|:,]+)[\s|:,]\s*(\S.*)")
+_LINE = re.compile(r"(?:[^\s,|:]+,\s*)?(\"[^\"]+\"|[^\s|:,]+?)[.)]?[\s|:,]\s*(\S.*)")
 _FESTIVAL = re.compile(r"\(\s*(\S+)\s+\"(.*)\"\s*\)")
 _PINYIN = re.compile(r"(\S [a-z]+[1-6]( |$))+")
 _PROSODY = re.compile(r"#[1-4]")
@@ -153,13 +164,15 @@ class Transcripts:
         spoken = {file.parent for file in listed}
         stems: dict[str, list[Path]] = {}
         for recording in listed:
-            stems.setdefault(composed(_MICROPHONE.sub("", recording.stem)), []).append(recording)
+            stems.setdefault(composed(_TAKE.sub("", recording.stem)), []).append(recording)
         for file in likely:
             end = next((end for end in _ENDS[::-1] if file.name.endswith(end)), None)
-            if end is None or file.parent in spoken:
+            if end is None:
                 continue
             stem = composed(file.name.removesuffix(end))
             found = self._below.of_stem(stem) or stems.get(stem, [])
+            if file.parent in spoken:
+                found = [recording for recording in stems.get(stem, []) if recording.parent == file.parent]
             try:
                 text = read_text_file(file) if found else None
             except (OSError, UnicodeDecodeError):
@@ -172,7 +185,7 @@ class Transcripts:
     def _read(self, file: Path) -> dict[Path, Said]:
         """What a file says of recordings; nothing where it is no transcript of these."""
         try:
-            if file.suffix.lower() in OBJECTS:
+            if suffix_of(file) in OBJECTS:
                 return _agreed(self._of_objects(file))
             with file.open("rb") as opened:
                 encoding = encoding_of(opened.read(2))

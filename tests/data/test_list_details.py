@@ -1,0 +1,127 @@
+"""Lists, texts and captions with what people's programs leave in them: headers of any words, takes, addresses."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from small_corpora import corpus, wav
+
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import Problem, Row
+
+TEXTS = ["The boat left the harbour early.", "Nobody saw it leave.", "A light wind came up.", "Later the fog lifted."]
+SPEAKERS = ["anna", "ben"] * 2
+
+
+@pytest.fixture
+def voice(tmp_path):
+    """A folder with wavs/a0.wav to a3.wav."""
+    for number in range(4):
+        wav(tmp_path / f"voice/wavs/a{number}.wav", hertz=200 + 20 * number)
+    return tmp_path / "voice"
+
+
+def read(folder):
+    """Path -> speaker and text."""
+    rows, _ = list_corpus(corpus(folder))
+    assert all(isinstance(row, Row) and row.path.is_file() for row in rows), rows
+    return {row.path.name: (row.speaker, row.text) for row in rows}
+
+
+def all_of(suffix="wav"):
+    return {f"a{i}.{suffix}": (SPEAKERS[i], TEXTS[i]) for i in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("Datei;Sprecher;Satz\n", True),
+        ("clip_file;talker_name;what is said\n", True),
+        (" Audio Path ; Speaker-ID ; Text \n", False),
+        ("sep=;\nfile;speaker;text\n", False),
+        ("\nfile;speaker;text\n", False),
+    ],
+)
+def test_headers_of_any_words(voice, caplog, head, said):
+    lines = "".join(f'wavs/a{i}.wav;{SPEAKERS[i]};"{TEXTS[i]}"\n' for i in range(4))
+    (voice / "liste.csv").write_text(head + lines)
+    assert read(voice) == all_of()
+    assert ("is taken for a header" in caplog.text) == said
+
+
+def test_a_column_that_may_be_the_texts_is_told(voice, caplog):
+    (voice / "list.csv").write_text("path,what_is_said\n" + "".join(f'wavs/a{i}.wav,"{TEXTS[i]}"\n' for i in range(4)))
+    assert {text for _, text in read(voice).values()} == {None}
+    assert "if the texts are in one of the columns what_is_said, rename it text" in caplog.text
+
+
+def test_objects_in_a_list(voice):
+    objects = [{"key": f"a{i}", "wav": f"wavs/a{i}.wav", "txt": TEXTS[i], "speaker": SPEAKERS[i]} for i in range(4)]
+    (voice / "data.list").write_text("".join(json.dumps(one) + "\n" for one in objects))
+    assert read(voice) == all_of()
+
+
+def test_recordings_in_no_list_are_told(voice, caplog):
+    (voice / "metadata.csv").write_text("".join(f"a{i}|{TEXTS[i]}\n" for i in range(3)))
+    with caplog.at_level(logging.INFO):
+        assert len(read(voice)) == 3
+    assert "1 recordings are in no list, and left alone, such as wavs/a3.wav" in caplog.text
+
+
+def test_names_written_as_addresses_and_as_numbers(tmp_path):
+    for i in range(4):
+        wav(tmp_path / f"voice/my wavs/take {i}.wav", hertz=200 + 20 * i)
+        wav(tmp_path / f"numbers/000{i}.wav", hertz=200 + 20 * i)
+    (tmp_path / "voice/list.csv").write_text(
+        "path,text\n" + "".join(f'my%20wavs/take%20{i}.wav,"{text}"\n' for i, text in enumerate(TEXTS))
+    )
+    (tmp_path / "numbers/script.txt").write_text("".join(f"{i}. {text}\n" for i, text in enumerate(TEXTS)))
+    assert read(tmp_path / "voice") == {f"take {i}.wav": ("voice", text) for i, text in enumerate(TEXTS)}
+    assert read(tmp_path / "numbers") == {f"000{i}.wav": ("numbers", text) for i, text in enumerate(TEXTS)}
+
+
+@pytest.mark.parametrize("beside", ["{}.wav.txt", "{}.transcription.txt", "{}.TXT"])
+def test_other_ends_of_texts_beside_recordings(voice, beside):
+    for i, text in enumerate(TEXTS):
+        (voice / "wavs" / beside.format(f"a{i}")).write_text(text)
+    assert read(voice) == {f"a{i}.wav": ("voice", text) for i, text in enumerate(TEXTS)}
+
+
+def test_takes_of_one_text(tmp_path):
+    for i, text in enumerate(TEXTS):
+        for take in (1, 2):
+            wav(tmp_path / f"voice/{i:03d}_take{take}.wav", hertz=200 + 20 * i + 5 * take)
+        (tmp_path / f"voice/{i:03d}.txt").write_text(text)
+    assert sorted(text for _, text in read(tmp_path / "voice").values()) == sorted(2 * TEXTS)
+
+
+@pytest.mark.parametrize("name", ["{s}/2024-03-0{n}/take {i}.wav", "{s}/wav48/{i}.wav", "{s}/{split}/{i}.wav"])
+def test_days_kinds_and_splits_in_the_folder_of_a_speaker_name_none(tmp_path, name):
+    for i in range(4):
+        split = ["train", "train", "dev", "test"][i]
+        wav(tmp_path / "voice" / name.format(s=SPEAKERS[i], n=1 + i // 2, i=i, split=split), hertz=200 + 20 * i)
+    rows, _ = list_corpus(corpus(tmp_path / "voice"))
+    assert sorted({row.speaker for row in rows}) == ["anna", "ben"]
+    assert {row.split for row in rows} == ({"train", "dev", "test"} if "split" in name else {None})
+
+
+def test_a_list_of_names_in_each_folder_of_a_speaker(tmp_path):
+    for i in range(4):
+        wav(tmp_path / f"voice/{SPEAKERS[i]}/a{i}.wav", hertz=200 + 20 * i)
+    for first in (0, 1):
+        lines = [f'a{i}.wav,"{TEXTS[i]}"\n' for i in range(first, 4, 2)]
+        (tmp_path / f"voice/{SPEAKERS[first]}/metadata.csv").write_text("file_name,text\n" + "".join(lines))
+    assert read(tmp_path / "voice") == all_of()
+
+
+def test_captions_with_a_language_in_their_name(voice):
+    for i, text in enumerate(TEXTS):
+        (voice / f"wavs/a{i}.en.vtt").write_text(f"WEBVTT\n\n00:00:00.000 --> 00:00:00.400\n{text}\n")
+    assert {name: text for name, (_, text) in read(voice).items()} == {f"a{i}.wav": t for i, t in enumerate(TEXTS)}
+    for i in range(4):
+        (voice / f"wavs/a{i}.de.vtt").write_text("WEBVTT\n\n00:00:00.000 --> 00:00:00.400\nGuten Tag.\n")
+    rows, _ = list_corpus(corpus(voice))
+    assert {row.reason for row in rows if isinstance(row, Problem)} == {"several files"}
+    assert not [row for row in rows if isinstance(row, Row)]

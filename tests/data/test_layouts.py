@@ -325,3 +325,19 @@ def test_the_folder_of_the_speakers_can_be_told(tmp_path, caplog):
 )
 def test_splits_of_names_of_lists(name, split):
     assert split_of_name(name) == split
+
+
+@pytest.mark.parametrize("written", ["{}", "0:00:0{}"])
+def test_segments_that_name_their_session(tmp_path, written):
+    """SegLST, of CHiME and MeetEval."""
+    wav(tmp_path / "voice/S02.wav", seconds=2.0)
+    parts = [
+        {"session_id": "S02", "speaker": SPEAKERS[i % 2], "words": text}
+        | {"start_time": written.format(i / 4), "end_time": written.format((i + 1) / 4)}
+        for i, text in enumerate(TEXTS)
+    ]
+    (tmp_path / "voice/S02.json").write_text(json.dumps(parts))
+    rows, _ = list_corpus(corpus(tmp_path / "voice"))
+    assert [(row.text, row.speaker, row.start) for row in rows] == [
+        (text, SPEAKERS[i % 2], i / 4) for i, text in enumerate(TEXTS)
+    ]

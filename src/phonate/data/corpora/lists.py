@@ -304,13 +304,26 @@ def _cells_of_file(file: Path, limit: int | None) -> list[list[str]]:
 
 def samples_of(document: Any) -> Any:
     """The samples of a JSON document: the list that it is, that under "samples" or the only other key with a list of
-    recordings (`audios` in GigaSpeech and WenetSpeech), or objects by their ids, as SpeechBrain writes them."""
+    recordings (`audios` in GigaSpeech and WenetSpeech), or objects by their ids, as SpeechBrain writes them. Segments
+    that name their session (SegLST, as CHiME and MeetEval write it) are recordings with these."""
     if not isinstance(document, dict) or "samples" in document:
-        return document["samples"] if isinstance(document, dict) else document
+        samples = document["samples"] if isinstance(document, dict) else document
+        return _of_sessions(samples) if isinstance(samples, list) else samples
     if document and all(isinstance(one, dict) and audio_name(one) for one in document.values()):
         return [{"id": name, **one} for name, one in document.items()]
     lists = [value for value in document.values() if isinstance(value, list) and _lists_recordings(value)]
     return lists[0] if len(lists) == 1 else None
+
+
+def _of_sessions(samples: list[Any]) -> list[Any]:
+    if not samples or not all(isinstance(one, dict) and "session_id" in one for one in samples):
+        return samples
+    if any(audio_name(one) for one in samples):
+        return samples
+    sessions: dict[str, list[object]] = {}
+    for one in samples:
+        sessions.setdefault(str(one["session_id"]), []).append(one)
+    return [{"audio_path": name, "segments": parts} for name, parts in sessions.items()]
 
 
 def _lists_recordings(value: list[object]) -> bool:
@@ -381,13 +394,21 @@ def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
     start, end, duration = (as_text(listed.get(key)) for key in PART[:3])
     if start is None and end is None:
         return 0.0, None
-    begins = float(start or 0.0)
-    ends = None if end is None else float(end)
+    begins = _time(start or "0")
+    ends = None if end is None else _time(end)
     if ends is None and duration is not None:
         ends = begins + float(duration)
     if not 0.0 <= begins < float("inf") or not (ends is None or begins < ends < float("inf")):
         raise ValueError
     return begins, ends
+
+
+def _time(text: str) -> float:
+    """Seconds, or h:mm:ss. Raises ValueError for what is neither."""
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60.0 * seconds + float(part)
+    return seconds
 
 
 def audio_name(sample: Mapping[str, object]) -> str | None:

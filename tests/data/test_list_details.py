@@ -125,3 +125,11 @@ def test_captions_with_a_language_in_their_name(voice):
     rows, _ = list_corpus(corpus(voice))
     assert {row.reason for row in rows if isinstance(row, Problem)} == {"several files"}
     assert not [row for row in rows if isinstance(row, Row)]
+
+
+def test_a_folder_that_may_be_read_in_two_formats_says_so(voice, caplog):
+    (voice / "all.rttm").write_text("SPEAKER a0 1 0 0.4 <NA> <NA> ann <NA> <NA>\n")
+    (voice / "all.stm").write_text("a0 1 ann 0 0.4 <o> The boat left.\n")
+    _, report = list_corpus(corpus(voice))
+    assert report.format == "rttm"
+    assert "data.format=stm reads what else is there" in caplog.text

@@ -282,6 +282,40 @@ def test_labels_of_a_sample_may_be_in_files_of_their_own(tmp_path, tones):
     assert "JSON" in third.detail
 
 
+def test_labels_of_a_sample_by_the_names_that_lists_have_for_them(tmp_path, tones):
+    audio = (tones / "00.wav").read_bytes()
+    said = [{"sentence": "hello", "client_id": "ann"}, {"transcription": "good day", "speaker_name": "bob"}]
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for number, one in enumerate(said):
+            for name, data in ((f"{number}.wav", audio), (f"{number}.json", json.dumps(one).encode())):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    rows, _ = list_corpus(corpus(tmp_path / "x.tar"))
+    assert [(row.speaker, row.text) for row in rows] == [("ann", "hello"), ("bob", "good day")]
+
+
+def test_texts_of_shards_in_a_list_beside_them(tmp_path, tones):
+    """As NeMo writes tarred recordings."""
+    (tmp_path / "tarred").mkdir()
+    with tarfile.open(tmp_path / "tarred/audio_0.tar", "w") as tar:
+        for number in range(3):
+            tar.add(tones / f"0{number}.wav", arcname=f"x_{number}.wav")
+    lines = [{"audio_filepath": f"x_{number}.wav", "text": f"number {number}", "shard_id": 0} for number in range(3)]
+    (tmp_path / "tarred/tarred_audio_manifest.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows, report = list_corpus(corpus(tmp_path / "tarred"))
+    assert report.format == "webdataset"
+    assert [row.text for row in rows] == [f"number {number}" for number in range(3)]
+
+
+def test_an_archive_is_to_be_unpacked(tmp_path, tones):
+    (tmp_path / "packed").mkdir()
+    with tarfile.open(tmp_path / "packed/train.tar.gz", "w:gz") as tar:
+        tar.add(tones / "00.wav", arcname="00.wav")
+    with pytest.raises(DataError, match=r"unpack train\.tar\.gz"):
+        list_corpus(corpus(tmp_path / "packed"))
+
+
 # --------------------------------------------------------------------------------- Writing shards
 
 

@@ -6,6 +6,7 @@ Every format declares how its corpora are recognised (`corpus_format`). Plug-ins
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import json
@@ -155,6 +156,9 @@ def _problem(row: Row, entry: Entry) -> Problem:
 # --------------------------------------------- Which format a corpus has, when the recipe does not say
 
 
+_ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
+
+
 def detect_format(path: Path) -> str:
     """The name of a format: folder, json, csv, ... Raises DataError saying what was found instead."""
     if not path.exists():
@@ -162,8 +166,13 @@ def detect_format(path: Path) -> str:
     if not path.is_dir() and not path.is_file():
         raise DataError(f"{path}: is a pipe or a device; a corpus is a folder or a file")
     formats = [(name, one) for name in CORPORA.names() if (one := format_of(name)) is not None]
-    for name, one in sorted(formats, key=lambda entry: (-entry[1].priority, entry[0])):
+    ranked = sorted(formats, key=lambda entry: (-entry[1].priority, entry[0]))
+    for name, one in ranked:
         if one.recognises(path):
+            equal = [other for other, its in ranked if other != name and its.priority == one.priority]
+            _report_also(
+                path, name, tuple(other for other in equal if path.is_dir() and dict(ranked)[other].recognises(path))
+            )
             return name
     if not path.is_dir():
         named = "" if is_recording(path) else "; a list of another format needs data.format"
@@ -171,13 +180,24 @@ def detect_format(path: Path) -> str:
             f"{path}: {told(path)}; give a folder of recordings, or a list of them such as metadata.csv{named}"
         )
     try:
-        listed = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
+        names = sorted(entry.name for entry in path.iterdir())
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+    listed = ", ".join(names[:5]) or "nothing"
+    archive = next((name for name in names if name.lower().endswith(_ARCHIVES)), None)
+    if archive is not None:
+        raise DataError(f"{path}: no audio files in it (found: {listed}); unpack {archive}")
     raise DataError(
         f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed}); put recordings there, "
         "or name another folder"
     )
+
+
+@functools.cache
+def _report_also(path: Path, name: str, others: tuple[str, ...]) -> None:
+    """Warns, once, that a folder may as well be read in another format."""
+    if others:
+        logger.warning("%s: read as %s; data.format=%s reads what else is there", path, name, others[0])
 
 
 def format_of(name: str) -> CorpusFormat | None:

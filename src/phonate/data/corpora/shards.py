@@ -16,6 +16,7 @@ from typing import Any
 from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.compute.remote import base_name, files_below, is_remote, open_at
 from phonate.config.errors import DataError
+from phonate.data.corpora.lists import audio_name, spelled
 from phonate.data.corpora.rows import (
     Member,
     Problem,
@@ -34,6 +35,7 @@ _SLACK_SECONDS = 0.05
 _TEXTS = ("txt", "text", "transcript", "lab")
 _SPEAKERS = ("spk", "speaker", "cls")
 _LARGEST_LABEL = 1 << 24
+_LARGEST_LIST = 1 << 30
 
 
 def shard_format(address: str) -> str | None:
@@ -85,13 +87,32 @@ def webdataset_rows(path: Path | str) -> Iterator[Row | Problem]:
     """A row for each sample of WebDataset shards that has a recording. Its text, speaker, segments, split and id are in
     the sample's .json; text may be in .txt, a speaker's name in .spk or .cls. `path` is a tar file, a folder of them,
     or the address of one of the two."""
-    for shard, stamp in _files(path).items():
+    files = _files(path)
+    listed = _listed_beside([file for file in files if file.endswith((".json", ".jsonl"))])
+    for shard, stamp in files.items():
         if shard.endswith(".tar"):
             try:
                 for key, parts, labels in _samples(shard, stamp):
-                    yield _row_of_sample(shard, key, parts, labels)
+                    yield _row_of_sample(shard, key, parts, labels, listed)
             except (OSError, EOFError, tarfile.TarError) as error:
                 yield _damaged(shard, error)
+
+
+def _listed_beside(files: list[str]) -> dict[str, dict[str, Any]]:
+    """What lists beside shards say of their samples (as NeMo's manifests of tarred recordings do), by the name of the
+    recording in its shard."""
+    said: dict[str, dict[str, Any]] = {}
+    for file in files:
+        with open_at(file) as opened:
+            lines = opened.read(_LARGEST_LIST).decode("utf-8-sig", "surrogateescape").split("\n")
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):  # of another kind of file
+                break
+            if isinstance(entry, dict) and (name := audio_name(entry)):
+                said[base_name(name)] = entry
+    return said
 
 
 def _damaged(shard: str, error: Exception) -> Problem:
@@ -122,8 +143,8 @@ def _samples(shard: str, stamp: str) -> Iterator[tuple[str, dict[str, Member], d
         extension = extension.lower()
         if f".{extension.rpartition('.')[2]}" in AUDIO_SUFFIXES:
             parts[extension] = Member(shard, info.name, info.offset_data, info.size, stamp)
-        elif info.size <= _LARGEST_LABEL and extension in {"json", *_TEXTS, *_SPEAKERS}:
-            labels[extension] = _content(tar, info)
+        elif info.size <= _LARGEST_LABEL and (kind := extension.rpartition(".")[2]) in {"json", *_TEXTS, *_SPEAKERS}:
+            labels[kind] = _content(tar, info)
     if parts or labels:
         yield key, parts, labels
 
@@ -134,21 +155,28 @@ def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-def _row_of_sample(shard: str, key: str, parts: Mapping[str, Member], labels: Mapping[str, bytes]) -> Row | Problem:
+def _row_of_sample(
+    shard: str,
+    key: str,
+    parts: Mapping[str, Member],
+    labels: Mapping[str, bytes],
+    listed_beside: Mapping[str, dict[str, Any]],
+) -> Row | Problem:
     place = f"{shard}: {key}"
     if len(parts) != 1:
         names = ", ".join(sorted(parts)) or "none"
         return malformed(place, f"a sample has one recording; this one has {names}; write the shard again")
     (member,) = parts.values()
-    facts: Any = {}
+    facts: Any = listed_beside.get(base_name(member.name), {})
     if "json" in labels:
         try:
             facts = json.loads(labels["json"].decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             return malformed(place, f"its .json is not readable as JSON ({error}); write the shard again")
     try:
-        text = as_text(facts.get("text")) or _label(labels, _TEXTS)
-        speaker = as_text(facts.get("speaker_id", facts.get("speaker"))) or _label(labels, _SPEAKERS)
+        called = spelled(list(facts))
+        text = as_text(facts.get(called.get("text"))) or _label(labels, _TEXTS)
+        speaker = as_text(facts.get(called.get("speaker_id"))) or _label(labels, _SPEAKERS)
         listed = facts.get("segments")
         segments = (
             (Segment(speaker=speaker, text=text),)

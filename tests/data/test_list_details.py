@@ -67,7 +67,7 @@ def test_recordings_in_no_list_are_told(voice, caplog):
     (voice / "metadata.csv").write_text("".join(f"a{i}|{TEXTS[i]}\n" for i in range(3)))
     with caplog.at_level(logging.INFO):
         assert len(read(voice)) == 3
-    assert "1 recordings are in no list, and left alone, such as wavs/a3.wav" in caplog.text
+    assert "recordings in no list, and left alone: 1, such as wavs/a3.wav" in caplog.text
 
 
 def test_names_written_as_addresses_and_as_numbers(tmp_path):

@@ -56,9 +56,10 @@ def data(args: argparse.Namespace) -> int:
 
     prepare PATH -o OUT.jsonl makes prompts and responses from a folder of texts, for language models.
     """
-    from phonate.cli.output import print_json
+    from phonate.cli.output import log_to_console, print_json
 
     _refuse_useless_options(args)
+    log_to_console()  # what files are left alone
     outcome = _outcome(args)
     if args.json:
         print_json(outcome)

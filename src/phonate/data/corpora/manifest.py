@@ -299,8 +299,12 @@ def _report_unlisted(folder: Path, listed: Sequence[Row | Problem]) -> None:
     named = {row.path.resolve() for row in listed if isinstance(row, Row)}
     others = [file for file in audio_files(folder, problems=[]) if file.resolve() not in named]
     if others:
-        example = printable(str(others[0].relative_to(folder)))
-        logger.info("%s: %d recordings are in no list, and left alone, such as %s", folder, len(others), example)
+        _say_unlisted(folder, len(others), printable(str(others[0].relative_to(folder))))
+
+
+@functools.cache
+def _say_unlisted(folder: Path, count: int, example: str) -> None:
+    logger.info("%s: recordings in no list, and left alone: %d, such as %s", folder, count, example)
 
 
 def _is_of_segments(declared: CorpusFormat, listed: Sequence[Row | Problem]) -> bool:

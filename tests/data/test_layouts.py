@@ -166,6 +166,12 @@ def primewords(one: Corpus) -> None:
     one.write("set1_transcript.json", json.dumps(rows))
 
 
+def peoples_speech(one: Corpus) -> None:
+    one.record("train/clean/{s}/x{i}.wav")
+    data = {"duration_ms": [400] * 8, "label": TEXTS, "name": [f"{SPEAKERS[i % 2]}/x{i}.wav" for i in range(8)]}
+    one.write("train/clean.json", json.dumps({"identifier": "x", "training_data": data}))
+
+
 def json_beside(one: Corpus) -> None:
     names = one.record("{s}/x{i}.wav")
     for name, text in zip(names, TEXTS, strict=True):
@@ -215,8 +221,8 @@ def tedlium(one: Corpus) -> None:
 TEXTS_OF: dict[str, list[str]] = {}
 LAYOUTS: list[Callable[[Corpus], None]] = [
     emilia, emilia_of_languages, vctk, l2_arctic, jvs, arctic, voxforge, esd, mailabs, timit, common_voice,
-    lists_of_splits, voxpopuli, sinhala, primewords, json_beside, names_and_texts, libri_light, behind_the_suffix,
-    gigaspeech, tedlium,
+    lists_of_splits, voxpopuli, sinhala, primewords, peoples_speech, json_beside, names_and_texts,
+    libri_light, behind_the_suffix, gigaspeech, tedlium,
 ]  # fmt: skip
 
 

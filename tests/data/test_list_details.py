@@ -57,6 +57,13 @@ def test_a_column_that_may_be_the_texts_is_told(voice, caplog):
     assert "if the texts are in one of the columns what_is_said, rename it text" in caplog.text
 
 
+def test_sources_and_targets_are_recordings_and_texts(voice):
+    """FunASR's."""
+    objects = [{"key": f"a{i}", "source": f"wavs/a{i}.wav", "target": text} for i, text in enumerate(TEXTS)]
+    (voice / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in objects))
+    assert read(voice) == {f"a{i}.wav": ("voice", text) for i, text in enumerate(TEXTS)}
+
+
 def test_objects_in_a_list(voice):
     objects = [{"key": f"a{i}", "wav": f"wavs/a{i}.wav", "txt": TEXTS[i], "speaker": SPEAKERS[i]} for i in range(4)]
     (voice / "data.list").write_text("".join(json.dumps(one) + "\n" for one in objects))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from phonate.config.errors import DataError
 from phonate.data.cache import Strings
-from phonate.data.corpora.lists import COLUMNS, json_rows
+from phonate.data.corpora.lists import COLUMNS
 from phonate.data.corpora.manifest import check_corpus, detect_format
+from phonate.data.corpora.objects import json_rows
 from phonate.data.corpora.rows import Row
 from phonate.data.corpora.tables import csv_rows, ljspeech_rows
 from phonate.data.settings import VoiceData

@@ -238,7 +238,7 @@ CORPORA: Registry[object] = Registry(
         "elan": "phonate.data.corpora.annotation_files:elan_rows",
         "folder": "phonate.data.corpora.folders:folder_rows",
         "huggingface": "phonate.data.corpora.huggingface:huggingface_rows",
-        "json": "phonate.data.corpora.lists:json_rows",
+        "json": "phonate.data.corpora.objects:json_rows",
         "kaldi": "phonate.data.corpora.kaldi:kaldi_rows",
         "labels": "phonate.data.corpora.annotation_files:label_rows",
         "lhotse": "phonate.data.corpora.lhotse:lhotse_rows",

@@ -7,7 +7,6 @@ import csv
 import gzip
 import json
 import logging
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
 from phonate.data.annotations import encoding_of, read_text
-from phonate.data.corpora.places import Places, is_recording
+from phonate.data.corpora.places import is_recording
 from phonate.data.corpora.rows import (
     SLACK_SECONDS,
     Problem,
@@ -30,7 +29,6 @@ from phonate.data.corpora.rows import (
     Segment,
     as_text,
     checked_row,
-    corpus_format,
     id_of,
     malformed,
     official_split,
@@ -91,7 +89,7 @@ SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 TABLES = (".csv", ".tsv", ".txt", ".list", ".lst", ".filelist", "")
 """Suffixes of tables; of files without one, those that name recordings that are there."""
 OBJECTS = (".json", ".jsonl")
-_LOOKED_AT = 20
+LOOKED_AT = 20
 """Lines of a file that are looked at for names of recordings."""
 _LONGEST_LINE = 16 * 2**20
 _LARGEST = 64 * 2**20
@@ -105,7 +103,10 @@ def spelled(names: Sequence[str]) -> dict[str, str]:
     pairs = (
         (meaning, next((one for one in spellings if one in names), None)) for meaning, spellings in COLUMNS.items()
     )
-    return {meaning: name for meaning, name in pairs if name is not None}
+    found = {meaning: name for meaning, name in pairs if name is not None}
+    if {"source", "target"} <= {*names} and not found.keys() & {"audio_path", "text"}:  # FunASR's
+        found |= {"audio_path": "source", "text": "target"}
+    return found
 
 
 def listed_in(path: Path, suffixes: Sequence[str]) -> tuple[Path, ...]:
@@ -259,7 +260,7 @@ def _names_in(file: Path) -> set[str]:
     lines = [line for line in read_lines(file) if line.strip()]
     counts = Counter(
         (separator, column)
-        for line in lines[:_LOOKED_AT]
+        for line in lines[:LOOKED_AT]
         for separator in SEPARATORS
         for column, cell in enumerate(cells_of(line, separator))
         if is_recording(file.parent, cell)
@@ -275,7 +276,7 @@ def _names_recordings(file: Path) -> bool:
     beside = file.suffix.lower() == ".txt" and any(file.with_suffix(end).is_file() for end in AUDIO_SUFFIXES)
     if beside:  # the text of that recording
         return False
-    named = [any(is_recording(file.parent, cell) for cell in cells) for cells in _cells_of_file(file, _LOOKED_AT)]
+    named = [any(is_recording(file.parent, cell) for cell in cells) for cells in _cells_of_file(file, LOOKED_AT)]
     return any(named[:2]) or (bool(named) and 2 * sum(named) >= len(named))
 
 
@@ -292,14 +293,15 @@ def _cells_of_file(file: Path, limit: int | None) -> list[list[str]]:
             [cell for separator in SEPARATORS if separator in line for cell in cells_of(line, separator)]
             for line in filled
         ]
-    objects = [document for line in filled if isinstance(document := _document(line), dict)]
+    objects = [document for line in filled if isinstance(document := document_of(line), dict)]
     one_document = len(objects) < len(filled) or len(filled) == 1
     if one_document and file.suffix.lower() == ".json" and file.stat().st_size <= _LARGEST:
-        document = _document(read_text(file, "replace"))
+        document = document_of(read_text(file, "replace"))
         samples = samples_of(document)
         listed = samples[:limit] if isinstance(samples, list) else objects
         objects = [sample for sample in listed if isinstance(sample, dict)]
-    return [[name] if (name := audio_name(document)) else [] for document in objects]
+    samples = [sample for document in objects for sample in unfolded(document)]
+    return [[name] if (name := audio_name(sample)) else [] for sample in samples]
 
 
 def samples_of(document: Any) -> Any:
@@ -326,11 +328,20 @@ def _of_sessions(samples: list[Any]) -> list[Any]:
     return [{"audio_path": name, "segments": parts} for name, parts in sessions.items()]
 
 
+def unfolded(sample: Any) -> list[Any]:
+    """The samples of an object with lists of names and texts side by side, as in People's Speech; else itself."""
+    for value in sample.values() if isinstance(sample, dict) else ():
+        names, texts = (value.get("name"), value.get("label")) if isinstance(value, dict) else (None, None)
+        if isinstance(names, list) and isinstance(texts, list) and len(names) == len(texts):
+            return [{"audio_path": name, "text": text} for name, text in zip(names, texts, strict=True)]
+    return [sample]
+
+
 def _lists_recordings(value: list[object]) -> bool:
-    return bool(value) and all(isinstance(one, dict) and audio_name(one) for one in value[:_LOOKED_AT])
+    return bool(value) and all(isinstance(one, dict) and audio_name(one) for one in value[:LOOKED_AT])
 
 
-def _document(text: str) -> Any:
+def document_of(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -353,7 +364,7 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
     whole file, or of a part at its beginning (`Row.of_file`)."""
     try:
-        start, end = _part(_in_seconds(listed, file))
+        start, end = part_of(_in_seconds(listed, file))
     except (TypeError, ValueError):
         times = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
         return malformed(place, f"{times}: must be seconds, with the end after the start; correct them")
@@ -390,7 +401,7 @@ def _in_seconds(listed: Mapping[str, object], file: Path) -> Mapping[str, object
     return {**listed, "start": start, "end": float(stop) / rate}
 
 
-def _part(listed: Mapping[str, object]) -> tuple[float, float | None]:
+def part_of(listed: Mapping[str, object]) -> tuple[float, float | None]:
     start, end, duration = (as_text(listed.get(key)) for key in PART[:3])
     if start is None and end is None:
         return 0.0, None
@@ -420,129 +431,9 @@ def audio_name(sample: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
-# ----------- JSON: a list of samples, an object with such a list under "samples", or an object a line
-
-
-def is_json(path: Path) -> bool:
-    """JSON and JSON lines, or a folder whose recordings these list."""
-    return bool(listed_in(path, OBJECTS))
-
-
-@corpus_format(is_json, priority=40, unit="text")
-def json_rows(path: Path) -> Iterator[Row | Problem]:
-    """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
-    are relative to the file. Objects with a list of `segments` are recordings with these. Where no sample has a speaker
-    there is one, who is called after the folder."""
-    files = (lists_in(path, OBJECTS) or (path / "metadata.json",)) if path.is_dir() else (path,)
-    yield from of_lists(files, _rows_of_json)
-
-
 def of_lists(files: Sequence[Path], rows: Callable[[Path], Iterator[Row | Problem]]) -> Iterator[Row | Problem]:
     """The rows of a list; of several, each of the split that its list is called after, unless it says another."""
     for file in files:
         split = split_of_name(file.stem) if len(files) > 1 else None
         for row in rows(file):
             yield replace(row, split=split) if isinstance(row, Row) and row.split is None else row
-
-
-def _rows_of_json(path: Path) -> Iterator[Row | Problem]:
-    samples = _json_samples(path)
-    keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
-    within = [part for _, sample in samples if isinstance(sample, dict) for part in _segments_of(sample) or ()]
-    keys |= {key: None for part in within for key in part}
-    alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
-    names = (audio_name(sample) for _, sample in samples[:_LOOKED_AT] if isinstance(sample, dict))
-    places = Places(path, [name for name in names if name])
-    if alone is not None:
-        report_one_speaker(path, tuple(keys), alone)
-    if not keys.keys() & {*COLUMNS["text"]}:
-        report_no_text(path, tuple(keys))
-    for place, sample in samples:
-        if isinstance(sample, Problem):
-            yield sample
-            continue
-        name = audio_name(sample) if isinstance(sample, dict) else None
-        if not isinstance(sample, dict) or not name:
-            yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
-            continue
-        parts = _segments_of(sample)
-        try:
-            if parts is None:
-                yield _json_row(sample, name, places.find(name), alone, place)
-            else:
-                yield _recording(sample, parts, places.find(name), alone, place)
-        except (TypeError, ValueError) as error:
-            yield malformed(place, f"its segments can't be read ({error}); each has a start and an end in seconds")
-
-
-def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none."""
-    for value in sample.values():
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            columns = spelled(list(value[0]))
-            if {"start", "text"} <= columns.keys() and columns.keys() & {"end", "duration"}:
-                return value
-    return None
-
-
-def _recording(
-    sample: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], file: Path, alone: str | None, place: str
-) -> Row | Problem:
-    """The row of a recording with segments. Raises ValueError where they have no times."""
-    segments = []
-    for part in parts:
-        listed = {meaning: part[key] for meaning, key in spelled(list(part)).items()}
-        start, end = _part(listed)
-        named = as_text(listed.get("speaker_id"))
-        speaker = alone if named is None or named.upper() == "N/A" else named
-        segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))
-    key = spelled(list(sample)).get("id", "aid")
-    id = as_text(sample.get(key)) or id_of(str(audio_name(sample)))
-    segments.sort(key=lambda one: one.start)
-    return checked_row(Row(id, file, tuple(segments), place, split=as_text(sample.get("split"))))
-
-
-_MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
-_MARK = re.compile(r"\s*(<[A-Z]+>)")
-
-
-def _spoken(text: str | None) -> str | None:
-    """A text whose punctuation is written as words, as GigaSpeech's is, with signs; tags of noise are no words."""
-    return text and (_MARK.sub(lambda match: _MARKS.get(match[1], ""), text).strip() or None)
-
-
-def _json_row(sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str) -> Row | Problem:
-    listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
-    if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
-        listed.pop("text", None)
-    speaker = listed.get("speaker_id")
-    return clip_of(listed, name, file, as_text(alone if speaker is None else speaker), place)
-
-
-def _json_samples(path: Path) -> list[tuple[str, object]]:
-    """Each sample with its place; a Problem in the place of one that is no JSON."""
-    lines = read_lines(path)
-    of_lines = suffix_of(path) == ".jsonl"
-    try:
-        document = json.loads("\n".join(lines)) if not of_lines else None
-    except (ValueError, RecursionError) as error:
-        if not isinstance(_document(next((line for line in lines if line.strip()), "")), dict):
-            raise DataError(f"{path}: not readable as JSON ({error})") from error
-        document = None  # an object a line, as NeMo writes into files called .json
-    if document is None and not of_lines and len(lines) < 2:
-        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
-    if document is None:
-        return [_json_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    samples = samples_of(document)
-    if samples is None and audio_name(document):
-        samples = [document]
-    if not isinstance(samples, list):
-        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
-    return [(f"{path}: sample {number}", sample) for number, sample in enumerate(samples, start=1)]
-
-
-def _json_line(line: str, place: str) -> tuple[str, object]:
-    try:
-        return place, json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return place, malformed(place, f"not readable as JSON ({error})")

@@ -25,6 +25,7 @@ from phonate.data.corpora.lists import (
     samples_of,
     spelled,
     suffix_of,
+    unfolded,
 )
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable
@@ -247,7 +248,7 @@ class Transcripts:
     def _of_objects(self, file: Path) -> Iterator[tuple[Path, Said]]:
         if file.stat().st_size > _LARGEST and file.suffix.lower() == ".json":
             return
-        for name, sample in _objects(file):
+        for name, sample in ((name, one) for name, value in _objects(file) for one in unfolded(value)):
             if isinstance(sample, str):
                 yield from self._each(name, file, Said(_words(sample)))
             elif isinstance(sample, dict) and not {*PART[:2]} & spelled(list(sample)).keys():
@@ -267,7 +268,9 @@ def _objects(file: Path) -> Iterator[tuple[str | None, Any]]:
             document = json.loads(read_text(file))
         except (ValueError, RecursionError):
             document = None  # an object a line
-    if isinstance(document, dict) and samples_of(document) is None:
+    if isinstance(document, dict) and unfolded(document) != [document]:
+        yield None, document
+    elif isinstance(document, dict) and samples_of(document) is None:
         yield from document.items()
     elif document is not None:
         samples = samples_of(document)

@@ -1,0 +1,251 @@
+"""Which column of a list without a header is the path, the speaker and the text, by its values."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from phonate.data.corpora.rows import printable
+
+FILES_LOOKED_FOR = 40
+_ENDS = tuple('.,;:?!…。？！،؟।॥۔"”»')
+_UNSPACED = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+"""Letters of scripts without spaces between words."""
+_OTHER_LETTERS = re.compile("[\u0370-\u1cff\u2e80-\ud7af\uf900-\ufaff\ufb1d-\ufefc]")
+"""Letters of scripts other than Latin."""
+_PHONES = re.compile(r"[ˈˌːɪʊɑʌɒɜɐɚɝɹɾʃʒɡʔʁ]|^\{.*\}$|\b[A-Z]{2}[012]\b")
+"""Marks and letters of IPA that hardly any orthography has, and ARPAbet."""
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?|auto|all_[a-z]{2}")
+_FRACTION = re.compile(r"\d+[.,]\d+")
+_FILE = re.compile(r"\S+\.[A-Za-z]\w{1,4}")
+_FEWEST_LETTERS = 2.5
+"""Of a word, in the mean; phones with spaces between have fewer."""
+_GENDER = re.compile(r"(fe)?male|[mfow]|other|unknown", re.IGNORECASE)
+_INTEGER = re.compile(r"\d+")
+_NUMBERS = re.compile(r"-?\d+([ .,]-?\d+)*")
+
+
+class Named(Protocol):
+    """Recordings by the names of a list."""
+
+    def has(self, name: str) -> bool:
+        """Whether a recording has this name."""
+
+    def find(self, name: str) -> Path:
+        """The file that has this name, or would have."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns of a table without a header are what, counted from 0."""
+
+    path: int = 0
+    speaker: int | None = None
+    text: int | None = None
+    note: str | None = None
+    """What a person should know of this reading, where another is possible."""
+    refusal: str | None = None
+    """Why there is no reading."""
+
+
+def share_named(places: Named, rows: Sequence[Sequence[str]], column: int) -> float:
+    """The share of rows of which a column names a recording that is there."""
+    some = rows[:: -(-len(rows) // FILES_LOOKED_FOR) or 1]
+    return sum(column < len(row) and places.has(row[column]) for row in some) / max(1, len(some))
+
+
+class _Column:
+    """What the values of a column are like."""
+
+    def __init__(self, at: int, cells: Sequence[str]) -> None:
+        self.at = at
+        self.cells = cells
+        self.filled = [cell for cell in cells if cell]
+        count = max(1, len(self.filled))
+        self.distinct = len(set(self.filled)) / count
+        """1 where each row has another value."""
+        self.words = sum(map(_words, self.filled)) / count
+        """In a cell."""
+        self.numbers = bool(self.filled) and all(map(_NUMBERS.fullmatch, self.filled))
+        self.numbered = sum(any(map(str.isdigit, cell)) and " " not in cell for cell in self.filled) > 0.9 * count
+        """Whether its values are like p225 or spk-3."""
+        self.short = sum(map(_like_a_name, self.filled)) >= 0.9 * count
+        """Whether its values are no longer than names are."""
+        self.varied = self.distinct >= 0.9
+        """Whether nearly every row has a value of its own."""
+        several = len(self.filled) > 1
+        self.is_measured = several and (self.all_are(_FRACTION) or (self.varied and self.all_are(_FILE)))
+        """Whether it holds durations, or names of files, one a row."""
+
+    @property
+    def letters(self) -> float:
+        """Letters of a word, of scripts with spaces between words."""
+        if self.holds(_UNSPACED):
+            return float("inf")
+        return sum(len(cell) for cell in self.filled) / max(1.0, self.words * len(self.filled)) - 1
+
+    def holds(self, pattern: re.Pattern[str]) -> bool:
+        """Whether at least half of the cells hold a match."""
+        return bool(self.filled) and 2 * sum(bool(pattern.search(cell)) for cell in self.filled) >= len(self.filled)
+
+    def all_are(self, pattern: re.Pattern[str]) -> bool:
+        """Whether each cell is a match."""
+        return bool(self.filled) and all(map(pattern.fullmatch, self.filled))
+
+
+def _words(cell: str) -> float:
+    unspaced = len(_UNSPACED.findall(cell))
+    return len(_UNSPACED.sub(" ", cell).split()) + unspaced / 2
+
+
+def _like_a_name(cell: str) -> bool:
+    return len(cell) <= 32 and _words(cell) <= 3 and not cell.endswith(_ENDS)
+
+
+def roles_of(rows: Sequence[Sequence[str]], places: Named, separator: str) -> Roles:
+    width = len(rows[0]) if rows else 0
+    named = [share_named(places, rows, column) for column in range(width)]
+    path = 0 if not named or named[0] >= 0.5 or max(named) < 0.5 else named.index(max(named))
+    columns = [_Column(at, [row[at] for row in rows]) for at in range(width) if at != path]
+    filled = [one for one in columns if one.filled]
+    phones = [one for one in filled if one.holds(_PHONES)]
+    plain = [one for one in filled if one not in phones and not one.is_measured]
+    if width > 3:
+        plain = _without_side_columns(plain)
+    plain = _without_other_forms(plain)
+    if not plain:
+        if len(phones) == 1:
+            return _of_phones(path, None, phones[0])
+        return _unclear(path, separator, phones or columns) if phones or width > 3 else Roles(path)
+    if len(plain) == 1:
+        one = plain[0]
+        label = one.short and (one.numbers or (not one.varied and len(columns) > 1))
+        if label and len(phones) == 1:
+            return _of_phones(path, one, phones[0])
+        if label and len(columns) > 1 and not phones:  # a column of texts that is empty
+            return Roles(path, one.at, next((other.at for other in columns if other not in filled), None))
+        return Roles(path, None, one.at)
+    if len(plain) == 2:
+        return _of_two(path, separator, *plain)
+    labels, texts = [one for one in plain if one.short], [one for one in plain if not one.short]
+    if len(labels) <= 1:
+        own = [one for one in texts if one.holds(_OTHER_LETTERS)] or texts
+        if own and all(_said_twice(one, own[-1]) for one in own[:-1]):
+            roles = Roles(path, labels[0].at if labels else None, own[-1].at)
+            foreign = next((one for one in texts if one not in own), None)
+            return roles if foreign is None else _noted(roles, replace(roles, text=foreign.at), separator)
+    return _unclear(path, separator, plain)
+
+
+def _without_side_columns(columns: list[_Column]) -> list[_Column]:
+    """Without the language and the series of numbers that lists of more than three columns have."""
+    short = [one for one in columns if one.short and not one.all_are(_LANGUAGE)]
+    languages = [one for one in columns if one.all_are(_LANGUAGE)]
+    if languages and (short or len(languages) > 1):
+        rarest = min(languages, key=lambda one: (len(set(one.filled)), -one.at))
+        columns = [one for one in columns if one is not rarest]
+    columns = [one for one in columns if not (one.numbers and one.words > 1.5) and not one.all_are(_GENDER)]
+    words = [one for one in columns if not one.short and one.letters >= _FEWEST_LETTERS]
+    columns = [one for one in columns if one.short or one in words or not words]
+    return [one for one in columns if not (words and one.all_are(_INTEGER) and _numbers_texts(one, words[0]))]
+
+
+def _numbers_texts(numbers: _Column, texts: _Column) -> bool:
+    """Whether each of some numbers is of one text: such numbers count texts or samples, and call no speaker."""
+    pairs = set(zip(numbers.cells, texts.cells, strict=True))
+    return len(numbers.cells) > 1 and len(pairs) == len(set(numbers.cells))
+
+
+def _without_other_forms(columns: list[_Column]) -> list[_Column]:
+    """Without texts that are those of another column in letters taken apart (NFD)."""
+    texts = [one for one in columns if not one.short]
+    apart = [one for one in texts if any(unicodedata.normalize("NFC", cell) != cell for cell in one.filled)]
+    whole = [one for one in texts if one not in apart]
+    return [one for one in columns if not (whole and one in apart and any(_said_twice(one, other) for other in whole))]
+
+
+def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
+    """The roles of two columns beside the paths."""
+    if _said_twice(one, other):
+        return Roles(path, None, other.at)
+    if one.short != other.short:
+        label, text = (one, other) if one.short else (other, one)
+        speakers, alone = Roles(path, label.at, text.at), Roles(path, None, text.at)
+        if len(one.cells) < 4 or label.distinct < 1.0:
+            return speakers
+        # No value returns: so many words are no name, others may be one.
+        if label.words > 2.0:
+            return _noted(alone, speakers, separator)
+        return _noted(speakers, alone, separator)
+    if not one.short:
+        own = [column for column in (one, other) if column.holds(_OTHER_LETTERS)]
+        if len(own) == 1:  # beside a transcription in Latin letters, or a translation
+            latin = other if own[0] is one else one
+            return _noted(Roles(path, None, own[0].at), Roles(path, None, latin.at), separator)
+        if min(one.distinct, other.distinct) <= 1 / 3 and max(one.distinct, other.distinct) > 0.5:
+            few, many = sorted((one, other), key=lambda column: column.distinct)
+            return Roles(path, few.at, many.at)
+        return _unclear(path, separator, (one, other))
+    several = len(one.cells) >= 4
+    repeated = several and one.varied and other.distinct <= 0.5
+    swapped = Roles(path, other.at, one.at)
+    usual = Roles(path, one.at, other.at)
+    if other.numbers and not one.numbers and (one.words > 1.5 or (repeated and not one.numbered)):
+        return swapped
+    if (repeated and not one.numbered) or (one.varied and one.words >= 2.5 and other.words <= 1.5):
+        return _noted(swapped, usual, separator)
+    unlikely = several and one.varied and (one.numbers or not one.numbered)
+    return _noted(usual, swapped, separator) if unlikely else usual
+
+
+def _said_twice(one: _Column, other: _Column) -> bool:
+    """Whether two columns say the same, such as a text as written and normalised: most rows share words."""
+    if one.distinct < 0.5 * other.distinct:
+        return False
+    pairs = list(zip(one.cells, other.cells, strict=True))
+    return 2 * sum(_alike(*pair) for pair in pairs) >= len(pairs)
+
+
+def _alike(one: str, other: str) -> bool:
+    first, second = _spoken(one), _spoken(other)
+    return bool(first and second) and len(first & second) >= 0.3 * min(len(first), len(second))
+
+
+def _spoken(cell: str) -> set[str]:
+    """The words of a cell, or its letters where there are no spaces between words."""
+    spaced = _UNSPACED.sub(r" \g<0> ", unicodedata.normalize("NFKC", cell).casefold())
+    return {word for part in spaced.split() if (word := "".join(filter(str.isalnum, part)))}
+
+
+def _named_columns(roles: Roles, separator: str) -> str:
+    """A header for the roles."""
+    names = {roles.path: "audio_path", roles.speaker: "speaker_id", roles.text: "text"}
+    last = max(column for column in names if column is not None)
+    return separator.join(names.get(column, f"column{column + 1}") for column in range(last + 1))
+
+
+def _noted(roles: Roles, other: Roles, separator: str) -> Roles:
+    read, alternative = _named_columns(roles, separator), _named_columns(other, separator)
+    note = f"read as {read}; if it is {alternative}, add that as the first line"
+    return Roles(roles.path, roles.speaker, roles.text, note)
+
+
+def _of_phones(path: int, speaker: _Column | None, phones: _Column) -> Roles:
+    example = next(cell for cell in phones.filled if cell)[:40]
+    note = f"its texts are phones ({printable(example)}), which are read like letters; list texts as they are written"
+    return Roles(path, None if speaker is None else speaker.at, phones.at, note)
+
+
+def _unclear(path: int, separator: str, columns: Sequence[_Column]) -> Roles:
+    numbers = " and ".join(str(one.at + 1) for one in columns)
+    first = Roles(path, None, columns[0].at)
+    second = Roles(path, None, columns[-1].at)
+    return Roles(
+        path,
+        refusal=f"columns {numbers} may each be the texts or the speakers; name the columns in a first line, such as "
+        f"{_named_columns(first, separator)} or {_named_columns(second, separator)}, and speakers speaker_id",
+    )

@@ -1,0 +1,152 @@
+"""JSON: a list of samples, an object with such a list, or an object a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from phonate.config.errors import DataError
+from phonate.data.corpora.lists import (
+    COLUMNS,
+    LOOKED_AT,
+    OBJECTS,
+    audio_name,
+    clip_of,
+    document_of,
+    listed_in,
+    lists_in,
+    of_lists,
+    part_of,
+    read_lines,
+    report_no_text,
+    report_one_speaker,
+    samples_of,
+    speaker_of,
+    spelled,
+    suffix_of,
+    unfolded,
+)
+from phonate.data.corpora.places import Places
+from phonate.data.corpora.rows import Problem, Row, Segment, as_text, checked_row, corpus_format, id_of, malformed
+
+
+def is_json(path: Path) -> bool:
+    """JSON and JSON lines, or a folder whose recordings these list."""
+    return bool(listed_in(path, OBJECTS))
+
+
+@corpus_format(is_json, priority=40, unit="text")
+def json_rows(path: Path) -> Iterator[Row | Problem]:
+    """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
+    are relative to the file. Objects with a list of `segments` are recordings with these. Where no sample has a speaker
+    there is one, who is called after the folder."""
+    files = (lists_in(path, OBJECTS) or (path / "metadata.json",)) if path.is_dir() else (path,)
+    yield from of_lists(files, _rows_of_json)
+
+
+def _rows_of_json(path: Path) -> Iterator[Row | Problem]:
+    samples = [(place, one) for place, sample in _json_samples(path) for one in unfolded(sample)]
+    keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
+    within = [part for _, sample in samples if isinstance(sample, dict) for part in _segments_of(sample) or ()]
+    keys |= {key: None for part in within for key in part}
+    alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
+    names = (audio_name(sample) for _, sample in samples[:LOOKED_AT] if isinstance(sample, dict))
+    places = Places(path, [name for name in names if name])
+    if alone is not None:
+        report_one_speaker(path, tuple(keys), alone)
+    if "text" not in spelled(list(keys)):
+        report_no_text(path, tuple(keys))
+    for place, sample in samples:
+        if isinstance(sample, Problem):
+            yield sample
+            continue
+        name = audio_name(sample) if isinstance(sample, dict) else None
+        if not isinstance(sample, dict) or not name:
+            yield malformed(place, "no audio_path; each sample is an object with audio_path, speaker_id and text")
+            continue
+        parts = _segments_of(sample)
+        try:
+            if parts is None:
+                yield _json_row(sample, name, places.find(name), alone, place)
+            else:
+                yield _recording(sample, parts, places.find(name), alone, place)
+        except (TypeError, ValueError) as error:
+            yield malformed(place, f"its segments can't be read ({error}); each has a start and an end in seconds")
+
+
+def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none."""
+    for value in sample.values():
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            columns = spelled(list(value[0]))
+            if {"start", "text"} <= columns.keys() and columns.keys() & {"end", "duration"}:
+                return value
+    return None
+
+
+def _recording(
+    sample: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], file: Path, alone: str | None, place: str
+) -> Row | Problem:
+    """The row of a recording with segments. Raises ValueError where they have no times."""
+    segments = []
+    for part in parts:
+        listed = {meaning: part[key] for meaning, key in spelled(list(part)).items()}
+        start, end = part_of(listed)
+        named = as_text(listed.get("speaker_id"))
+        speaker = alone if named is None or named.upper() == "N/A" else named
+        segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))
+    key = spelled(list(sample)).get("id", "aid")
+    id = as_text(sample.get(key)) or id_of(str(audio_name(sample)))
+    segments.sort(key=lambda one: one.start)
+    return checked_row(Row(id, file, tuple(segments), place, split=as_text(sample.get("split"))))
+
+
+_MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONPOINT>": "!"}
+
+
+_MARK = re.compile(r"\s*(<[A-Z]+>)")
+
+
+def _spoken(text: str | None) -> str | None:
+    """A text whose punctuation is written as words, as GigaSpeech's is, with signs; tags of noise are no words."""
+    return text and (_MARK.sub(lambda match: _MARKS.get(match[1], ""), text).strip() or None)
+
+
+def _json_row(sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str) -> Row | Problem:
+    listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
+    if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
+        listed.pop("text", None)
+    speaker = listed.get("speaker_id")
+    return clip_of(listed, name, file, as_text(alone if speaker is None else speaker), place)
+
+
+def _json_samples(path: Path) -> list[tuple[str, object]]:
+    """Each sample with its place; a Problem in the place of one that is no JSON."""
+    lines = read_lines(path)
+    of_lines = suffix_of(path) == ".jsonl"
+    try:
+        document = json.loads("\n".join(lines)) if not of_lines else None
+    except (ValueError, RecursionError) as error:
+        if not isinstance(document_of(next((line for line in lines if line.strip()), "")), dict):
+            raise DataError(f"{path}: not readable as JSON ({error})") from error
+        document = None  # an object a line, as NeMo writes into files called .json
+    if document is None and not of_lines and len(lines) < 2:
+        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
+    if document is None:
+        return [_json_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    samples = samples_of(document)
+    if samples is None and (audio_name(document) or unfolded(document) != [document]):
+        samples = [document]
+    if not isinstance(samples, list):
+        raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
+    return [(f"{path}: sample {number}", sample) for number, sample in enumerate(samples, start=1)]
+
+
+def _json_line(line: str, place: str) -> tuple[str, object]:
+    try:
+        return place, json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return place, malformed(place, f"not readable as JSON ({error})")

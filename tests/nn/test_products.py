@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.profiler import profile
 
-from phonate.nn.products import WideProducts
+from phonate.nn.products import wide_products
+from phonate.nn.transformer import Activation, feed_forward
 
 
 def operators(network: nn.Module, rows: int) -> set[str]:
-    with profile() as seen, WideProducts():
+    with profile() as seen, wide_products():
         network(torch.zeros(rows, 32))
     return {one.key for one in seen.key_averages()}
 
@@ -20,7 +24,7 @@ def test_wide_products_are_those_of_torch_up_to_rounding() -> None:
     x_BTD = torch.randn(3, 100, 32)
     with torch.no_grad():
         expected_BTD = network(x_BTD)
-        with WideProducts():
+        with wide_products():
             assert torch.allclose(network(x_BTD), expected_BTD, atol=1e-5)
             assert torch.allclose(network(x_BTD.transpose(0, 1)), expected_BTD.transpose(0, 1), atol=1e-5)
 
@@ -34,9 +38,32 @@ def test_onednn_computes_many_rows_without_gradients() -> None:
     assert name not in operators(network, 64)
 
 
+@pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
+def test_feed_forward_networks_are_the_same_up_to_rounding(activation: Activation) -> None:
+    torch.manual_seed(0)
+    network, x_BTD = feed_forward(32, 64, 0.0, activation), torch.randn(3, 100, 32)
+    with torch.no_grad():
+        expected_BTD = network(x_BTD)
+        with wide_products():
+            assert torch.allclose(network(x_BTD), expected_BTD, atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [0, 3])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_is_the_same_up_to_rounding(is_causal: bool, hidden: int) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 80, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    mask_B11S = None if is_causal else (torch.arange(80) < 80 - hidden).expand(2, 1, 1, 80)
+    attention = partial(F.scaled_dot_product_attention, query, key, value, attn_mask=mask_B11S, is_causal=is_causal)
+    with torch.no_grad():
+        expected_BHTE = attention()
+        with wide_products():
+            assert torch.allclose(attention(), expected_BHTE, atol=1e-5)
+
+
 def test_gradients_flow() -> None:
     network = nn.Linear(32, 8)
-    with WideProducts():
+    with wide_products():
         network(torch.ones(64, 32)).sum().backward()
     assert network.weight.grad is not None
     assert torch.equal(network.weight.grad, torch.full((8, 32), 64.0))

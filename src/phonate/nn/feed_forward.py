@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from phonate.nn.products import linear_gelu
 from phonate.nn.sequences import NUMBERS, Dropout, dropped, on_processor
 
 _LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
@@ -37,14 +38,15 @@ class FeedForward(nn.Sequential):
 
     def scaled(self, x: Tensor, scale_D: Tensor | None = None) -> Tensor:
         """`forward` times a factor for each feature of the output, (..., D)."""
-        first, _, dropout, last = self
+        first, activation, dropout, last = self
         if not (
             on_processor(x)
             and torch.is_grad_enabled()
             and isinstance(dropout, Dropout)
             and type(first) is type(last) is nn.Linear  # without adapters
         ):
-            out: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+            own = type(activation) is nn.GELU  # not what an export puts there
+            out: Tensor = last(dropout(linear_gelu(first, x) if own else activation(first(x))))
             return out if scale_D is None else scale_D * out
         assert isinstance(first, nn.Linear)
         assert isinstance(last, nn.Linear)

@@ -1,36 +1,59 @@
 """Products of matrices on a processor, by the faster of torch's two libraries.
 
-Shapes: I inputs, O outputs.
+Shapes: I inputs, O outputs; B batch, H heads, T queries, S keys, E of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 _LEAST_ROWS = 64
 """Fewer rows gain nothing."""
+_MOST_THREADS = 4
+"""More do better to share the heads of attention, which are computed in turn here."""
+
+_WIDE: ContextVar[bool] = ContextVar("wide products", default=False)
 
 
-class WideProducts(TorchFunctionMode):
-    """Within, linear layers in fp32 are computed by oneDNN where a processor has AVX-512.
+@contextmanager
+def wide_products() -> Iterator[None]:
+    """Within, linear layers and attention in fp32 are computed by oneDNN where a processor has AVX-512.
 
     torch leaves them to MKL, which uses AVX-512 on Intel's processors alone: on AMD's with 512 bits, oneDNN takes half
     the time. The results agree up to rounding. Few rows, and products that need gradients, stay with MKL.
     """
+    before = _WIDE.set(True)
+    try:
+        with _Wide():
+            yield
+    finally:
+        _WIDE.reset(before)
 
+
+class _Wide(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """What `func` gives."""
         if func is F.linear and not kwargs and _is_wide(args[0]):
-            return _linear(*args)
+            return _product(*args)
+        if func is F.scaled_dot_product_attention and len(args) == 3 and _is_plain(args[0], **kwargs or {}):
+            return _attention(*args)
         return func(*args, **(kwargs or {}))
+
+
+def linear_gelu(linear: nn.Module, x: Tensor) -> Tensor:
+    """GELU (approximated by tanh) of what `linear` gives, within `wide_products` without a pass of its own."""
+    if not torch.compiler.is_compiling() and _WIDE.get() and type(linear) is nn.Linear and _is_wide(x):
+        return _product(x, linear.weight, linear.bias, "gelu", "tanh")
+    return F.gelu(linear(x), approximate="tanh")
 
 
 def _is_wide(x: Tensor) -> bool:
@@ -46,7 +69,34 @@ def _is_wide(x: Tensor) -> bool:
     )
 
 
-def _linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+def _product(
+    x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, then: str = "none", kind: str | None = ""
+) -> Tensor:
     """(..., I) -> (..., O), by the operator that torch's own compiler takes; its public one copies input and output."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_OI, bias_O, "none", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_OI, bias_O, then, [], kind)
     return product
+
+
+def _is_plain(
+    query_BHTE: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False, **others: Any
+) -> bool:
+    """Whether many attend to all, and few threads compute it."""
+    if query_BHTE.ndim != 4 or query_BHTE.shape[2] < _LEAST_ROWS or not _is_wide(query_BHTE):
+        return False
+    if torch.get_num_threads() > _MOST_THREADS or dropout_p or is_causal or others:
+        return False
+    return attn_mask is None or (attn_mask.dtype is torch.bool and bool(attn_mask.all()))
+
+
+def _attention(query_BHTE: Tensor, key_BHSE: Tensor, value_BHSE: Tensor) -> Tensor:
+    """(B, H, T, E). One head at a time, whose weights stay in the cache."""
+    batch, heads, frames, width = query_BHTE.shape
+    query_BHTE, key_BHSE = query_BHTE * width**-0.5, key_BHSE.contiguous()
+    value_BHES = value_BHSE.transpose(2, 3).contiguous()
+    out_BTHE = query_BHTE.new_empty(batch, frames, heads, value_BHSE.shape[3])
+    for row in range(batch):
+        for head in range(heads):
+            weights_TS = _product(query_BHTE[row, head], key_BHSE[row, head])
+            torch.softmax(weights_TS, -1, out=weights_TS)
+            out_BTHE[row, :, head] = _product(weights_TS, value_BHES[row, head])
+    return out_BTHE.transpose(1, 2)

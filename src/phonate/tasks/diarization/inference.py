@@ -23,7 +23,7 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
-from phonate.nn.products import WideProducts
+from phonate.nn.products import wide_products
 from phonate.pretrained import SPEAKER_RATE
 from phonate.tasks.diarization.identification import names_by_voice
 from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
@@ -283,11 +283,11 @@ class Diarizer(Inference):
         features_BTF = padded(list(features)).to(self.device)
         frames = [-(-len(one) // self.model.stride) for one in features]
         if smoothing is None:
-            with WideProducts():
+            with wide_products():
                 activity_BUK = self.model.activity_probabilities(features_BTF, lengths_B).float().cpu().numpy()
             return [own_UK[:count] for own_UK, count in zip(activity_BUK, frames, strict=True)]
         members_PK = self.model.require_powerset().members_PK.cpu().numpy()
-        with WideProducts():
+        with wide_products():
             classes_BUP = self.model.class_probabilities(features_BTF, lengths_B).cpu().numpy()
         return [
             smoothed(own_UP[:count], members_PK, self.frames_per_second, smoothing) @ members_PK

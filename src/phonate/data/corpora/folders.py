@@ -68,7 +68,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None) -> Iterator[Row |
     layout = Layout(path, listed, speaker_folder)
     for file in listed:
         inside = file.relative_to(path)
-        text = text_of(file)
+        text = text_of(file, transcripts.paths)
         names = folders.setdefault(file.parent, set())
         # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
         id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
@@ -83,7 +83,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None) -> Iterator[Row |
         except UnicodeDecodeError:
             yield Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
             continue
-        said = transcripts.said.get(file) or said_beside(file) or Said(None)
+        said = transcripts.said.get(file) or said_beside(file, transcripts.paths) or Said(None)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
         unnamed += [] if named else [inside]
         yield checked_row(

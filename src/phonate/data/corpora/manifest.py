@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -296,8 +297,12 @@ LISTS = frozenset({"csv", "ljspeech", "json", "audiofolder"})
 
 def _report_unlisted(folder: Path, listed: Sequence[Row | Problem]) -> None:
     """Tells of recordings in a folder that its list does not name."""
-    named = {row.path.resolve() for row in listed if isinstance(row, Row)}
-    others = [file for file in audio_files(folder, problems=[]) if file.resolve() not in named]
+    paths = [row.path for row in listed if isinstance(row, Row)]
+    named = set(map(os.path.abspath, paths))
+    others = [file for file in audio_files(folder, problems=[]) if os.path.abspath(file) not in named]
+    if others:  # or in it by a link
+        named = set(map(os.path.realpath, paths))
+        others = [file for file in others if os.path.realpath(file) not in named]
     if others:
         _say_unlisted(folder, len(others), printable(str(others[0].relative_to(folder))))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -60,11 +61,15 @@ class Said:
     """Whether a header or a key says that it is the speaker, and not the values of a column."""
 
 
-def text_of(file: Path) -> Path | None:
-    """The file with the text of a recording: one of its name beside it, in whichever form of Unicode."""
-    for beside in (*(file.with_suffix(end) for end in _ENDS), *(file.with_name(file.name + end) for end in _BEHIND)):
-        if beside.is_file():
-            return beside
+def text_of(file: Path, among: Collection[str] | None = None) -> Path | None:
+    """The file with the text of a recording: one of its name beside it, in whichever form of Unicode. `among`: the
+    paths that there are, where these are known."""
+    whole = str(file)
+    stem = whole.removesuffix(file.suffix)
+    is_there = os.path.isfile if among is None else among.__contains__
+    for beside in (*(stem + end for end in _ENDS), *(whole + end for end in _BEHIND)):
+        if is_there(beside):
+            return Path(beside)
     if file.stem.isascii():
         return None
     return next(filter(None, (in_any_form(file.parent, f"{file.stem}{end}") for end in TEXTS)), None)
@@ -94,10 +99,13 @@ def _is_link(file: Path, lines: Sequence[str]) -> bool:
     return len(lines) == 1 and lines[0].endswith(".trn") and (file.parent / lines[0]).resolve() != file.resolve()
 
 
-def said_beside(recording: Path) -> Said | None:
-    """What the object in a .json beside a recording says of it, if it has a text or a speaker."""
+def said_beside(recording: Path, among: Collection[str]) -> Said | None:
+    """What the object in a .json beside a recording, if that is `among` paths, says of it: a text, or a speaker."""
+    beside = recording.with_suffix(".json")
+    if str(beside) not in among:
+        return None
     try:
-        document = json.loads(read_text(recording.with_suffix(".json")))
+        document = json.loads(read_text(beside))
     except (OSError, ValueError, RecursionError):
         return None
     return _said(document, None) if isinstance(document, dict) else None
@@ -132,6 +140,7 @@ class Transcripts:
     VCTK), and in files with lines `NAME TEXT` (as of MLS, JSUT, AISHELL), with columns, or with objects."""
 
     def __init__(self, root: Path, every: Sequence[Path], listed: Sequence[Path]) -> None:
+        self.paths = frozenset(map(str, every))
         self.said: dict[Path, Said] = {}
         self.files: dict[Path, None] = {}
         self._below = Below(listed)
@@ -179,7 +188,7 @@ class Transcripts:
             except (OSError, UnicodeDecodeError):
                 continue  # it is among the files that are left alone, which are told
             for recording in self._below.nearest(found, file) if text else ():
-                if recording not in self.said and text_of(recording) is None:
+                if recording not in self.said and text_of(recording, self.paths) is None:
                     self.said[recording] = Said(text)
                     self.files[file] = None
 

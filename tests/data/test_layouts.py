@@ -347,3 +347,26 @@ def test_segments_that_name_their_session(tmp_path, written):
     assert [(row.text, row.speaker, row.start) for row in rows] == [
         (text, SPEAKERS[i % 2], i / 4) for i, text in enumerate(TEXTS)
     ]
+
+
+def test_lists_of_splits_in_sub_folders_leave_out_the_others(tmp_path):
+    """Common Voice, of several languages."""
+    one = Corpus(tmp_path / "voice")
+    one.record("en/clips/c{i}.wav")
+    head = "client_id\tpath\tsentence"
+    lines = [f"{SPEAKERS[i % 2]}\tc{i}.wav\t{text}" for i, text in enumerate(TEXTS)]
+    for name, some in {"train": lines[:4], "dev": lines[4:5], "test": lines[5:6], "invalidated": lines[6:]}.items():
+        one.write(f"en/{name}.tsv", head, *some)
+    rows, _ = list_corpus(corpus(one.root))
+    assert [row.text for row in rows] == [*TEXTS[:6], None, None]
+    assert [row.split for row in rows] == ["train"] * 4 + ["validation", "test", None, None]
+
+
+def test_lists_of_splits_beside_the_list_that_is_read_are_told(tmp_path, caplog):
+    one = Corpus(tmp_path / "voice")
+    one.record("wavs/x{i}.wav")
+    one.each("metadata.csv", "x{i}|{t}")
+    one.write("metadata_train.csv", f"x0|{TEXTS[0]}")
+    with caplog.at_level(logging.INFO):
+        assert len(list_corpus(corpus(one.root))[0]) == 8
+    assert "not read: metadata_train.csv" in caplog.text

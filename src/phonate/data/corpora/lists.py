@@ -219,6 +219,7 @@ def lists_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> tup
     all. Raises DataError when these name a recording twice."""
     for name in _KNOWN:
         if Path(name).suffix in suffixes and (folder / name).is_file():
+            _report_other_lists(folder, folder / name)
             return (folder / name,)
     try:
         files = sorted(file for file in folder.iterdir() if suffix_of(file) in suffixes)
@@ -229,6 +230,17 @@ def lists_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> tup
         return tuple(lists)
     stamps = tuple((file, status.st_mtime_ns, status.st_size) for file in lists if (status := file.stat()))
     return _chosen_of(folder, stamps)
+
+
+@cache
+def _report_other_lists(folder: Path, read: Path) -> None:
+    """Tells, once, of lists called after splits beside the one that is read."""
+    files = [file for file in folder.iterdir() if file != read and file.suffix.lower() in (*OBJECTS, *TABLES)]
+    others = [printable(file.name) for file in sorted(files) if split_of_name(file.stem) and _names_recordings(file)]
+    if others:
+        logger.info(
+            "%s: recordings are those of %s; not read: %s", printable(str(folder)), read.name, ", ".join(others)
+        )
 
 
 @cache

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from phonate.data.corpora.lists import (
     unfolded,
 )
 from phonate.data.corpora.places import Below, Within
-from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable
+from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable, split_of_name
 from phonate.data.corpora.tables import Table, header_of
 
 logger = logging.getLogger("phonate")
@@ -135,6 +135,20 @@ _LARGEST = 64 * 2**20
 MOST_LOOKED_AT = 1000
 
 
+def _lists_of_splits(files: Iterable[Path]) -> dict[Path, str | None]:
+    """Lists and the splits that they are called after. Beside train.tsv and dev.tsv others, as invalidated.tsv, are
+    no lists of the corpus."""
+    folders: dict[tuple[Path, str], list[Path]] = {}
+    for file in files:
+        folders.setdefault((file.parent, file.suffix), []).append(file)
+    lists: dict[Path, str | None] = {}
+    for group in folders.values():
+        splits = {file: split for file in group if (split := split_of_name(file.stem)) is not None}
+        several = "train" in splits.values() and len(set(splits.values())) > 1
+        lists |= splits if several else dict.fromkeys(group)
+    return lists
+
+
 class Transcripts:
     """Texts of a folder's recordings that do not lie beside them: in files of the same names in other folders (as of
     VCTK), and in files with lines `NAME TEXT` (as of MLS, JSUT, AISHELL), with columns, or with objects."""
@@ -161,8 +175,11 @@ class Transcripts:
         ]
         likely = [file for file in self.rest if file.suffix.lower() in _TRANSCRIPTS and not NOTES.fullmatch(file.name)]
         self._parallel(likely, listed)
-        for file in [file for file in likely if file not in self.files][:MOST_LOOKED_AT]:
+        lists = _lists_of_splits(file for file in likely if file not in self.files)
+        for file, split in islice(lists.items(), MOST_LOOKED_AT):
             said = self._read(file)
+            if split is not None:
+                said = {one: replace(other, split=other.split or split) for one, other in said.items()}
             if said and not any(self.said.get(one, other).text != other.text for one, other in said.items()):
                 self.said |= {one: other for one, other in said.items() if one not in self.said}
                 self.files[file] = None

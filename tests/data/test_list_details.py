@@ -10,6 +10,7 @@ from small_corpora import corpus, wav
 
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row
+from phonate.tasks.recognition.settings import RecognitionData
 
 TEXTS = ["The boat left the harbour early.", "Nobody saw it leave.", "A light wind came up.", "Later the fog lifted."]
 SPEAKERS = ["anna", "ben"] * 2
@@ -140,3 +141,15 @@ def test_a_folder_that_may_be_read_in_two_formats_says_so(voice, caplog):
     _, report = list_corpus(corpus(voice))
     assert report.format == "rttm"
     assert "data.format=stm reads what else is there" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["list.jsonl", "list.csv"])
+def test_a_list_of_another_language_is_told(voice, caplog, name):
+    lines = [json.dumps({"audio_path": f"wavs/a{i}.wav", "text": t, "language": "de"}) for i, t in enumerate(TEXTS)]
+    if name.endswith("csv"):
+        lines = ["path,sentence,locale", *(f'wavs/a{i}.wav,"{text}",de' for i, text in enumerate(TEXTS))]
+    (voice / name).write_text("\n".join(lines) + "\n")
+    list_corpus(RecognitionData(path=str(voice), language="de-de"))
+    assert "data.language" not in caplog.text
+    list_corpus(RecognitionData(path=str(voice)))
+    assert "texts are in de, but data.language is en-us; set data.language=de" in caplog.text

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import logging
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
+from phonate.config.language_codes import primary
 from phonate.data.annotations import encoding_of, read_text
 from phonate.data.corpora.places import is_recording
 from phonate.data.corpora.rows import (
@@ -127,6 +129,26 @@ def report_no_text(path: Path, names: tuple[str, ...]) -> None:
     """Warns, once for the lists of a folder, that a list has no column of texts, where one that means nothing here may
     be theirs."""
     _report_unused(path, names, "no column is called as texts are", "texts", "text")
+
+
+LANGUAGES = ("language", "locale", "lang")
+"""Names of a column of languages."""
+_CODE = re.compile(r"[A-Za-z]{2,3}([-_]\w+)*")
+
+
+@cache
+def report_language(place: Path, codes: frozenset[str], language: str | None) -> None:
+    """Warns, once, that the texts of a list are by its own words in none that `language` stands for, which is
+    `data.language`."""
+    known = {primary(code) for code in codes if _CODE.fullmatch(code)}
+    if language is not None and known and primary(language) not in known:
+        logger.warning(
+            "%s: says that its texts are in %s, but data.language is %s; set data.language=%s",
+            printable(str(place)),
+            ", ".join(sorted(known)),
+            language,
+            min(known),
+        )
 
 
 _REPORTED = set[tuple[Path, str, tuple[str, ...]]]()

@@ -271,7 +271,11 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     else:
         path, name = _on_disk(corpus.path, corpus.format)
     rows = cast(Rows, CORPORA.get(name))
-    offered = {"cache": cache_root(settings) / "audio", "speaker_folder": settings.speaker_folder}
+    offered = {
+        "cache": cache_root(settings) / "audio",
+        "speaker_folder": settings.speaker_folder,
+        "language": getattr(settings, "language", None),
+    }
     extra = {name: offered[name] for name in offered.keys() & inspect.signature(rows).parameters.keys()}
     report = Report(address or str(path), name)
     listed = list(rows(address if address and name in SHARDS else path, **extra))

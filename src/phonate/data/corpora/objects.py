@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
 from phonate.data.corpora.lists import (
     COLUMNS,
+    LANGUAGES,
     LOOKED_AT,
     OBJECTS,
     audio_name,
@@ -21,6 +23,7 @@ from phonate.data.corpora.lists import (
     of_lists,
     part_of,
     read_lines,
+    report_language,
     report_no_text,
     report_one_speaker,
     samples_of,
@@ -39,17 +42,20 @@ def is_json(path: Path) -> bool:
 
 
 @corpus_format(is_json, priority=40, unit="text")
-def json_rows(path: Path) -> Iterator[Row | Problem]:
+def json_rows(path: Path, language: str | None = None) -> Iterator[Row | Problem]:
     """Rows of `{"audio_path", "speaker_id", "text"}`, or of what NeMo (`audio_filepath`) and others call these; paths
     are relative to the file. Objects with a list of `segments` are recordings with these. Where no sample has a speaker
     there is one, who is called after the folder."""
     files = (lists_in(path, OBJECTS) or (path / "metadata.json",)) if path.is_dir() else (path,)
-    yield from of_lists(files, _rows_of_json)
+    yield from of_lists(files, partial(_rows_of_json, language=language))
 
 
-def _rows_of_json(path: Path) -> Iterator[Row | Problem]:
+def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
     samples = [(place, one) for place, sample in _json_samples(path) for one in unfolded(sample)]
     keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
+    named = next((one for one in LANGUAGES if one in keys), None)
+    codes = frozenset(str(one[named]) for _, one in samples if isinstance(one, dict) and named and one.get(named))
+    report_language(path, codes, language)
     within = [part for _, sample in samples if isinstance(sample, dict) for part in _segments_of(sample) or ()]
     keys |= {key: None for part in within for key in part}
     alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)

@@ -8,12 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from itertools import islice
 from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.corpora.columns import FILES_LOOKED_FOR, Named, Roles, roles_of, share_named
 from phonate.data.corpora.lists import (
+    LANGUAGES,
     SEPARATORS,
     TABLES,
     cells_of,
@@ -22,6 +24,7 @@ from phonate.data.corpora.lists import (
     lists_in,
     of_lists,
     read_lines,
+    report_language,
     report_no_text,
     report_one_speaker,
     speaker_of,
@@ -53,7 +56,7 @@ def is_table(path: Path) -> bool:
 
 
 @corpus_format(is_table, priority=40)
-def csv_rows(path: Path) -> Iterator[Row | Problem]:
+def csv_rows(path: Path, language: str | None = None) -> Iterator[Row | Problem]:
     """Rows of a table: columns by their names in any order (comma, tab, semicolon or bar between them), or, without a
     header, by their values: `id|speaker|text`, `path|text|speaker`, `path|speaker|language|text`. Paths are relative to
     the file, or to wavs/ beside it. Columns of starts and ends, in seconds, make a row a part of its file. Without a
@@ -61,19 +64,29 @@ def csv_rows(path: Path) -> Iterator[Row | Problem]:
 
     Raises DataError where the values leave open which column is which.
     """
-    yield from of_lists(_tables_in(path), _rows_of_table)
+    yield from of_lists(_tables_in(path), partial(_rows_of_table, language=language))
 
 
 def _tables_in(path: Path) -> tuple[Path, ...]:
     return (lists_in(path, TABLES) or (path / "metadata.csv",)) if path.is_dir() else (path,)
 
 
-def _rows_of_table(path: Path) -> Iterator[Row | Problem]:
+def _rows_of_table(path: Path, language: str | None) -> Iterator[Row | Problem]:
     table = Table.read(path)
     if table.header is None:
         yield from _without_header(table)
     else:
+        report_language(path, _languages(table, table.header[2]), language)
         yield from _with_header(table, *table.header)
+
+
+def _languages(table: Table, names: Sequence[str]) -> frozenset[str]:
+    """What a table with a header says of the languages of its texts."""
+    at = next((names.index(one) for one in LANGUAGES if one in names), None)
+    if at is None:
+        return frozenset()
+    rows = (cells for _, cells in islice(table.rows(), 1, None) if not isinstance(cells, Problem))
+    return frozenset(cells[at] for cells in rows if at < len(cells) and cells[at])
 
 
 def header_of(line: str, separators: Sequence[str] = tuple(SEPARATORS)) -> Header | None:

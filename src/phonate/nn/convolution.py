@@ -264,7 +264,7 @@ class ConvNeXtBlock(nn.Module):
             return added_BTD
         with torch.autocast("cpu", enabled=False):  # without conversions
             hidden = self.norm(mixed_BTD)
-        return x_BTD + self.feed_forward.scaled(hidden, self.scale).to(self.scale.dtype)
+        return self.feed_forward.added(x_BTD.to(self.scale.dtype), hidden, self.scale)
 
 
 class ConvNeXt(nn.Module):

@@ -36,8 +36,8 @@ class FeedForward(nn.Sequential):
             nn.Linear(d_model, hidden), nn.GELU(approximate="tanh"), Dropout(dropout), nn.Linear(hidden, d_model)
         )
 
-    def scaled(self, x: Tensor, scale_D: Tensor | None = None) -> Tensor:
-        """`forward` times a factor for each feature of the output, (..., D)."""
+    def added(self, residual: Tensor | None, x: Tensor, scale_D: Tensor | None = None) -> Tensor:
+        """The residual, plus `forward` times a factor for each feature of the output, (..., D)."""
         first, activation, dropout, last = self
         if not (
             on_processor(x)
@@ -47,7 +47,8 @@ class FeedForward(nn.Sequential):
         ):
             own = type(activation) is nn.GELU  # not what an export puts there
             out: Tensor = last(dropout(linear_gelu(first, x) if own else activation(first(x))))
-            return out if scale_D is None else scale_D * out
+            out = out if scale_D is None else scale_D * out
+            return out if residual is None else residual + out
         assert isinstance(first, nn.Linear)
         assert isinstance(last, nn.Linear)
         kind = x.device.type
@@ -58,20 +59,22 @@ class FeedForward(nn.Sequential):
             weight, bias = scale_D[:, None] * weight, scale_D * bias
         zeros = round(dropout.p * NUMBERS) if dropout.training else 0
         with torch.autocast(kind, enabled=False):
-            made: Tensor = _Function.apply(x, first.weight, first.bias, weight, bias, dtype, zeros)  # type: ignore[no-untyped-call]
+            given = (residual, x, first.weight, first.bias, weight, bias, dtype, zeros)
+            made: Tensor = _Function.apply(*given)  # type: ignore[no-untyped-call]
         return made
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return self.scaled(x)
+        return self.added(None, x)
 
 
 class _Function(torch.autograd.Function):
-    """`FeedForward` in the number format `dtype`, with units left out with a probability of `zeros` / 65,536."""
+    """`FeedForward.added` in the number format `dtype`, with units left out with a probability of `zeros` / 65,536."""
 
     @staticmethod
     def forward(
         ctx: Any,
+        residual: Tensor | None,
         x: Tensor,
         first_HD: Tensor,
         bias_H: Tensor,
@@ -82,81 +85,95 @@ class _Function(torch.autograd.Function):
     ) -> Tensor:
         ctx.like = x.dtype
         x_ND = x.to(dtype).reshape(-1, x.shape[-1])
-        weights = [one.to(dtype) for one in (first_HD, last_DH)]
-        biases = [one.to(dtype) for one in (bias_H, bias_D)]
-        activated_NH = x_ND.new_empty(len(x_ND), len(first_HD))
-        slopes_NH = torch.empty_like(activated_NH)
-        out_ND = torch.empty_like(x_ND)
-        hidden_RH = x_ND.new_empty(min(_ROWS, len(x_ND)), len(first_HD))
-        pieces = _Pieces(len(first_HD))
+        before_ND = None if residual is None else residual.reshape(x_ND.shape)
+        first, bias, last, last_bias = (one.to(dtype) for one in (first_HD, bias_H, last_DH, bias_D))
+        out_ND = torch.empty_like(x_ND if before_ND is None else before_ND)
+        hidden_RH, pieces, kept = _room(x_ND, first_HD), _Pieces(), []
         for rows in _slices(len(x_ND), _ROWS):
             part_RH = hidden_RH[: rows.stop - rows.start]
-            torch.addmm(biases[0], x_ND[rows], weights[0].t(), out=part_RH)
+            torch.addmm(bias, x_ND[rows], first.t(), out=part_RH)
             mask_RH = dropped(part_RH.numel(), zeros).view(part_RH.shape) if zeros else None
-            pieces.gelu(part_RH, activated_NH[rows], slopes_NH[rows], mask_RH, NUMBERS / (NUMBERS - zeros))
-            torch.addmm(biases[1], activated_NH[rows], weights[1].t(), out=out_ND[rows])
-        ctx.save_for_backward(x_ND, activated_NH, slopes_NH, first_HD, last_DH)
+            # in many blocks, as the C library gives large ones back to the system, which clears them each time
+            activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
+            pieces.gelu(part_RH, activated_RH, slopes_RH, mask_RH, NUMBERS / (NUMBERS - zeros))
+            kept += [activated_RH, slopes_RH]
+            change_RD = torch.addmm(last_bias, activated_RH, last.t())
+            if before_ND is None:
+                out_ND[rows] = change_RD
+            else:
+                torch.add(before_ND[rows], change_RD.to(before_ND.dtype), out=out_ND[rows])
+        ctx.save_for_backward(x_ND, first_HD, last_DH, *kept)
         return out_ND.view(x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x_ND, activated_NH, slopes_NH, first_HD, last_DH = ctx.saved_tensors
-        needs_x, *needs = ctx.needs_input_grad[:5]
+        x_ND, first_HD, last_DH, *kept = ctx.saved_tensors
+        needs_residual, needs_x, *needs = ctx.needs_input_grad[:6]
         grad_ND = grad.reshape(x_ND.shape)
         first, last = first_HD.to(x_ND.dtype), last_DH.to(x_ND.dtype)
         of_x_ND = torch.empty_like(x_ND) if needs_x else None
-        sums = [torch.zeros_like(one) for one in (first_HD, first_HD[:, 0], last_DH, last_DH[:, 0])]
-        hidden_RH = x_ND.new_empty(min(_ROWS, len(x_ND)), len(first_HD))
-        for rows in _slices(len(x_ND), _ROWS):
+        sums: list[Tensor | None] = [None] * 4
+        hidden_RH = _room(x_ND, first_HD)
+        for rows, activated_RH, slopes_RH in zip(_slices(len(x_ND), _ROWS), kept[::2], kept[1::2], strict=True):
             grad_RD, of_hidden_RH = grad_ND[rows].to(x_ND.dtype), hidden_RH[: rows.stop - rows.start]
-            torch.mm(grad_RD, last, out=of_hidden_RH).mul_(slopes_NH[rows])
+            torch.mm(grad_RD, last, out=of_hidden_RH).mul_(slopes_RH)
             if of_x_ND is not None:
                 torch.mm(of_hidden_RH, first, out=of_x_ND[rows])
             if needs[0]:
-                sums[0] += of_hidden_RH.t() @ x_ND[rows]
+                sums[0] = _plus(sums[0], of_hidden_RH.t() @ x_ND[rows])
             if needs[1]:
-                sums[1] += of_hidden_RH.sum(0)
+                sums[1] = _plus(sums[1], of_hidden_RH.sum(0))
             if needs[2]:
-                sums[2] += grad_RD.t() @ activated_NH[rows]
+                sums[2] = _plus(sums[2], grad_RD.t() @ activated_RH)
             if needs[3]:
-                sums[3] += grad_RD.sum(0)
+                sums[3] = _plus(sums[3], grad_RD.sum(0))
         of_x = None if of_x_ND is None else of_x_ND.view(grad.shape).to(ctx.like)
-        return of_x, *(one if need else None for one, need in zip(sums, needs, strict=True)), None, None
+        return grad if needs_residual else None, of_x, *sums, None, None
+
+
+def _plus(total: Tensor | None, part: Tensor) -> Tensor:
+    """A sum in fp32."""
+    return part.float() if total is None else total.add_(part)
+
+
+def _room(x_ND: Tensor, first_HD: Tensor) -> Tensor:
+    return x_ND.new_empty(min(_ROWS, len(x_ND)), len(first_HD))
 
 
 class _Pieces:
-    """Room for the intermediate results of pieces of (N, H), in fp32."""
+    """Room for the intermediate results of pieces, in fp32."""
 
-    def __init__(self, hidden: int) -> None:
-        self.rows = max(1, _CELLS // hidden)
-        self.room = [torch.empty(self.rows * hidden) for _ in range(3)]
-        self.linear = torch.full((self.rows * hidden,), _LINEAR)
+    def __init__(self) -> None:
+        self.room = [torch.empty(_CELLS) for _ in range(3)]
+        self.linear = torch.full((_CELLS,), _LINEAR)
 
     def gelu(self, x: Tensor, activated: Tensor, slopes: Tensor, mask: Tensor | None, scale: float) -> None:
-        """GELUs of x (N, H), and their derivatives; times `scale`, and 0 where the 16-bit `mask` is 0."""
+        """GELUs of x, and their derivatives; times `scale`, and 0 where the 16-bit `mask` is 0."""
         signed = scale if mask is None or x.element_size() == 2 else -scale  # all ones are -1
-        for rows in _slices(len(x), self.rows):
-            size = x[rows].numel()
-            values, sigmoids, slope = (one[:size] for one in self.room)
-            values.copy_(x[rows].view(-1))
-            torch.addcmul(self.linear[:size], values, values, value=_CUBIC, out=slope).mul_(values)
+        linear, room = self.linear, self.room
+        for given, *outputs in zip(*(torch.split(one.view(-1), _CELLS) for one in (x, activated, slopes)), strict=True):
+            if (size := len(given)) < _CELLS:
+                linear, *room = (one[:size] for one in (linear, *room))
+            values, sigmoids, slope = room
+            values.copy_(given)
+            torch.addcmul(linear, values, values, value=_CUBIC, out=slope).mul_(values)
             torch.sigmoid(slope, out=sigmoids)
             # the derivative of x s(v) with v = a x + b x^3 is s + s (1 - s) (a x + 3 b x^3), where 3 v = that + 2 a x
             slope.add_(values, alpha=-2.0 / 3.0 * _LINEAR)
             torch.ops.aten.sigmoid_backward.grad_input(slope, sigmoids, grad_input=slope)
             torch.add(sigmoids, slope, alpha=3.0, out=slope)
             values.mul_(sigmoids)
-            for out, made in ((activated, values), (slopes, slope)):
-                if signed != 1.0:
+            for out, made in zip(outputs, (values, slope), strict=True):
+                if mask is not None:
                     made.mul_(signed)
-                out[rows].view(-1).copy_(made)
-                if mask is None:
-                    continue
+                out.copy_(made)
+        if mask is not None:
+            for whole in (activated, slopes):
                 if x.element_size() == 2:
-                    out[rows].view(torch.int16).bitwise_and_(mask[rows])
+                    whole.view(torch.int16).bitwise_and_(mask)
                 else:
-                    out[rows].mul_(mask[rows])
+                    whole.mul_(mask)
 
 
 def _slices(count: int, most: int) -> list[slice]:

@@ -246,10 +246,11 @@ def test_a_closed_standard_output_does_not_end_a_session(place):
     assert messages(newest_log(), "SUCCESS")[-1].startswith("Session ")
 
 
-def test_a_session_takes_the_speaker_of_its_configuration(place, monkeypatch):
+@pytest.mark.parametrize(("setting", "speaker"), [("speaker: carla", "carla"), ("speaker_folder: 0", "mine")])
+def test_a_session_takes_the_speaker_of_its_configuration(place, monkeypatch, setting, speaker):
     make_recordings(place / "mine", clips=1)
-    write_config(place / "training/config.yaml", "data: {speaker: carla}\n")
+    write_config(place / "training/config.yaml", f"data: {{{setting}}}\n")
     listed = []
     monkeypatch.setattr(flows, "_write_list", lambda work, task, path, found: listed.extend(found))
     run(voice_mode="voice", voice_data_dir="mine")
-    assert {one.row.speaker for one in listed} == {"carla"}
+    assert {one.row.speaker for one in listed} == {speaker}

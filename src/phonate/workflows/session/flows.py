@@ -345,8 +345,8 @@ def _prepare(work: Work, listed: Path) -> str:
     detector = scan(work)
     if work.config.settings.transcribe:
         detector = _transcribe(work, detector)
-    speaker = work.config.value("data", "speaker")
-    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir), speaker=speaker))
+    speakers = {name: work.config.value("data", name) for name in ("speaker", "speaker_folder")}
+    rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir), **speakers))
     task = _task(work, rows)
     if work.config.value("data", "path") is not None:
         work.log.warning(

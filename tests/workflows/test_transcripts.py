@@ -25,6 +25,7 @@ from phonate.data.prepared import prepare
 from phonate.data.settings import SpokenData
 from phonate.evaluation.words import word_error_rate
 from phonate.tasks.speech.settings import SpeechData
+from phonate.training.plan import plan
 from phonate.workflows.datasets import transcripts
 from phonate.workflows.datasets.from_recordings import load_transcriber
 from phonate.workflows.datasets.transcripts import transcribe
@@ -194,6 +195,8 @@ def test_whisper_computes_on_the_device_of_the_training(voice: Path, monkeypatch
     monkeypatch.setattr(pretrained, "load_whisper", load)
     with pytest.raises(Loaded, match=r"^cpu$"):
         train("speech", {"data.path": str(voice), "data.transcribe": True}, output=voice.parent / "run", device="cpu")
+    with pytest.raises(Loaded, match=r"^cpu$"):
+        train("speech", {"data.path": str(voice), "data.transcribe": True}, output=voice.parent / "run", mode="cpu")
     with pytest.raises(Loaded, match=r"^cuda:1$"):
         transcribe(settings(voice), lambda: "cuda:1")
     with pytest.raises(Loaded, match=r"^cuda:2$"):
@@ -260,6 +263,23 @@ def test_the_commands(voice: Path, tmp_path: Path) -> None:
     )
     assert trained.returncode == 0, trained.stderr
     assert "4 transcribed clips; correct their texts in" in (tmp_path / "runs/speech/logs/training.log").read_text()
+
+
+def test_what_is_to_be_transcribed_counts_for_the_steps(voice: Path) -> None:
+    options = {"data.path": str(voice), "data.cache_dir": str(voice.parent / "cache")}
+    assert plan("speech", options).reason == ""
+    assert "0.3 minutes of recordings: 150 steps" in plan("speech", {**options, "data.transcribe": True}).reason
+
+
+@pytest.mark.slow
+def test_a_shipped_recipe_transcribes_what_nothing_has_prepared(voice: Path, tmp_path: Path) -> None:
+    words = ("speech", "data.path=voice", "data.transcribe=true")
+    prepared = phonate("data", "prepare", *words, cwd=tmp_path)
+    assert "4 transcribed clips; correct their texts in" in prepared.stdout, prepared.stderr
+    shutil.rmtree(tmp_path / "cache")
+    trained = phonate("train", *words, "training.max_steps=1", "data.judged=0", "--device", "cpu", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    assert "4 transcribed clips; correct their texts in" in trained.stderr
 
 
 @pytest.mark.slow

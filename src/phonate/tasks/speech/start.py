@@ -27,7 +27,7 @@ from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import NEWEST, losses, plain
 from phonate.config.tasks import Start, Traits
-from phonate.data.corpora.manifest import list_corpus, needs_transcript
+from phonate.data.corpora.manifest import HEARD, list_corpus, needs_transcript
 from phonate.data.corpora.rows import Row, row_file
 from phonate.evaluation.words import WORD_ERRORS
 from phonate.pretrained import MOS, TRANSCRIPTION, install_command, missing
@@ -178,12 +178,14 @@ def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
 
 
 def _minutes(data: SpeechData) -> float:
-    """Minutes of recordings with texts by the headers of their files, which are counted until they are many."""
-    listed, _ = list_corpus(data)
+    """Minutes of recordings with texts, or that are still to be transcribed, by the headers of their files, which are
+    counted until they are many."""
+    waiting = data.transcripts is not None and not (data.transcripts / HEARD).is_file()
+    listed, _ = list_corpus(data.model_copy(update={"transcribe": False}) if waiting else data)
     lengths: dict[Path, float] = {}
     seconds = 0.0
     for row in listed:
-        if not isinstance(row, Row) or needs_transcript(row):
+        if not isinstance(row, Row) or (needs_transcript(row) and not waiting):
             continue
         if row.path not in lengths:
             lengths[row.path] = _seconds(row)

@@ -4,9 +4,10 @@
     OMP_NUM_THREADS=1 python benchmarks/preparing.py RECORDINGS --other /tmp/older/src [--rounds 5] [--out FILE.md]
 
 RECORDINGS: a folder of clips, of which the first `--clips`, by name, are written as the kinds in `KINDS`, each as one
-corpus. In each round both revisions prepare each corpus for `conversion` (mels at 22,050 Hz) into an empty cache, in
-turns, each in a process of its own; files are in the page cache. Seconds are of the processor, which depend less on
-what else the machine does, and of the clock, without imports. Ratios, of the former, are medians over the rounds.
+corpus. In each round both revisions prepare each corpus for `conversion` (mels at 22,050 Hz) into empty caches, in
+turns, each in a process of its own that has loaded the features: once, which includes what else is imported or made
+once, and once more, as more recordings would take. Files are in the page cache. Seconds are of the processor, which
+depend less on what else the machine does. Ratios are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ except ImportError:  # in older revisions
     from phonate.data.store.prepared import prepare
 from phonate.data.settings import VoiceData
 from phonate.data.features import FEATURES
-settings = VoiceData(path=sys.argv[1], cache_dir=sys.argv[2])
-FEATURES.get(settings.feature_name)(settings)  # imports what is imported on use
-processor, clock = time.process_time(), time.perf_counter()
-prepared = prepare(settings)
-print(json.dumps([time.process_time() - processor, time.perf_counter() - clock, len(prepared.index)]))
+settings = [VoiceData(path=sys.argv[1], cache_dir=f"{sys.argv[2]}/{number}") for number in range(2)]
+FEATURES.get(settings[0].feature_name)(settings[0])
+spent = []
+for one in settings:
+    before = time.process_time()
+    prepared = prepare(one)
+    spent.append(time.process_time() - before)
+print(json.dumps([*spent, len(prepared.index)]))
 """
 
 
@@ -71,15 +75,15 @@ def write_as(path: Path, clip: np.ndarray, kind: tuple[str, str, str, int, int])
 
 
 def prepared(sources: Path, corpus: Path, folder: Path) -> tuple[float, float, int]:
-    """Seconds of the processor and of the clock, and how many clips can be used."""
+    """Seconds of the first time and of another, and how many clips can be used."""
     cache = folder / "cache"
     shutil.rmtree(cache, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(sources), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", TIMED, str(corpus), str(cache)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=folder)
-    spent, passed, count = ran.stdout.strip().splitlines()[-1].strip("[]").split(", ")
-    return float(spent), float(passed), int(count)
+    first, again, count = ran.stdout.strip().splitlines()[-1].strip("[]").split(", ")
+    return float(first), float(again), int(count)
 
 
 def main() -> None:
@@ -127,12 +131,13 @@ def main() -> None:
 
     OMP_NUM_THREADS=1 {command} --clips {len(clips)} --rounds {args.rounds}
 
-{len(clips)} clips, {seconds / 60:.0f} minutes, of each kind. Seconds of processor time (of the clock), medians of
-{args.rounds} rounds in turns. Two cores of a server, shared with other work, load {os.getloadavg()[0]:.1f};
+{len(clips)} clips, {seconds / 60:.0f} minutes, of each kind. Seconds of processor time, medians of
+{args.rounds} rounds in turns: of a process's first corpus, and of one more.
+Two cores of a server, shared with other work, load {os.getloadavg()[0]:.1f};
 Python {platform.python_version()}. The older revision is {revision}.
 
-| | now | older | now / older |
-|---|---|---|---|
+| | first: now | older | now / older | one more: now | older | now / older |
+|---|---|---|---|---|---|---|
 """
     text += "\n".join(rows) + f"\n\nMeasured on {datetime.date.today():%Y-%m-%d}.\n"
     if args.out is not None:
@@ -140,10 +145,13 @@ Python {platform.python_version()}. The older revision is {revision}.
 
 
 def row(title: str, rounds: list[list[tuple[float, float]]]) -> str:
-    """One line of the table; each round has (processor, clock) of now and of the older revision."""
-    now, older = ([statistics.median(one[side][unit] for one in rounds) for unit in (0, 1)] for side in (0, 1))
-    ratio = statistics.median(one[0][0] / one[1][0] for one in rounds)
-    return f"| {title} | {now[0]:.2f} ({now[1]:.2f}) | {older[0]:.2f} ({older[1]:.2f}) | {ratio:.2f} |"
+    """One line of the table; each round has (first, one more) of now and of the older revision."""
+    cells = [title]
+    for time in (0, 1):
+        now, older = (statistics.median(one[side][time] for one in rounds) for side in (0, 1))
+        ratio = statistics.median(one[0][time] / one[1][time] for one in rounds)
+        cells += [f"{now:.2f}", f"{older:.2f}", f"{ratio:.2f}"]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

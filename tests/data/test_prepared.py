@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -94,6 +95,21 @@ def test_a_cache_that_cannot_be_written_is_one_clear_error(folder, tmp_path):
     (tmp_path / "file").write_text("in the way")
     data = corpus(folder).model_copy(update={"cache_dir": str(tmp_path / "file/cache")})
     with pytest.raises(DataError, match=r"can't write .*data\.cache_dir"):
+        prepare(data)
+
+
+def test_digests_of_earlier_versions_are_known(folder):
+    data = corpus(folder)
+    prepared = prepare(data)
+    file = prepared.folder / "digests.json"
+    earlier = {
+        name: hashlib.blake2b((prepared.folder / name).read_bytes(), digest_size=16).hexdigest()
+        for name in json.loads(file.read_text())
+    }
+    file.write_text(json.dumps(earlier))
+    assert prepare(data).folder == prepared.folder
+    file.write_text(json.dumps(earlier | {"report.json": "0" * 32}))
+    with pytest.raises(DataError, match=r"damaged \(report\.json differs"):
         prepare(data)
 
 

@@ -179,7 +179,7 @@ class AudioProcessor:
             raise ValueError("the waveform holds NaN or infinite samples")
         emphasised = preemphasised(samples, self.config.preemphasis)
         if self.config.loudness is None:
-            emphasised = normalised_peak(emphasised)
+            emphasised /= full_scale(lambda: [emphasised], self.config.sample_rate)[0]
         else:
             emphasised /= full_scale(lambda: [samples], self.config.sample_rate, self.config.loudness)[0]
         return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
@@ -310,8 +310,10 @@ def full_scale(
 
 def preemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:
     """Of a waveform x (samples,): y[t] = x[t] - coefficient * x[t - 1], (samples,), with x[-1] = 0."""
-    emphasised = waveform.copy()
-    emphasised[1:] -= np.float32(coefficient) * waveform[:-1]
+    emphasised = np.empty_like(waveform)
+    emphasised[:1] = waveform[:1]
+    np.multiply(waveform[:-1], np.float32(-coefficient), out=emphasised[1:])
+    emphasised[1:] += waveform[1:]
     return emphasised
 
 

@@ -212,7 +212,9 @@ def _silences(loudness: npt.NDArray[np.float64]) -> tuple[int, int, int]:
 
 
 def _noise_db(loudness: npt.NDArray[np.float64]) -> float:
-    quiet, loud = np.quantile(loudness, (0.1, 0.9))
+    # not by np.quantile, which imports numpy.ma for it
+    ordered = np.sort(loudness)
+    quiet, loud = np.interp((0.1 * (len(ordered) - 1), 0.9 * (len(ordered) - 1)), np.arange(len(ordered)), ordered)
     return float(20.0 * np.log10(max(quiet / loud, 1e-6))) if loud > 0.0 else -120.0
 
 

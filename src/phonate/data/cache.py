@@ -335,7 +335,7 @@ def verify(folder: Path) -> None:
         known = _verified_before(folder, stamps)
         for name, digest in digests.items():
             large = stamps[name][0] > _COMPARED_BYTES
-            if not (known and large) and _digest(folder / name) != digest:
+            if not (known and large) and _digest(folder / name, digest) != digest:
                 raise ValueError(f"{name} differs from what was written")
     except (OSError, ValueError, AttributeError) as error:
         raise damaged(folder, error) from error
@@ -364,9 +364,28 @@ def unwritable(folder: Path, error: OSError) -> DataError:
     )
 
 
-def _digest(file: Path) -> str:
+class Checksum:
+    """CRC-32 as hashlib has digests, in a fifth of the time of BLAKE2."""
+
+    name, digest_size, block_size = "crc32", 4, 1
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Take the next bytes."""
+        self._sum = zlib.crc32(data, self._sum)
+
+    def hexdigest(self) -> str:
+        """Of the bytes so far."""
+        return f"{self._sum:08x}"
+
+
+def _digest(file: Path, known: str = "") -> str:
+    """Of a file's bytes; `known`: what it is compared with, which earlier versions made by BLAKE2."""
+    kind: Any = _hash if len(known) == 32 else Checksum
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, _hash).hexdigest()
+        return str(hashlib.file_digest(opened, kind).hexdigest())
 
 
 def _stamp(file: Path) -> list[int]:
@@ -466,18 +485,17 @@ class CacheWriter:
         """The next samples of a recording; those over full scale are clipped."""
         samples = quantised(block, self._full_scale)
         if self._keeps_audio:
-            written = samples.tobytes()
-            self._audio.write(written)
-            self._sum[0] = zlib.crc32(written, self._sum[0])
+            self._audio.write(samples.data)
+            self._sum[0] = zlib.crc32(samples.data, self._sum[0])
         else:
-            self._hash.update(samples.tobytes())
+            self._hash.update(samples.data)
         self._samples += len(block)
 
     def add_features(self, block: NDArray[Any]) -> None:
         """The next frames of a recording, (frames, width). Raises ValueError for another width."""
         if block.shape[1:] != (self._width,):
             raise ValueError(f"features of shape {block.shape}; (frames, {self._width}) were promised")
-        values = np.ascontiguousarray(block, dtype=self._dtype).tobytes()
+        values = np.ascontiguousarray(block, dtype=self._dtype).reshape(-1).view(np.uint8).data
         self._features.write(values)
         self._sum[1] = zlib.crc32(values, self._sum[1])
         self._frames += len(block)
@@ -502,8 +520,10 @@ class CacheWriter:
 
 def quantised(waveform: FloatArray, full_scale: float) -> NDArray[np.int16]:
     """A waveform (samples,) as it is kept, in 16 bits; what is over full scale is clipped."""
-    steps = np.rint(np.clip(waveform, -1.0, 1.0) * full_scale)
-    return np.asarray(np.minimum(steps, _HIGHEST).astype("<i2"))
+    steps = np.clip(waveform, -1.0, 1.0)
+    steps *= full_scale
+    np.rint(steps, out=steps)
+    return np.asarray(np.minimum(steps, _HIGHEST, out=steps).astype("<i2"))
 
 
 class FeatureCache:

@@ -87,14 +87,22 @@ def split_index(
     official = np.asarray(index.official_split)
     test = np.flatnonzero(official == SPLITS.index("test"))
     validation = np.flatnonzero(official == SPLITS.index("validation"))
-    others = np.setdiff1d(np.arange(len(index)), np.concatenate([test, validation]))
+    others = _without(np.arange(len(index)), np.concatenate([test, validation]))
     if len(validation) and share > 0 and len(others):
         return others, validation, test
-    pool = np.setdiff1d(np.arange(len(index)), test)
+    pool = _without(np.arange(len(index)), test)
     ids = [index.id[int(position)] for position in pool]
     people = None if person is None else [_people_in(index, person, int(position)) for position in pool]
     train, chosen = split(ids, index.speaker[pool], share, np.asarray(index.recording)[pool], people)
     return pool[train], pool[chosen], test
+
+
+def _without(positions: Positions, left_out: Positions) -> Positions:
+    """Ascending positions without others, some of them or none. (np.setdiff1d imports numpy.ma.)"""
+    kept = np.zeros(int(positions.max(initial=-1)) + 1, dtype=bool)
+    kept[positions] = True
+    kept[left_out] = False
+    return np.flatnonzero(kept)
 
 
 def _people_in(index: Index, person: NDArray[np.int64], position: int) -> set[int]:
@@ -149,7 +157,7 @@ def split(
     if target and not chosen:
         logger.warning("no validation split: each recording has a speaker who is in no other")
     validation = np.array(sorted(chosen), dtype=np.int64)
-    return np.setdiff1d(np.arange(len(ids), dtype=np.int64), validation), validation
+    return _without(np.arange(len(ids), dtype=np.int64), validation), validation
 
 
 def split_speakers(
@@ -203,7 +211,7 @@ def split_strangers(
     """
     official = np.asarray(index.official_split)
     test = np.flatnonzero(official == SPLITS.index("test"))
-    allowed = np.setdiff1d(np.arange(len(index)), test)
+    allowed = _without(np.arange(len(index)), test)
     if share == 0 or SPLITS.index("validation") in official or len(allowed) < 2:
         return split_index(index, share)
     groups = _linked(index, persons(index, names_of), allowed)
@@ -218,7 +226,7 @@ def split_strangers(
             chosen.extend(group)
     chosen = chosen or min(order, key=lambda group: int(frames[group].sum()))
     validation = np.array(sorted(chosen), dtype=np.int64)
-    return np.setdiff1d(allowed, validation), validation, test
+    return _without(allowed, validation), validation, test
 
 
 def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list[list[int]]:
@@ -533,10 +541,11 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         logger.warning("%s: %s", warning.place, warning.detail)
     fingerprint = _fingerprint(rows, settings, stored)
     folder = cache_root(settings) / fingerprint
-    if not (folder / REPORT).is_file():
+    if (folder / REPORT).is_file():
+        verify(folder)
+    else:
         progress = progress or (None if settings.shows_progress else ignore_progress)
         build(folder, rows, settings, report, stored, progress)
-    verify(folder)
     try:
         index = Index.load(folder)
         cache = _cache(settings, folder, index, features)

@@ -7,13 +7,13 @@ import logging
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from phonate.audio.quality import AudioQuality, describe, describe_blocks
 from phonate.compute.remote import is_remote
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
+from phonate.data.cache import Checksum
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     LONG_SECONDS,
@@ -173,6 +174,11 @@ class CheckedRow(Inspection):
     """Of the file."""
 
     @property
+    def content(self) -> Hashable:
+        """The same for copies of a recording, and for no others: a checksum with what was measured of all samples."""
+        return self.digest, self.quality
+
+    @property
     def segments(self) -> list[Segment]:
         """The row's segments with times in seconds from its beginning, cut off at its ends."""
         start, segments = self.row.start, []
@@ -199,7 +205,24 @@ def reason_of(error: BaseException) -> str:
     return message if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {message}; export it again"
 
 
-def inspect(row: Row, recording: Recording, info: AudioInfo) -> tuple[Inspection, FloatArray | None]:
+class Digest(Protocol):
+    """A digest as of hashlib."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Take the next bytes."""
+
+    def hexdigest(self) -> str:
+        """Of the bytes so far."""
+
+
+def content_digest() -> Digest:
+    """BLAKE2, by which a recording is known for good."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def inspect(
+    row: Row, recording: Recording, info: AudioInfo, digest: Callable[[], Digest]
+) -> tuple[Inspection, FloatArray | None]:
     """Read all samples of a row whose recording is open, and described by `info`. They are returned, too, at their own
     rate, but for a row over LONG_SECONDS (None), which is read in blocks.
 
@@ -207,13 +230,15 @@ def inspect(row: Row, recording: Recording, info: AudioInfo) -> tuple[Inspection
     end = info.duration if row.end is None else row.end
     with decoding():
         blocks = blocks_of(row, recording)
-        return inspected(joined(blocks) if end - row.start <= LONG_SECONDS else blocks, recording)
+        return inspected(joined(blocks) if end - row.start <= LONG_SECONDS else blocks, recording, digest())
 
 
-def inspected(samples: FloatArray | Iterator[FloatArray], recording: Recording) -> tuple[Inspection, FloatArray | None]:
+def inspected(
+    samples: FloatArray | Iterator[FloatArray], recording: Recording, digest: Digest
+) -> tuple[Inspection, FloatArray | None]:
     """What the samples of a recording tell: all of them (samples,), or blocks of them."""
     rate = recording.sample_rate
-    digest = hashlib.blake2b(f"{rate}\n".encode(), digest_size=16)
+    digest.update(f"{rate}\n".encode())
 
     def digested(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
         for block in blocks:
@@ -336,7 +361,7 @@ def speech_warnings(usable: Sequence[CheckedRow]) -> Iterator[Problem]:
             continue
         earlier = first.setdefault(" ".join((row.text or "").split()).lower(), one)
         # Several speakers may well read the same sentence.
-        if earlier is not one and earlier.row.speaker == row.speaker and earlier.digest != one.digest:
+        if earlier is not one and earlier.row.speaker == row.speaker and earlier.content != one.content:
             yield Problem(row.id, row.place, "duplicate text", f"same text as {earlier.row.id!r}, but different audio")
 
 
@@ -603,10 +628,10 @@ def of_trained_speakers(usable: Sequence[CheckedRow], report: Report, held_out: 
 
 def _duplicates(usable: Iterable[CheckedRow]) -> Iterator[Problem]:
     """A warning for each recording that holds the samples of an earlier one."""
-    first: dict[str, Row] = {}
+    first: dict[Hashable, Row] = {}
     for checked in usable:
         row = checked.row
-        earlier = first.setdefault(checked.digest, row)
+        earlier = first.setdefault(checked.content, row)
         if earlier is not row:
             yield Problem(row.id, row.place, "duplicate content", f"the same samples as {earlier.id!r}")
 
@@ -647,9 +672,9 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
             if whole is None or row.end is not None:
                 if not recording.counted:  # it may be read already, and decoders of streams do not go back
                     recording = stack.enter_context(recording_of(file))
-                inspection, waveform = inspect(row, recording, info)
+                inspection, waveform = inspect(row, recording, info, Checksum)
             else:
-                inspection, waveform = inspected(whole, recording)
+                inspection, waveform = inspected(whole, recording, Checksum())
         # Again, by the samples that are there: some headers only estimate the length.
         require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
         inspection.require_sound()

@@ -23,6 +23,7 @@ from phonate.data.batches import Streams, epoch_plan, lanes, streamed_order
 from phonate.data.corpora.manifest import detect_format, list_corpus, read_corpus
 from phonate.data.loading import BatchSource, PlannedBatches
 from phonate.data.prepared import WholeRecordings, prepare
+from phonate.data.settings import VoiceData
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import _minutes
 from phonate.workflows.datasets import shards as writing
@@ -457,3 +458,9 @@ def test_minutes_of_shards_are_those_of_the_recordings(tones, sharded):
     minutes = [_minutes(SpeechData(path=str(path))) for path in (tones, sharded)]
     assert minutes[0] == pytest.approx(minutes[1])
     assert minutes[1] > 0.3
+
+
+def test_shards_are_not_denoised_anew_in_each_epoch(sharded, monkeypatch):
+    monkeypatch.setattr("phonate.data.prepared.require_denoiser", lambda: None)
+    with pytest.raises(DataError, match=r"^data\.denoise: recordings in shards .*unpack them into files"):
+        prepare(VoiceData(path=str(sharded), denoise="deepfilternet"))

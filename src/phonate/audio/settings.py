@@ -22,6 +22,7 @@ from phonate.config.settings import Settings
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
+Denoiser = Literal["deepfilternet"]
 F0Method = Literal["swift", "yin"]
 HIGHEST_F0: dict[F0Method, float] = {"swift": 1100.0, "yin": 500.0}
 """Hz."""
@@ -63,16 +64,28 @@ class AudioConfig(Settings):
     """Longer recordings are refused when a corpus is prepared (95 s are 8192 frames)."""
 
     _loudness: float | None = PrivateAttr(default=None)
+    _denoise: Denoiser | None = PrivateAttr(default=None)
 
     @property
     def loudness(self) -> float | None:
         """What `data.loudness` says: LUFS to which recordings are brought. None: their peak is brought to 1."""
         return self._loudness
 
+    @property
+    def denoise(self) -> Denoiser | None:
+        """What `data.denoise` says: by what noise is removed. None: it is kept."""
+        return self._denoise
+
     def at_loudness(self, target: float | None) -> Self:
         """The same settings for recordings of this loudness, in LUFS."""
         copy = self.model_copy()
         copy._loudness = target
+        return copy
+
+    def denoised_by(self, name: Denoiser | None) -> Self:
+        """The same settings for recordings without noise."""
+        copy = self.model_copy()
+        copy._denoise = name
         return copy
 
     @model_validator(mode="before")
@@ -293,6 +306,11 @@ class KaldiSettings(Settings):
     @property
     def loudness(self) -> None:
         """None: recordings keep the level of their files."""
+        return None
+
+    @property
+    def denoise(self) -> None:
+        """None: recordings keep their noise."""
         return None
 
     @property

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray
+from phonate.audio.denoising import denoised, denoised_blocks, require_denoiser
 from phonate.audio.processor import full_scale
 from phonate.audio.settings import AudioConfig
 from phonate.compute.system import SpaceWatch
@@ -357,6 +358,8 @@ def _computed_of(features: Features, item: CheckedRow, waveform: FloatArray | No
         samples, _ = read_part(item.row, rate)
     else:
         samples, _ = at_rate(item.row, waveform, item.sample_rate, rate)
+    if features.audio.denoise is not None:
+        samples = denoised(samples, rate)
     quieter = ""
     if levelled(features):
         unscaled = samples
@@ -378,8 +381,9 @@ def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scrat
     """Decode and resample to a scratch file, then read that several times: the level is known only at the end, and
     decoding again would cost more than reading. Returns why it lacks the loudness that it is to have, or ""."""
     full, quieter = np.float32(1.0), ""
+    blocks = part_blocks(item.row, rate := features.audio.sample_rate)
     with scratch.open("wb") as file:
-        for block in part_blocks(item.row, features.audio.sample_rate):
+        for block in blocks if features.audio.denoise is None else denoised_blocks(blocks, rate):
             file.write(block.tobytes())
 
     def read() -> Iterator[FloatArray]:
@@ -388,7 +392,7 @@ def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scrat
                 yield block / full
 
     if levelled(features):
-        full, quieter = full_scale(read, features.audio.sample_rate, features.audio.loudness)
+        full, quieter = full_scale(read, rate, features.audio.loudness)
 
     for block in read():
         writer.add_samples(block)
@@ -533,7 +537,14 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
 
     Raises DataError when nothing can be used, the disk is full or the folder can't be written.
     """
+    if settings.audio.denoise is not None:
+        require_denoiser()
     rows, report = list_corpus(settings)
+    if settings.audio.denoise is not None and _streamed(rows):
+        raise DataError(
+            "data.denoise: recordings in shards are decoded anew in each epoch, and denoising them takes longer than "
+            "training; unpack them into files, or leave data.denoise out"
+        )
     features = FEATURES.get(settings.feature_name)(settings)
     kept = settings.storage == "disk" and not _streamed(rows)
     stored = features if kept else UnstoredFeatures(features)
@@ -602,6 +613,8 @@ def _fingerprint(rows: Sequence[Row | Problem], settings: RecordingData, feature
         facts = (*facts, settings.held_out_splits)
     if settings.audio.loudness is not None:
         facts = (*facts, settings.audio.loudness)
+    if settings.audio.denoise is not None:
+        facts = (*facts, settings.audio.denoise)
     digest = hashlib.sha256(repr(facts).encode())
     for row in rows:
         if isinstance(row, Problem):

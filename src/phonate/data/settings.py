@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from phonate.audio.settings import AudioConfig, AugmentationSettings, F0Method, KaldiSettings
+from phonate.audio.settings import AudioConfig, AugmentationSettings, Denoiser, F0Method, KaldiSettings
 from phonate.config.errors import InputError
 from phonate.config.language_codes import primary
 from phonate.config.registry import Named, Registry, nearest
@@ -291,6 +291,10 @@ class Framing(Protocol):
     def loudness(self) -> float | None:
         """LUFS to which recordings are brought; None: `Features.normalises_level` decides."""
 
+    @property
+    def denoise(self) -> Denoiser | None:
+        """By what noise is removed; None: it is kept."""
+
 
 class RecordingData(Settings):
     """A corpus of recordings. What its features are, subclasses say by a field `audio`."""
@@ -551,12 +555,17 @@ class VoiceData(RecordingData):
     """Loudness in LUFS (EBU R128) to which each recording is brought before anything is computed from it, such as -23.
     Where full scale allows less, to full scale; silence and recordings under 0.4 s keep their level. Null: the peak of
     each is brought to 1."""
+    denoise: Denoiser | None = None
+    """What removes noise, such as a microphone's hiss, from each recording before anything is computed from it:
+    deepfilternet (DeepFilterNet 3; needs phonate[denoise]). What is given to a trained model keeps its noise. Null:
+    noise is kept."""
     augmentation: AugmentationSettings | None = None
     """Augmentation of training recordings (audio and features alike), drawn anew in each epoch. Null: none."""
 
     @model_validator(mode="after")
     def _features_know_the_level(self) -> Self:
-        self.__dict__["audio"] = self.audio.at_loudness(self.loudness)  # whoever computes features brings to the level
+        # whoever computes features brings to the level
+        self.__dict__["audio"] = self.audio.at_loudness(self.loudness).denoised_by(self.denoise)
         return self
 
     @property

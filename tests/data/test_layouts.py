@@ -370,3 +370,22 @@ def test_lists_of_splits_beside_the_list_that_is_read_are_told(tmp_path, caplog)
     with caplog.at_level(logging.INFO):
         assert len(list_corpus(corpus(one.root))[0]) == 8
     assert "not read: metadata_train.csv" in caplog.text
+
+
+def test_lists_of_several_readers_without_a_name_are_told(tmp_path, caplog):
+    """Hi-Fi TTS."""
+    one = Corpus(tmp_path / "voice")
+    one.record("audio/{s}_clean/7/x{i}.wav")
+    lines = [{"audio_filepath": f"audio/{SPEAKERS[i % 2]}_clean/7/x{i}.wav", "text": t} for i, t in enumerate(TEXTS)]
+    for first, reader in enumerate(("6097", "92")):
+        some = [json.dumps(line) for line in lines[first::2]]
+        one.write(f"{reader}_manifest_clean_train.json", *some[:3])
+        one.write(f"{reader}_manifest_clean_dev.json", some[3])
+    rows, _ = list_corpus(corpus(one.root))
+    assert (len(rows), {row.split for row in rows}) == (8, {"train", "validation"})
+    assert "no speakers are named in 6097_manifest_clean, 92_manifest_clean" in caplog.text
+    (one.root / "92").mkdir()
+    for split in ("train", "dev"):
+        (one.root / f"92_manifest_clean_{split}.json").rename(one.root / f"92/manifest_{split}.json")
+    rows, _ = list_corpus(corpus(one.root / "92"))
+    assert [row.speaker for row in rows if row.path.is_file()] == ["92"] * 4

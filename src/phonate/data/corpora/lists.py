@@ -284,7 +284,22 @@ def _chosen_of(folder: Path, stamps: tuple[tuple[Path, int, int], ...]) -> tuple
         ", ".join(printable(file.name) for file in chosen),
         f"; not read: {', '.join(left)}" if left else "",
     )
+    _report_readers(where, chosen)
     return tuple(chosen)
+
+
+def _report_readers(where: str, chosen: Sequence[Path]) -> None:
+    """Warns where lists that are not only called after splits name no speakers, as those of Hi-Fi TTS' readers."""
+    words = (re.split(r"[_\W]+", file.stem) for file in chosen)
+    called = {"_".join(word for word in some if official_split(word) is None) for some in words}
+    silent = all("speaker_id" not in spelled(list(first_object(file))) for file in chosen if suffix_of(file) in OBJECTS)
+    if len(called) > 1 and silent and all(suffix_of(file) in OBJECTS for file in chosen):
+        logger.warning(
+            "%s: no speakers are named in %s, so all recordings are taken to be of one; if these are of several, put "
+            "the lists of each into a folder of its own, and give that as data.path",
+            where,
+            ", ".join(sorted(map(printable, called))[:5]),
+        )
 
 
 def _names_in(file: Path) -> set[str]:

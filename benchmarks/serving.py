@@ -7,7 +7,8 @@
 round the same texts are asked for one after the other, then all at once. Throughput is seconds of speech made per
 second by the clock; first sound is from sending a request to its first bytes of sound, at the client. `--reference`:
 for models that clone. `--piper` asks Piper's HTTP server (pip install piper-tts flask) with that voice for the same
-texts, in turns; each server waits while the other is asked.
+texts, in turns; each server waits while the other is asked. rtf is processor time of the server over the length of what
+was spoken, which depends less on what else the machine does.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 
 from phonate.workflows.demo.embedded import SENTENCES
 
@@ -86,6 +88,12 @@ def peak_megabytes(process: subprocess.Popen[str]) -> float:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024 / 1e6
 
 
+def processor_seconds(process: subprocess.Popen[str]) -> float:
+    """What a process has used of all cores."""
+    used = psutil.Process(process.pid).cpu_times()
+    return used.user + used.system
+
+
 def ask_piper(client: httpx.Client, fields: dict[str, Any], text: str) -> Answer:
     """As `ask`; its sound comes in one piece."""
     began = time.perf_counter()
@@ -118,44 +126,50 @@ def beside_piper(args: argparse.Namespace, texts: list[str]) -> list[str]:
     servers = {"phonate": (*started(args.run, args.at_once), ask), "Piper": (*started_piper(args.piper), ask_piper)}
     speeds: dict[str, list[float]] = {name: [] for name in servers}
     firsts: dict[str, list[float]] = {name: [] for name in servers}
+    factors: dict[str, list[float]] = {name: [] for name in servers}
     lines = [
         f"`python benchmarks/serving.py {args.run} --at-once {args.at_once} --rounds {args.rounds} --piper "
         f"{args.piper.name}`: {len(texts)} sentences, {platform.machine()}, {os.cpu_count()} cores, load "
         f"{os.getloadavg()[0]:.1f}.",
         "",
-        "| server | seconds of speech per second | first sound, median ms | 95 % ms | peak memory, MB |",
-        "|---|---|---|---|---|",
+        "| server | seconds of speech per second | first sound, median ms | 95 % ms | rtf | peak memory, MB |",
+        "|---|---|---|---|---|---|",
     ]
     try:
         for number in range(args.rounds + 1):
-            for name, (_, url, asked) in servers.items():
+            for name, (process, url, asked) in servers.items():
+                before = processor_seconds(process)
                 with httpx.Client(base_url=url, timeout=600) as client:
-                    speed, heard = measured(client, {}, texts, args.at_once, asked)
+                    answers, took = answered(client, {}, texts, args.at_once, asked)
                 if number:  # the first round warms up
-                    speeds[name].append(speed)
-                    firsts[name] += heard
+                    made = sum(answer.audio for answer in answers)
+                    speeds[name].append(made / took)
+                    factors[name].append((processor_seconds(process) - before) / made)
+                    firsts[name] += [answer.first_sound for answer in answers]
         for name, (process, _, _) in servers.items():
             half, most = np.percentile(firsts[name], [50, 95]) * 1e3
-            speed = statistics.median(speeds[name])
-            lines.append(f"| {name} | {speed:.1f} | {half:.0f} | {most:.0f} | {peak_megabytes(process):.0f} |")
+            speed, factor = statistics.median(speeds[name]), statistics.median(factors[name])
+            memory = peak_megabytes(process)
+            lines.append(f"| {name} | {speed:.1f} | {half:.0f} | {most:.0f} | {factor:.4f} | {memory:.0f} |")
     finally:
         for process, _, _ in servers.values():
             process.terminate()
             process.wait()
     ratio = statistics.median(ours / theirs for ours, theirs in zip(speeds["phonate"], speeds["Piper"], strict=True))
     late = np.percentile(firsts["phonate"], 95) / np.percentile(firsts["Piper"], 95)
-    return [*lines, "", f"Throughput / Piper: {ratio:.2f} (median of rounds). First sound, 95 %, / Piper: {late:.2f}."]
+    used = statistics.median(ours / theirs for ours, theirs in zip(factors["phonate"], factors["Piper"], strict=True))
+    ratios = f"throughput {ratio:.2f} and rtf {used:.2f} (medians of rounds), first sound, 95 %, {late:.2f}"
+    return [*lines, "", f"phonate / Piper: {ratios}."]
 
 
-def measured(
+def answered(
     client: httpx.Client, fields: dict[str, Any], texts: list[str], at_once: int, asked: Asked = ask
-) -> tuple[float, list[float]]:
-    """Seconds of speech per second, and seconds to the first sound of each request."""
+) -> tuple[list[Answer], float]:
+    """What was answered, and in how many seconds."""
     began = time.perf_counter()
     with ThreadPoolExecutor(at_once) as threads:
         answers = list(threads.map(lambda text: asked(client, fields, text), texts))
-    took = time.perf_counter() - began
-    return sum(answer.audio for answer in answers) / took, [answer.first_sound for answer in answers]
+    return answers, time.perf_counter() - began
 
 
 def main() -> None:
@@ -185,9 +199,9 @@ def main() -> None:
             ask(client, fields, texts[0])  # warms up
             for _ in range(args.rounds):
                 for at_once in throughput:
-                    speed, heard = measured(client, fields, texts, at_once)
-                    throughput[at_once].append(speed)
-                    firsts[at_once] += heard
+                    answers, took = answered(client, fields, texts, at_once)
+                    throughput[at_once].append(sum(answer.audio for answer in answers) / took)
+                    firsts[at_once] += [answer.first_sound for answer in answers]
     finally:
         process.terminate()
         process.wait()

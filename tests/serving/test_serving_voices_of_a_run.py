@@ -12,7 +12,7 @@ import torch
 
 from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech import speaking
-from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.inference import Spoken, Synthesiser
 from phonate.tasks.speech.speaking import SynthesiserService, Utterance
 from phonate.training.inference import Reference, SpeechRequest, SpeechResult
 
@@ -127,6 +127,29 @@ def test_a_short_request_joins_in_while_a_long_sentence_is_rendered(
     service.close()
     assert turns.index(short) <= 3
     assert turns.count(long) > 5
+
+
+def test_a_request_does_not_wait_for_another_s_piece_or_sentence(
+    synthesiser: Synthesiser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speaking, "cores", lambda: 2)
+    heard = threading.Event()
+    original = synthesiser.pieces
+
+    def pieces(one: Spoken) -> Iterator[np.ndarray]:
+        for piece in original(one):
+            if len(one.mel_TM) == slow:
+                assert heard.wait(60.0), "the other request was held up"
+            yield piece
+
+    (slow,) = (len(one.mel_TM) for one in synthesiser.spoken(list(synthesiser.sentences("Who?"))))
+    monkeypatch.setattr(synthesiser, "pieces", pieces)
+    service = SynthesiserService(synthesiser, max_batch=2)
+    waits, goes_on = service.submit(SpeechRequest("Who?")), service.submit(SpeechRequest("The rain has ended. " * 3))
+    assert len(spoken(goes_on))
+    heard.set()
+    assert len(spoken(waits))
+    service.close()
 
 
 def test_a_sentence_of_numbers_is_cut_by_how_long_it_takes(synthesiser: Synthesiser) -> None:

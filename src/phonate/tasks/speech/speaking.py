@@ -9,8 +9,8 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -119,9 +119,11 @@ class Utterance(SpeechResult):
 
 _Rendered = tuple[Utterance, Iterator[FloatArray]]
 """A request, and the pieces of its sentence."""
+_Piece = FloatArray | Exception | None
+"""A piece, or why there is none: an error, or the end."""
 
 
-def _next_piece(rendered: _Rendered) -> FloatArray | Exception | None:
+def _next_piece(rendered: _Rendered) -> _Piece:
     """The next piece, or why there is none; None at the end, or where nobody waits for it any more."""
     utterance, pieces = rendered
     try:
@@ -131,9 +133,9 @@ def _next_piece(rendered: _Rendered) -> FloatArray | Exception | None:
 
 
 class SynthesiserService(SpeechService):
-    """Speaks the sentences of its requests in turn, of up to `max_batch` at once. Sentences of one voice and speed are
-    read in one batch, and the waveforms of all are rendered piece by piece in turn, so that none waits for another's
-    last piece. A request that comes meanwhile joins in, once fewer sentences are being rendered.
+    """Speaks the sentences of its requests in turn, of up to `max_batch` at once. With torch, those of one voice and
+    speed are read in one batch. The waveforms of all are rendered piece by piece in turn, so that none waits for
+    another's last piece. A request that comes meanwhile joins in, once fewer sentences are being rendered.
 
     What a request gets is what `Synthesiser.stream` gives for its text.
     """
@@ -152,7 +154,10 @@ class SynthesiserService(SpeechService):
         self._active: list[Utterance] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._at_once = cores() if isinstance(synthesiser.model, ArrayVoice) else 1
+        self._reads_alone = isinstance(synthesiser.model, ArrayVoice)
+        """Whether sentences are read one by one; torch reads them in batches: a place that one of them leaves waits for
+        the next batch."""
+        self._at_once = cores() if self._reads_alone else 1
         """Pieces that are rendered at the same time; torch uses all cores for one."""
         self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="pieces")
         # a daemon, so that a server that is told to stop at once need not wait for it
@@ -233,7 +238,7 @@ class SynthesiserService(SpeechService):
 
     def _begun(self, utterances: Sequence[Utterance]) -> Iterator[_Rendered]:
         """The next sentence of each of active requests, about to be rendered."""
-        read = self._read if isinstance(self._synthesiser.model, ArrayVoice) else self._speak
+        read = self._read if self._reads_alone else self._speak
         for group, sentences in self._next_sentences(utterances):
             yield from read(group, sentences)
 
@@ -293,18 +298,54 @@ class SynthesiserService(SpeechService):
     def _render(self, rendered: deque[_Rendered]) -> None:
         """Render a piece of each in turn, so that none waits for another's last; with NumPy, of as many at once as
         there are cores."""
-        while rendered:
-            # torch reads sentences in batches: a place that one of them leaves waits for the next batch
-            taken = len(rendered) if isinstance(self._synthesiser.model, ArrayVoice) else len(self._active)
-            rendered.extendleft(self._begun(self._newcomers(self._max_batch - taken)))
-            turn = [rendered.popleft() for _ in range(min(len(rendered), self._at_once))]
-            results = [_next_piece(turn[0])] if len(turn) == 1 else self._pool.map(_next_piece, turn)
-            for (utterance, pieces), result in zip(turn, results, strict=True):
-                if isinstance(result, Exception):
-                    self._end(utterance, result)
-                elif result is not None:
-                    utterance.put(result)
-                    rendered.append((utterance, pieces))
+        working: dict[Future[_Piece], _Rendered] = {}
+        while rendered or working:
+            rendered.extendleft(self._begun(self._newcomers(self._max_batch - len(self._active))))
+            if self._at_once == 1:
+                one = rendered.popleft()
+                self._put(one, _next_piece(one), rendered)
+                continue
+            while rendered and len(working) < self._at_once:
+                one = rendered.popleft()
+                future = self._pool.submit(_next_piece, one)
+                working[future] = one
+                future.add_done_callback(self._notify)
+            for future in self._done(working):
+                self._put(working.pop(future), future.result(), rendered)
+
+    def _done(self, working: Mapping[Future[_Piece], _Rendered]) -> list[Future[_Piece]]:
+        """What is done of `working`, once there is some, or a request comes for which a place and a core are free."""
+        idle = len(working) < self._at_once and len(self._active) < self._max_batch
+        with self._changed:
+            while not (done := [future for future in working if future.done()]) and not (idle and self._waiting):
+                self._changed.wait()
+        return done
+
+    def _notify(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def _put(self, one: _Rendered, result: _Piece, rendered: deque[_Rendered]) -> None:
+        """Hand on the next piece of a sentence, which then waits for its next turn at the end of `rendered`, as the
+        next sentence does after the last piece."""
+        utterance, _ = one
+        if isinstance(result, Exception):
+            self._end(utterance, result)
+        elif result is not None:
+            utterance.put(result)
+            rendered.append(one)
+        elif self._reads_alone and not self._leaves(utterance):
+            rendered.extend(self._begun([utterance]))
+
+    def _leaves(self, utterance: Utterance) -> bool:
+        """Whether a request whose sentence is over leaves its place: nobody waits for it, or others for a place."""
+        with self._changed:
+            leaves = utterance.cancelled or bool(self._waiting)
+            if leaves:
+                self._active.remove(utterance)
+                if not utterance.cancelled:
+                    self._waiting.append(utterance)
+        return leaves
 
     def _end(self, utterance: Utterance, error: Exception | None = None) -> None:
         with self._changed:

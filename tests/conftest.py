@@ -127,17 +127,17 @@ def _pitch_is_found_once() -> Iterator[None]:
     the network once in a process."""
     pitch = importlib.import_module("phonate.audio.pitch")
     found: dict[tuple[int, int, str, bytes], Any] = {}
-    track = pitch._Swift.track
+    track = pitch._swift_f0
 
-    def track_once(self: Any, waveform: Any) -> Any:
+    def track_once(waveform: Any, sample_rate: int, hop_length: int) -> Any:
         content = hashlib.sha256(waveform.tobytes()).digest()
-        key = (self.rate, self.hop, str(waveform.dtype), content)
+        key = (sample_rate, hop_length, str(waveform.dtype), content)
         if key not in found:
-            found[key] = track(self, waveform)
+            found[key] = track(waveform, sample_rate, hop_length)
         return found[key].copy()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pitch._Swift, "track", track_once)
+        patch.setattr(pitch, "_swift_f0", track_once)
         yield
 
 

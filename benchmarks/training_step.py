@@ -19,7 +19,7 @@ from trained_beside import MARK, arguments, conditions, measured, prepare, publi
 RECIPES = {
     "speech": ("training.init_from=null", "training.adversarial_start=1"),
     "vocoder": ("training.adversarial_start=1",),
-    "conversion": (),
+    "conversion": ("training.adversarial_start=1",),
     "recognition": (),
 }
 FORMATS = ("fp32", "bf16")

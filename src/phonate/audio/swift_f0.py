@@ -1,6 +1,6 @@
 """The network SwiftF0 (Nieradzik 2025, MIT), which finds F0 in three log spectrograms.
 
-Weights and licence are in one file, from scripts/make_f0network.py.
+Weights and licence are in one file, from scripts/make_f0_network.py.
 
 Shapes: T frames, B bands, P pitches, C channels, N samples.
 """

@@ -278,6 +278,11 @@ def test_syllables_between_characters_and_marks_of_prosody_are_no_text(tmp_path)
     lines = [line for i in range(8) for line in (f"00000{i}\t卡尔#2陪外孙{i}#1玩滑梯#4。", "\tka2 er2 pei2")]
     baker.write("ProsodyLabeling/000001-010000.txt", *lines)
     assert {row.text for row in list_corpus(corpus(baker.root))[0]} == {f"卡尔陪外孙{i}玩滑梯。" for i in range(8)}
+    english = Corpus(tmp_path / "english")
+    english.record("wavs/a{i}.wav")
+    texts = [f"We are #1 in town {i}, in F#2." for i in range(8)]
+    english.write("transcript.txt", *(f"a{i} {text}" for i, text in enumerate(texts)))
+    assert {row.text for row in list_corpus(corpus(english.root))[0]} == {*texts}
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ _TRANSCRIPTS = (".txt", ".tsv", ".csv", ".trn", ".data", ".list", ".lst", *OBJEC
 _LINE = re.compile(r"(?:[^\s,|:]+,\s*)?(\"[^\"]+\"|[^\s|:,]+?)[.)]?[\s|:,]\s*(\S.*)")
 _FESTIVAL = re.compile(r"\(\s*(\S+)\s+\"(.*)\"\s*\)")
 _PINYIN = re.compile(r"(\S [a-z]+[1-6]( |$))+")
-_PROSODY = re.compile(r"#[1-4]")
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+_PROSODY = re.compile(r"(?<=\w)#[1-4]")
 _LOOKED_AT = 20
 _LARGEST = 64 * 2**20
 MOST_LOOKED_AT = 1000
@@ -319,7 +320,7 @@ def _words(text: str) -> str:
     """A text without what Chinese transcripts say of sounds: a syllable behind each character, #1 to #4 for pauses."""
     if _PINYIN.fullmatch(text):
         return "".join(text.split()[::2])
-    return _PROSODY.sub("", text).strip()
+    return (_PROSODY.sub("", text) if _CHINESE.search(text) else text).strip()
 
 
 def _are_texts(texts: Sequence[str | None], lines: int) -> bool:

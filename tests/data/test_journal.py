@@ -13,7 +13,7 @@ from pool_work import hang_at
 
 from phonate.audio.decoding import write_audio
 from phonate.data import journal as module
-from phonate.data.journal import Journal
+from phonate.data.journal import Guard, Journal
 from phonate.data.parallel import Here, Threads
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
@@ -177,3 +177,14 @@ def test_notes_of_a_run_lie_beside_its_caches_or_the_users_where_those_are_not_w
     for folder in (tmp_path / "mine/deep", home):
         assert module._own_journal(tmp_path / "mine/deep").folder == folder
         monkeypatch.setattr(os, "access", lambda *_: False)
+
+
+def test_a_thread_that_begins_to_read_after_the_end_leaves_no_note(tmp_path, home):
+    notes, read = tmp_path / "notes", []
+    guard = Guard(read.append, read.append, str, notes)
+    guard("one.wav")
+    guard.end()
+    assert not list(notes.iterdir())
+    guard("two.wav")
+    assert read == ["one.wav", "two.wav"]
+    assert not list(notes.iterdir())

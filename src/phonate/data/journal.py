@@ -63,7 +63,7 @@ class Journal:
         self._lock = threading.Lock()
         self._free: list[int] = []
         self._entries = 0
-        self._closing = False
+        self._users = 0
 
     @contextmanager
     def reading(self, source: str) -> Iterator[None]:
@@ -94,14 +94,20 @@ class Journal:
         if entry is not None:
             self._clear(entry)
 
-    def close(self) -> None:
-        """Remove the file, once nothing is noted in it any more."""
+    def open(self) -> None:
+        """One user more."""
         with self._lock:
-            self._closing = True
+            self._users += 1
+
+    def close(self) -> None:
+        """One user less. After the last, the file is removed once nothing is noted in it any more; a thread may still
+        begin to read."""
+        with self._lock:
+            self._users = max(0, self._users - 1)
             self._remove()
 
     def _remove(self) -> None:
-        if self._file is not None and len(self._free) == self._entries:
+        if self._users == 0 and self._file is not None and len(self._free) == self._entries:
             self._file.close()
             self._file, self._free, self._entries = None, [], 0
             with suppress(OSError):
@@ -109,7 +115,6 @@ class Journal:
 
     def _note(self, kind: bytes, source: str) -> int:
         with self._lock:
-            self._closing = False
             if self._file is None:
                 with suppress(OSError):
                     self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,8 +130,7 @@ class Journal:
         with self._lock:
             self._write(entry, b"\0")
             self._free.append(entry)
-            if self._closing:
-                self._remove()
+            self._remove()
 
     def _write(self, entry: int, content: bytes) -> None:
         if self._file is not None:
@@ -222,6 +226,7 @@ class Guard:
         """`notes`: the folder of the journal; None: the user's caches."""
         self._function, self._crashed, self._source = function, crashed, source
         self._journal = _own_journal(notes or cache_folder(None))
+        self._journal.open()
         self._apart: Any = None
         self._lock = threading.Lock()
         self._innocent: set[str] = set()
@@ -266,9 +271,10 @@ class Guard:
 
     def end(self) -> None:
         """Leave what is under way."""
-        self._ended = True
-        self._end_process()
-        self._journal.close()
+        if not self._ended:
+            self._ended = True
+            self._end_process()
+            self._journal.close()
 
     def _end_process(self) -> None:
         if self._apart is not None:

@@ -113,7 +113,7 @@ def test_errors_of_a_merged_model_are_those_of_what_was_heard(
     [
         (["MERGED"], "a merged model has no pairs kept for validation; give pairs with --data"),
         (["MERGED", "--vocoder", "griffin_lim"], "--vocoder: the task cloning has no use for it"),
-        (["nobody/higgs", "--data", "chatml.json"], "say with --output where to write"),
+        (["nobody/higgs", "--data", "chatml.json"], "a name on the hub needs --output, too"),
     ],
 )
 def test_what_can_not_be_evaluated_is_refused(

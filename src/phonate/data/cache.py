@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.compute.system import map_array, sync_all, why_unwritten
 from phonate.config.errors import DataError
+from phonate.data.corpora.validation import Checksum
 from phonate.data.features import Features, Frames, NoneFeatures
 
 # ------------------------------------------------------------------------------------------ The index
@@ -362,23 +363,6 @@ def unwritable(folder: Path, error: OSError) -> DataError:
         f"{folder}: can't write the cache ({why_unwritten(folder, error)}); free space there, or name another folder "
         "by data.cache_dir"
     )
-
-
-class Checksum:
-    """CRC-32 as hashlib has digests, in a fifth of the time of BLAKE2."""
-
-    name, digest_size, block_size = "crc32", 4, 1
-
-    def __init__(self) -> None:
-        self._sum = 0
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        """Take the next bytes."""
-        self._sum = zlib.crc32(data, self._sum)
-
-    def hexdigest(self) -> str:
-        """Of the bytes so far."""
-        return f"{self._sum:08x}"
 
 
 def _digest(file: Path, known: str = "") -> str:

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import unicodedata
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,6 @@ from phonate.audio.quality import AudioQuality, describe, describe_blocks
 from phonate.compute.remote import is_remote
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.data.cache import Checksum
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     LONG_SECONDS,
@@ -213,6 +213,23 @@ class Digest(Protocol):
 
     def hexdigest(self) -> str:
         """Of the bytes so far."""
+
+
+class Checksum:
+    """CRC-32 as hashlib has digests, in a fifth of the time of BLAKE2."""
+
+    name, digest_size, block_size = "crc32", 4, 1
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Take the next bytes."""
+        self._sum = zlib.crc32(data, self._sum)
+
+    def hexdigest(self) -> str:
+        """Of the bytes so far."""
+        return f"{self._sum:08x}"
 
 
 def content_digest() -> Digest:

@@ -506,8 +506,10 @@ def transcribe(args: argparse.Namespace) -> int:
         who = f" of {_count(transcription.speakers, 'speaker')}" if args.speakers is not None else ""
         written = ", ".join(filter(None, (args.output, args.page)))
         print(f"{written}: {_count(transcription.words, 'word')}{who}, {transcription.seconds:.1f} s")
-    else:
+    elif transcription.words:
         print(written_transcription(transcription, name, ".txt"), end="")
+    else:
+        print(f"{args.recording}: no words recognised in {transcription.seconds:.1f} s", file=sys.stderr)
     return 0
 
 

@@ -932,7 +932,7 @@ class Trainer:
             step=self.step,
             checkpoint=self.checkpoints.folder / listing.name_of(self.step),
             command=self.run.resume_command(),
-        )
+        ) from None
 
     def _validate(self, validator: Validator) -> tuple[dict[str, float], bool]:
         """Validate; returns the metrics (`val_` and the task's own) and whether they are the best so far."""

@@ -120,7 +120,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
             message = "only %s speaks: recordings of others, a sub-folder for each, would teach what a voice is"
             logger.warning(message, *speakers)
         elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
-            message = "%s has the most speech, and is converted to unless data.target or --speaker says else"
+            message = "%s has the most speech, and is converted to unless data.target or --speaker says otherwise"
             logger.info(message, speakers[self.corpus.target])
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)

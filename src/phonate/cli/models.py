@@ -26,7 +26,7 @@ from phonate.cli.parsing import (
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
-    from phonate.data.transcripts import Alignment
+    from phonate.data.transcripts import Alignment, Transcription
     from phonate.tasks.cloning.inference import VoiceCloner
     from phonate.tasks.diarization.inference import Diarizer
 
@@ -506,11 +506,15 @@ def transcribe(args: argparse.Namespace) -> int:
         who = f" of {_count(transcription.speakers, 'speaker')}" if args.speakers is not None else ""
         written = ", ".join(filter(None, (args.output, args.page)))
         print(f"{written}: {_count(transcription.words, 'word')}{who}, {transcription.seconds:.1f} s")
-    elif transcription.words:
-        print(written_transcription(transcription, name, ".txt"), end="")
     else:
-        print(f"{args.recording}: no words recognised in {transcription.seconds:.1f} s", file=sys.stderr)
+        print(written_transcription(transcription, name, ".txt"), end="")
+        _tell_of_silence(args.recording, transcription)
     return 0
+
+
+def _tell_of_silence(recording: str, transcription: Transcription) -> None:
+    if not transcription.words:
+        print(f"{recording}: no words recognised in {transcription.seconds:.1f} s", file=sys.stderr)
 
 
 ALIGNMENTS = (".TextGrid", ".json", ".ctm", ".srt", ".vtt")

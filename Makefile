@@ -40,7 +40,7 @@ setup: $(READY)  ## Make .venv with everything that development needs
 demo: $(READY)  ## Train a voice, stop, resume, speak, report (DATA=folder: your recordings; LANGUAGE=de; TASK=conversion)
 	$(BIN)/phonate demo $(if $(DATA),--data '$(subst ','\'',$(DATA))') $(if $(TASK),--task $(TASK)) $(if $(filter command,$(origin LANGUAGE)),--language $(LANGUAGE))
 
-test: $(READY)  ## Run the fast tests, in about eight minutes on two cores; prints the ten slowest
+test: $(READY)  ## Run the fast tests, in four to nine minutes on two cores; prints the ten slowest
 	$(PYTEST) -m 'not slow and not gpu' --durations=10
 
 test-all: $(READY)  ## Run every test that this machine can run

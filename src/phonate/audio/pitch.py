@@ -14,9 +14,7 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray
 from phonate.audio.settings import F0Method
 from phonate.audio.swift_f0 import BANDS, CONTEXT, FIRST_HZ, LOG_HZ, PEAK, STEP, Spectrograms, hertz, network
-from phonate.audio.yin import YinStream, yin_f0
-
-_QUIET = 0.01  # frames 40 dB below the loudest are unvoiced
+from phonate.audio.yin import QUIET, YinStream, yin_f0
 
 
 def f0(waveform: FloatArray, sample_rate: int, hop_length: int, method: F0Method = "swift") -> FloatArray:
@@ -137,7 +135,7 @@ def _swift_f0(waveform: FloatArray, sample_rate: int, hop_length: int) -> FloatA
         emissions_PT += _HABIT * usual_P[:, None] / (1.0 + np.exp(-voicing_T))
     path_PT = _scores(emissions_PT) + _scores(emissions_PT[:, ::-1])[:, ::-1] - emissions_PT
     track = hertz(logits_PT, path_PT.argmax(axis=0))
-    voiced = (voicing_T > least) & (loudness > _QUIET * loudness.max())
+    voiced = (voicing_T > least) & (loudness > QUIET * loudness.max())
     voiced = _without_short(voiced, round(_SHORTEST_SECONDS * sample_rate / hop_length))
     return np.where(voiced, track, 0.0).astype(np.float32)
 
@@ -200,7 +198,7 @@ class _SwiftStream:
         self._given += 1
         loudness = float(swift.loudness(samples, 1)[0])
         self._loudest = max(self._loudest, loudness)
-        if loudness <= max(_QUIET * self._loudest, _SILENT):
+        if loudness <= max(QUIET * self._loudest, _SILENT):
             return 0.0
         logits_PT, voicing_T = network(spectra + np.float32(np.log(PEAK / self._peak)), begins, ends=True)
         own = earlier if begins else 0

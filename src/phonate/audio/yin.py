@@ -8,7 +8,8 @@ import numpy.typing as npt
 from phonate.audio.decoding import FloatArray
 from phonate.audio.settings import HIGHEST_F0
 
-_QUIET = 0.01  # frames 40 dB below the loudest are unvoiced
+QUIET = 0.01
+"""Frames 40 dB below the loudest are unvoiced, by either method."""
 _LOWEST_YIN, _HIGHEST_YIN = 60.0, HIGHEST_F0["yin"]
 _THRESHOLD = 0.15  # the first dip of the difference function below this is taken as the period
 _UNVOICED = 0.35  # a frame whose deepest dip is above this is unvoiced
@@ -21,7 +22,7 @@ def yin_f0(waveform: FloatArray, sample_rate: int, hop_length: int) -> FloatArra
     yin = _Yin(sample_rate, hop_length)
     padded = np.pad(waveform.astype(np.float32), (yin.span // 2, yin.size - yin.span // 2))
     track, loudness = yin(padded, 1 + len(waveform) // hop_length)
-    return _steadied(np.where(loudness > _QUIET * loudness.max(), track, 0.0).astype(np.float32))
+    return _steadied(np.where(loudness > QUIET * loudness.max(), track, 0.0).astype(np.float32))
 
 
 class YinStream:
@@ -54,7 +55,7 @@ class YinStream:
         self._held = held[count * yin.hop_length :]
         loudest = np.maximum(np.maximum.accumulate(loudness), self._loudest)
         self._loudest = float(loudest[-1])
-        return self._medians(np.where(loudness > _QUIET * loudest, track, 0.0).astype(np.float32))
+        return self._medians(np.where(loudness > QUIET * loudest, track, 0.0).astype(np.float32))
 
     def finish(self, frames: int) -> FloatArray:
         """The pitch of the last frames of a recording of so many: behind it there is silence."""

@@ -23,7 +23,7 @@ import torch
 
 from phonate.data.loading import MicroBatch
 from phonate.training.ledger import FILE, Ledger
-from phonate.training.step import FiniteCheck
+from phonate.training.not_finite import FiniteCheck
 from phonate.training.stuck import StuckWatch
 
 STEP = 10_000.0

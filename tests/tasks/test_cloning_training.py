@@ -32,8 +32,8 @@ from phonate.tasks.cloning.export import export
 from phonate.tasks.cloning.sequences import EOS
 from phonate.tasks.cloning.task import CloningTask
 from phonate.training.checkpoints import best_or_latest
+from phonate.training.generators import seed_torch
 from phonate.training.inference import Reference
-from phonate.training.step import seed_torch
 from phonate.training.task import CountedTerms, counted
 from phonate.training.tracking import tag
 from phonate.workflows.train import train

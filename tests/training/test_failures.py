@@ -218,8 +218,8 @@ def test_the_parts_of_a_run_begin_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(RegressionTask, "dataset", noted("data", RegressionTask.dataset))
     monkeypatch.setattr(RegressionTask, "model", noted("model", RegressionTask.model))
     for where, name in (
-        ("phonate.training.step.build_optimizer", "optimizer"),
-        ("phonate.training.step.build_schedule", "schedule"),
+        ("phonate.training.phases.build_optimizer", "optimizer"),
+        ("phonate.training.phases.build_schedule", "schedule"),
         ("phonate.training.trainer.Saver.restore", "checkpoint"),
         ("phonate.training.trainer.build_stream", "trackers"),
         ("phonate.training.step.TrainStep.__call__", "training"),

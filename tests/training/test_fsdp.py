@@ -22,10 +22,10 @@ from phonate.training.checkpoints import files, snapshot
 from phonate.training.checkpoints.listing import export
 from phonate.training.checkpoints.loading import load
 from phonate.training.checks import check_settings
+from phonate.training.ema import EMA
 from phonate.training.optimizers import build_optimizer
 from phonate.training.registries import OPTIMIZERS
 from phonate.training.settings import EMASettings, OptimizerSettings, TrainingSettings
-from phonate.training.step import EMA
 from phonate.training.trainer import Progress, Saver
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,9 @@ from torch import nn
 from phonate.config.errors import Interrupted, TrainingError
 from phonate.training.callbacks import Callback
 from phonate.training.ledger import read
+from phonate.training.not_finite import MOST_LEFT_OUT
 from phonate.training.optimizers import sgd
-from phonate.training.step import MOST_LEFT_OUT, TrainStep
+from phonate.training.step import TrainStep
 
 
 class BadAt(RegressionTask):

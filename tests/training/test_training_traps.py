@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import CheckpointError, InputError, TrainingError
 from phonate.training import TrainingConfig, VoiceTrainer
+from phonate.training.meters import Meter, Meters
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
-from phonate.training.step import Meter, Meters
 from phonate.training.trainer import Trainer
 
 

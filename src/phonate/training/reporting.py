@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
 from phonate.training.memory import AdaptiveMemoryManager
+from phonate.training.meters import Meter, Meters
+from phonate.training.not_finite import ADVICE
 from phonate.training.profiling import DATA_LIMIT, Profile
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import model_summary
-from phonate.training.step import ADVICE, Meter, Meters, TrainStep
+from phonate.training.step import TrainStep
 from phonate.training.task import Preview
 from phonate.training.tracking import MetricStream
 

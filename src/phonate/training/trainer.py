@@ -37,9 +37,14 @@ from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, load_first_intact, misfits
 from phonate.training.checks import check_settings, check_watched
+from phonate.training.ema import EMA
+from phonate.training.generators import GlobalGenerators, seed_global_generators, seed_torch
 from phonate.training.ledger import FILE, Ledger, read, told
 from phonate.training.memory import memory_error, memory_manager
+from phonate.training.meters import Meters
 from phonate.training.metrics import Best, UnknownMetricError
+from phonate.training.not_finite import MOST_LEFT_OUT, NotFinite, NotFiniteError
+from phonate.training.phases import build_phases
 from phonate.training.quarantine import Quarantine
 from phonate.training.reporting import Reporter, describe, report_profile
 from phonate.training.run import Run
@@ -56,22 +61,7 @@ from phonate.training.setup import (
     with_own_callbacks,
 )
 from phonate.training.signals import Signals, StopNow
-from phonate.training.step import (
-    EMA,
-    MOST_LEFT_OUT,
-    GlobalGenerators,
-    LossModule,
-    Meters,
-    NotFinite,
-    NotFiniteError,
-    StepHooks,
-    TrainStep,
-    accumulation_groups,
-    build_phases,
-    no_mark,
-    seed_global_generators,
-    seed_torch,
-)
+from phonate.training.step import LossModule, StepHooks, TrainStep, accumulation_groups, no_mark
 from phonate.training.stuck import StuckWatch
 from phonate.training.task import Dataset, Stateful, Task
 from phonate.training.trackers import build_stream

@@ -13,11 +13,14 @@ from phonate.compute.device import out_of_memory
 from phonate.compute.distributed import standing_in
 from phonate.config.metrics import LOSS, NEWEST, plain
 from phonate.data.loading import MicroBatch
+from phonate.training.ema import EMA
+from phonate.training.generators import seed_torch
 from phonate.training.memory import MicroBatchState
+from phonate.training.meters import Meter
 from phonate.training.metrics import Best, MetricOption, check_measured
 from phonate.training.setup import Source
 from phonate.training.signals import Signals, StopNow
-from phonate.training.step import EMA, Meter, TrainStep, seed_torch
+from phonate.training.step import TrainStep
 from phonate.training.task import CountedTerms, Dataset, Preview, counted
 
 logger = logging.getLogger(__name__)

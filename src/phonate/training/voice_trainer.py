@@ -28,10 +28,11 @@ from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import resolve_checkpoint
 from phonate.training.checkpoints.listing import has_checkpoint
 from phonate.training.checkpoints.loading import load
+from phonate.training.generators import global_generators, restore_global_generators, seed_global_generators
 from phonate.training.losses import LossManager
+from phonate.training.meters import Meter
 from phonate.training.run import Run
 from phonate.training.settings import TrainingConfig
-from phonate.training.step import Meter, global_generators, restore_global_generators, seed_global_generators
 from phonate.training.task import Batch, Dataset, Metric, Task, Terms, counted, losses, move, side_by_side
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer

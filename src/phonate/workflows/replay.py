@@ -23,9 +23,10 @@ from phonate.training import quarantine
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import load_first_intact
+from phonate.training.not_finite import NotFinite
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
-from phonate.training.step import NotFinite, weighted_loss
+from phonate.training.step import weighted_loss
 from phonate.training.task import Coupling, counted, move
 from phonate.training.trainer import Trainer
 from phonate.workflows.train import set_threads

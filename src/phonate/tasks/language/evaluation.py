@@ -30,7 +30,7 @@ from phonate.tasks.language import model as models
 from phonate.tasks.language.data import LanguageCorpus, LanguageDataset, TokenSequence, encode_all
 from phonate.tasks.language.inference import Generator
 from phonate.tasks.language.task import scores
-from phonate.training.step import seed_torch
+from phonate.training.generators import seed_torch
 from phonate.training.task import Batch, move
 
 logger = logging.getLogger("phonate")

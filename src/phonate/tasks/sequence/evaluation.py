@@ -28,7 +28,7 @@ from phonate.tasks.sequence.data import ItemMaker, SequenceCorpus, SequenceDatas
 from phonate.tasks.sequence.inference import SequenceGenerator
 from phonate.tasks.sequence.model import build_model
 from phonate.tasks.sequence.settings import METRICS
-from phonate.training.step import seed_torch
+from phonate.training.generators import seed_torch
 from phonate.training.task import move
 
 logger = logging.getLogger("phonate")

@@ -23,8 +23,8 @@ from phonate.tasks.vocoder.inference import NeuralVocoder
 from phonate.tasks.vocoder.task import VocoderTask
 from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
 from phonate.training.checkpoints.loading import load
+from phonate.training.state import check_identity
 from phonate.training.task import Picture, Sound
-from phonate.training.trainer import check_identity
 from phonate.workflows.train import train
 from trained import trained
 

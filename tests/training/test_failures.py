@@ -220,7 +220,7 @@ def test_the_parts_of_a_run_begin_in_their_order(tmp_path, monkeypatch):
     for where, name in (
         ("phonate.training.phases.build_optimizer", "optimizer"),
         ("phonate.training.phases.build_schedule", "schedule"),
-        ("phonate.training.trainer.Saver.restore", "checkpoint"),
+        ("phonate.training.state.Saver.restore", "checkpoint"),
         ("phonate.training.trainer.build_stream", "trackers"),
         ("phonate.training.step.TrainStep.__call__", "training"),
     ):

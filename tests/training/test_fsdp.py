@@ -26,7 +26,7 @@ from phonate.training.ema import EMA
 from phonate.training.optimizers import build_optimizer
 from phonate.training.registries import OPTIMIZERS
 from phonate.training.settings import EMASettings, OptimizerSettings, TrainingSettings
-from phonate.training.trainer import Progress, Saver
+from phonate.training.state import Progress, Saver
 
 pytestmark = pytest.mark.slow
 

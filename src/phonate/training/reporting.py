@@ -23,7 +23,7 @@ from phonate.training.task import Preview
 from phonate.training.tracking import MetricStream
 
 if TYPE_CHECKING:
-    from phonate.training.trainer import Progress
+    from phonate.training.state import Progress
 
 logger = logging.getLogger(__name__)
 

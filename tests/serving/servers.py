@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ class Server:
             if "serving" in line:
                 self._begun.set()
         self._begun.set()
+
+    def line_with(self, words: str, seconds: float = 60.0) -> str:
+        """The first line that has `words`, once it is there."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for line in self.lines:
+                if words in line:
+                    return line.strip()
+            time.sleep(0.05)
+        raise AssertionError(f"no line with {words!r}: {self.lines}")
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> int:
         """Send a signal; returns the exit code."""

@@ -11,7 +11,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,12 +47,13 @@ class _Result(SpeechResult):
 
 
 class StandIn(SpeechService):
-    """`seconds`: for each chunk. A text with "fail" fails after its first chunk."""
+    """`seconds`: for each chunk; `voices`: of its own. A text with "fail" fails after its first chunk."""
 
     sample_rate = RATE
     needs_reference = True
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, voices: Sequence[str] = ("own",)) -> None:
+        self._voices = list(voices)
         self.requests: list[SpeechRequest] = []
         self.results: list[_Result] = []
         self._seconds = seconds
@@ -61,7 +62,7 @@ class StandIn(SpeechService):
 
     @property
     def voices(self) -> list[str]:
-        return ["own"]
+        return self._voices
 
     @property
     def active(self) -> int:
@@ -134,11 +135,12 @@ def main() -> None:
     log_to_console()
     values = dict(argument.split("=", 1) for argument in sys.argv[2:])
     seconds = float(values.pop("seconds", 0.0))
+    voices = tuple(filter(None, [values.pop("own", "own")]))
     keys = tuple(filter(None, [values.pop("key", "")]))
     settings = ServingSettings(voices=Path(sys.argv[1]), api_keys=keys, **values)
     try:
         with interruptible():
-            serve(Hosted([LazyService("stand-in", lambda: StandIn(seconds))]), settings, port=0)
+            serve(Hosted([LazyService("stand-in", lambda: StandIn(seconds, voices))]), settings, port=0)
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)

@@ -199,7 +199,10 @@ def test_a_voice_needs_consent(serving: Serve, wav: bytes, tmp_path: Path, chang
 def test_a_voice_needs_the_consent_spoken(serving: Serve, wav: bytes) -> None:
     form = {"name": "zoe", "speaker": "Zoë", "consent": CONSENT.format(speaker="Zoë")}
     assert_error(
-        serving().post("/v1/voices", data=form, files={"reference_audio": wav}), 400, "required", "consent_audio"
+        serving().post("/v1/voices", data=form, files={"reference_audio": wav}),
+        400,
+        "is missing; add it",
+        "consent_audio",
     )
 
 
@@ -327,8 +330,8 @@ def test_no_folder_means_no_uploads(serving: Serve, wav: bytes) -> None:
         ({"input": "a\ud800"}, 400, "surrogate"),
         ({"voice": "nobody"}, 400, "no voice 'nobody'"),
         ({"voice": None}, 400, "name one of /v1/voices, or send reference_audio"),
-        ({"speed": 5}, 400, "speed: Input should be less"),
-        ({"response_format": "ogg"}, 400, "response_format: Input should be 'mp3'"),
+        ({"speed": 5}, 400, "speed: expected a number <= 4.0, got 5"),
+        ({"response_format": "ogg"}, 400, "response_format: expected 'mp3'.*, got 'ogg'"),
         ({"voice": None, "reference_audio": "http://127.0.0.1/x.wav"}, 400, "opens no address"),
         ({"voice": None, "reference_audio": "file:///etc/passwd"}, 400, "opens no address"),
         ({"voice": None, "reference_audio": "/etc/passwd"}, 400, "not base64|not a recording"),
@@ -344,13 +347,54 @@ def test_requests_that_cannot_be_met_say_why(serving: Serve, changes: dict[str, 
     assert_error(answer, status, said)
 
 
+@pytest.mark.parametrize("sent", ["application/x-www-form-urlencoded", "text/plain", None])
+def test_json_is_read_as_such_whatever_it_is_called(serving: Serve, sent: str | None) -> None:
+    """As `curl -d` sends it. Pages of other sites can send that unasked, too, and are refused."""
+    client, headers = serving(), {} if sent is None else {"content-type": sent}
+    answer = client.post("/v1/audio/speech", content=json.dumps(SAID), headers=headers)
+    assert answer.status_code == 200, answer.text
+    elsewhere = {**headers, "origin": "http://elsewhere.example"}
+    assert_error(client.post("/v1/audio/speech", content=json.dumps(SAID), headers=elsewhere), 403, "may not use")
+    assert_error(client.post("/v1/audio/speech", content="model=x", headers=headers), 400, "not JSON .* send an object")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("", "^the body is empty; GET /docs shows"),
+        ("[]", "^the body is no JSON object; GET /docs shows"),
+        ("{}", "^model: is missing; add it"),
+        ('{"model": "stand-in", "input": 5}', "^input: expected text, got 5"),
+        ('{"model": "stand-in", "input": "a", "voice": 5}', "^voice: expected text, or a mapping .*, got 5$"),
+        ('{"model": "stand-in", "input": "a", "voice": {"id": 1}}', "^voice.id: expected text, got 1"),
+        ('{"model": "stand-in", "input": "a", "voice": {"id": "own", "x": 1}}', "^voice.x: is not a field"),
+        ('{"model": "stand-in", "input": "a", "top_k": "x"}', "^top_k: expected a whole number, got 'x'"),
+        ('{"model": "stand-in", "input": "a", "timestamp_granularities": ["s"]}', "granularities.0: expected 'word'"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_of_the_request_s_own_words(serving: Serve, body: str, said: str) -> None:
+    assert_error(serving().post("/v1/audio/speech", content=body), 400, said)
+
+
+def test_mistakes_of_forms_are_told_so_too(serving: Serve, wav: bytes) -> None:
+    client = serving()
+    form = {"model": "whisper-1"}
+    assert_error(client.post("/v1/audio/transcriptions", json=form), 400, "^file: is missing; add it", "file")
+    answer = client.post("/v1/audio/transcriptions", files={"model": (None, "w"), "file": (None, "me.wav")})
+    assert_error(answer, 400, "^file: is not a file; send one, such as curl -F file=@recording.wav", "file")
+    answer = client.post("/v1/audio/conversions", data={"semitones": "x"}, files={"file": wav})
+    assert_error(answer, 400, "^semitones: expected a number, got 'x'", "semitones")
+    headers = {"content-type": "multipart/form-data"}
+    assert_error(client.post("/v1/audio/conversions", content=b"x", headers=headers), 400, "can't be read")
+
+
 def test_other_errors_have_the_same_form(serving: Serve) -> None:
     client = serving()
     json_type = {"content-type": "application/json"}
-    assert_error(client.post("/v1/audio/speech", content="{", headers=json_type), 400, "not valid JSON")
+    assert_error(client.post("/v1/audio/speech", content="{", headers=json_type), 400, "not JSON .* at character 1")
     assert_error(client.post("/v1/audio/speech", content=b"\xff\xfe", headers=json_type), 400, "")
-    assert_error(client.get("/nothing"), 404, "Not Found")
-    assert_error(client.get("/v1/audio/speech"), 405, "Method Not Allowed")
+    assert_error(client.get("/nothing"), 404, "there is nothing at /nothing; GET /docs")
+    assert_error(client.get("/v1/audio/speech"), 405, "/v1/audio/speech takes POST, not GET; GET /docs")
     assert_error(client.post("/generate_speech", data={"target_text": "x"}), 400, "reference_audio: is missing")
     assert_error(client.post("/generate_speech"), 400, "target_text: is missing")
 

@@ -48,6 +48,7 @@ class Turns:
     """A converter without a model: turns the sound over."""
 
     sample_rate = RATE
+    target: str | None = "anna"
 
     def __init__(self) -> None:
         self.speakers = ["anna", "ben"]
@@ -95,6 +96,14 @@ def turning() -> Iterator[Make]:
 def posted(client: TestClient, file: bytes, reference: bytes | None = None, **fields: str) -> Any:
     files = {"file": ("in.wav", file)} | ({} if reference is None else {"reference_audio": ("ref.wav", reference)})
     return client.post("/v1/audio/conversions", files=files, data=fields)
+
+
+def test_a_model_that_converts_to_any_voice_needs_a_recording_of_it(turning: Make, wav: bytes) -> None:
+    client, turns = turning()
+    turns.target = None
+    assert_error(posted(client, wav), 400, "send one of about a minute", "reference_audio")
+    assert posted(client, wav, reference=wav).status_code == 200
+    assert "reference_audio=@recording.wav" in client.get("/").text
 
 
 @pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus"])

@@ -207,7 +207,7 @@ def test_the_snippets_of_the_documentation_work(speaking: Server, tmp_path: Path
     for language, code in snippets:
         code = code.replace("http://127.0.0.1:8000", speaking.url).replace('api_key="none"', 'api_key="secret"')
         code = code.replace('"model": "speech"', '"model": "tts-1"')
-        code = code.replace("curl -sf ", "curl -sf -H 'Authorization: Bearer secret' ")
+        code = code.replace("curl -sSf ", "curl -sSf -H 'Authorization: Bearer secret' ")
         shell = [sys.executable, "-c"] if language == "python" else ["sh", "-c"]
         subprocess.run([*shell, code], cwd=tmp_path, check=True)
     for name in ("morning.wav", "morning.flac", "wait.flac"):

@@ -26,9 +26,10 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Row
 from phonate.data.settings import VoiceData
+from phonate.training.checkpoints.files import RECORDINGS
 from phonate.training.plan import plan
 from phonate.workflows.demo import embedded, training
-from phonate.workflows.demo.demo import RECORDINGS, demo, divide, figures, free_folder, train_speech
+from phonate.workflows.demo.demo import demo, divide, figures, free_folder, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training, as_value
 
 JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")

@@ -900,8 +900,6 @@ def serve(args: argparse.Namespace) -> int:
     )
     if args.no_prosody_rules and not models.services:
         raise InputError("--no-prosody-rules: no model that is served has such rules; leave it out")
-    for service in models.services[:1]:
-        service.prepare()
     serve(models, settings, args.host, args.port, args.wyoming)
     return 0
 

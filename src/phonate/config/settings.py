@@ -359,7 +359,7 @@ def mistake_lines(
     """
     by_path: dict[Key, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
-        by_path.setdefault(_path(detail, values), []).append(detail)
+        by_path.setdefault(path_in(detail, values), []).append(detail)
     for path in [path for path, details in by_path.items() if details[0]["type"] == "extra_forbidden"]:
         for meant in _meant(path, root):
             if any(one["type"] == "missing" for one in by_path.get(meant, ())):  # written, but misspelt
@@ -373,7 +373,7 @@ def call_mistake_lines(error: ValidationError, root: type[Settings], values: Map
     """One line for each mistake in `root(**values)`, such as `AudioConfig.hop: no such option; did you mean ...?`."""
     by_path: dict[Key, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
-        by_path.setdefault(_path(detail, dict(values)), []).append(detail)
+        by_path.setdefault(path_in(detail, dict(values)), []).append(detail)
     return [_call_line(path, details, root) for path, details in by_path.items()]
 
 
@@ -384,10 +384,10 @@ def _call_line(path: Key, details: list[ErrorDetails], root: type[Settings]) -> 
         return f"{key}: missing required option"
     if "extra_forbidden" in kinds:
         return f"{key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
-    return f"{key}: {_refused(details)}"
+    return f"{key}: {refused(details)}"
 
 
-def _refused(details: list[ErrorDetails], written: str | None = None) -> str:
+def refused(details: list[ErrorDetails], written: str | None = None) -> str:
     """What is wrong with a value, and what was given. `written`: a number as it was written."""
     value = details[0]["input"]
     shown = written or _quoted(value)
@@ -398,7 +398,7 @@ def _refused(details: list[ErrorDetails], written: str | None = None) -> str:
     return f"expected {_expected(details)}{got}{_remedy(value, shown, {detail['type'] for detail in details})}"
 
 
-def _path(detail: ErrorDetails, values: Any) -> Key:
+def path_in(detail: ErrorDetails, values: Any) -> Key:
     """The path in the document. Pydantic mixes the tried members of unions into it; those are left out."""
     path: list[str] = []
     location = detail["loc"]
@@ -428,7 +428,7 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
     if "extra_forbidden" in kinds:
         return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
     where = f"{place.value} {key}".rstrip()
-    return f"{where}: {_refused(details, place.text)}"
+    return f"{where}: {refused(details, place.text)}"
 
 
 def _meant(path: Key, root: type[Settings]) -> list[Key]:

@@ -61,6 +61,8 @@ class Converts(Protocol):
 
     sample_rate: int
     speakers: list[str]
+    target: str | None
+    """The voice where none is named; None: recordings give it."""
 
     def stream(
         self, audio: FloatArray, speaker: Any = None, *, sample_rate: int | None = None, semitones: float = 0.0
@@ -82,12 +84,15 @@ class Conversion:
         self.sample_rate: int | None = None
         """Hz, once it was loaded."""
         self.voices: Sequence[str] = ()
+        self.needs_reference = False
+        """Whether a recording must give the voice, as far as is known before it was loaded."""
 
     def prepare(self) -> int:
         """Load it, unless it was loaded before; returns its sample rate."""
         if self.sample_rate is None:
             with self.model.use() as converter:
                 self.voices, self.sample_rate = list(converter.speakers), converter.sample_rate
+                self.needs_reference = converter.target is None
         return self.sample_rate
 
 
@@ -155,6 +160,12 @@ async def conversions(
     if reference_audio is not None:
         reference = await _decoded(state, reference_audio, state.settings.max_reference_seconds, "reference_audio")
     rate = await anyio.to_thread.run_sync(conversion.prepare)
+    if conversion.needs_reference and reference is None:
+        raise ApiError(
+            400,
+            "reference_audio: this model converts to the voice of a recording; send one of about a minute",
+            param="reference_audio",
+        )
     own = state.settings.aliases.get(voice or "", voice) or None
     result = _Converted(conversion, recording, own, semitones, reference)
     speech = await state.speaker.speak(request, rate, lambda: result, response_format, of_text=False)

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from phonate.compute.system import is_full
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.registry import nearest
+from phonate.config.settings import path_in, refused
 from phonate.serving.metrics import Metrics
 from phonate.serving.settings import ServingSettings
 
@@ -91,8 +92,8 @@ def add_handlers(app: FastAPI) -> None:
     """Answer every error in this form."""
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> JSONResponse:
-        body = error.body if isinstance(error, ApiError) else error_body(error.status_code, str(error.detail))
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        body = error.body if isinstance(error, ApiError) else error_body(error.status_code, _own_words(request, error))
         return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
     @app.exception_handler(InputError)
@@ -121,6 +122,17 @@ def add_handlers(app: FastAPI) -> None:
         return JSONResponse(error_body(500, client_message(error)), 500)
 
 
+def _own_words(request: Request, error: HTTPException) -> str:
+    """What a client is told where the framework refuses a request."""
+    path = request.url.path[:200]
+    if error.status_code == 404:
+        return f"there is nothing at {path}; {_SHOWN}"
+    if error.status_code == 405:
+        taken = Headers(error.headers or {}).get("allow", "another method")
+        return f"{path} takes {taken}, not {request.method}; {_SHOWN}"
+    return f"the body can't be read ({error.detail}); {_SHOWN}"
+
+
 def client_message(error: Exception) -> str:
     """What a client is told of an error within the server, which is logged; what is inside stays inside."""
     if isinstance(error, TimeoutError):
@@ -131,20 +143,41 @@ def client_message(error: Exception) -> str:
     return "the server failed; its log says why"
 
 
+_SHOWN = "GET /docs shows requests, /openapi.json all fields"
+
+
 def _first_mistake(error: RequestValidationError) -> tuple[str, str | None]:
     """The first mistake of a request as one line, and the parameter."""
-    mistake = error.errors()[0]
+    mistake, body = error.errors()[0], error.body
     if mistake["type"] == "json_invalid":
-        return f"the body is not valid JSON: {mistake['ctx']['error']}", None
-    place = [str(part) for part in mistake["loc"] if part not in ("body", "query")]
-    param = ".".join(place) or None
-    message = mistake["msg"].removeprefix("Value error, ")
-    return (f"{param}: {message}" if param else message), param
+        reason = f"{mistake['ctx']['error'].lower()} at character {mistake['loc'][-1]}"
+        return f'the body is not JSON ({reason}); send an object such as {{"model": ..., "input": ...}}', None
+    if mistake["loc"] == ("body",):
+        return f"the body is {'empty' if body is None else 'no JSON object'}; {_SHOWN}", None
+    values = dict(body) if isinstance(body, Mapping) else {}
+    line, param = mistake_line([{**one, "loc": one["loc"][1:]} for one in error.errors()], values)
+    return line, param
+
+
+def mistake_line(details: Sequence[Any], values: Mapping[str, Any]) -> tuple[str, str]:
+    """The first of the mistakes that pydantic found in `values` as one line, and the path of the parameter."""
+    paths = [path_in(one, dict(values)) for one in details]
+    first = paths[0] or tuple(map(str, details[0]["loc"]))
+    path = max((one for one in paths if one[: len(first)] == first), key=len, default=first)  # of what it may be
+    own = [one for one, place in zip(details, paths, strict=True) if place == path] or [details[0]]
+    param = ".".join(path)
+    if own[0]["type"] == "missing":
+        return f"{param}: is missing; add it ({_SHOWN})", param
+    if own[0]["type"] == "extra_forbidden":
+        return f"{param}: is not a field; leave it out", param
+    if "UploadFile" in own[0]["msg"]:
+        return f"{param}: is not a file; send one, such as curl -F {param}=@recording.wav", param
+    return f"{param}: {refused(own)}" if param else refused(own), param
 
 
 # ------------- A plain ASGI middleware: a body is counted while it arrives, a place is kept until the last byte is sent
 
-OPEN = frozenset({"/", "/health", "/ready"})
+OPEN = frozenset({"/", "/docs", "/health", "/ready"})
 """Paths that need no key."""
 WORK = frozenset(
     {"/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/conversions", "/generate_speech", "/v1/voices"}

@@ -21,7 +21,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from phonate.config.errors import InputError
-from phonate.serving.guard import ApiError, error_event
+from phonate.serving.guard import ApiError, error_event, mistake_line
 from phonate.serving.models import LazyService
 from phonate.serving.routes import Delivery, ServerState, speech_events
 from phonate.serving.speech import FORMATS, Pieces
@@ -84,9 +84,9 @@ def validated(kind: type[Settings], session: Any) -> Settings:
     try:
         return kind.model_validate(session)
     except ValidationError as error:
-        mistake = error.errors()[0]
-        place = ".".join(("session", *map(str, mistake["loc"])))
-        raise InputError(f"{place}: {mistake['msg']}") from None
+        values = session if isinstance(session, dict) else {}
+        line, param = mistake_line(error.errors(), values)
+        raise InputError(f"session{'.' if param else ': '}{line}") from None
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.types import Receive, Scope, Send
 
@@ -25,6 +26,7 @@ from phonate.config.registry import nearest
 from phonate.serving.guard import ApiError, Gate, error_event, refuse_unknown_fields
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import LazyService
+from phonate.serving.requests import examples
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
@@ -258,7 +260,24 @@ def warned(ignored: Iterable[str]) -> dict[str, str]:
 
 # ---------------------------------------------- OpenAI's protocol: `/v1/audio/speech` and `/v1/models`
 
-openai_router = APIRouter(prefix="/v1")
+
+class JsonRoute(APIRoute):
+    """Reads every body as JSON, whatever it is said to be: `curl -d` calls it a form. What other sites' pages send so
+    is refused by `Guard`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function that answers a request."""
+        answer = super().get_route_handler()
+
+        async def as_json(request: Request) -> Response:
+            headers = [one for one in request.scope["headers"] if one[0] != b"content-type"]
+            headers.append((b"content-type", b"application/json"))
+            return await answer(Request({**request.scope, "headers": headers}, request.receive))
+
+        return as_json
+
+
+openai_router = APIRouter(prefix="/v1", route_class=JsonRoute)
 
 
 class VoiceId(BaseModel):
@@ -595,27 +614,21 @@ status_router = APIRouter()
 
 @status_router.get("/", response_class=HTMLResponse, include_in_schema=False)
 async def page(request: Request) -> HTMLResponse:
-    """A page to try the model with. It loads nothing from elsewhere, and no script but its own runs in it."""
+    """A page that says what there is, to try the first model that speaks with. It loads nothing from elsewhere, and no
+    script but its own runs in it."""
     state, nonce = state_of(request), secrets.token_urlsafe(16)
-    service = await state.service()
-    text = render(
-        "server.html.jinja",
-        {
-            "name": service.model.name,
-            "kind": "Speech server",
-            "summary": "Type a text, choose a voice and listen. All of it is made by a model.",
-            "figures": [],
-            "nonce": nonce,
-            "clones": service.needs_reference,
-            "uploads": service.needs_reference and state.voices is not None,
-            "key": bool(state.settings.api_keys),
-            "max_text": state.settings.max_text * (MARKUP if service.follows_ssml else 1),
-            "ssml": service.follows_ssml,
-            "max_reference_seconds": state.settings.max_reference_seconds,
-            "consent": CONSENT,
-        },
-        package="phonate.serving",
-    )
+    service = await state.service() if state.services else None
+    shown = {
+        "name": ", ".join(state.models),
+        "kind": "phonate server",
+        "summary": "What it makes is made by a model." if service is None else _SPEAKS,
+        "figures": [],
+        "nonce": nonce,
+        "key": bool(state.settings.api_keys),
+        "requests": list(examples(state, str(request.base_url).rstrip("/"))),
+        "speaks": None if service is None else _speaking(state, service),
+    }
+    text = render("server.html.jinja", shown, package="phonate.serving")
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; "
         "media-src 'self' blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -629,6 +642,28 @@ async def page(request: Request) -> HTMLResponse:
             "Cache-Control": "no-store",
         },
     )
+
+
+_SPEAKS = "Type a text, choose a voice and listen. All of it is made by a model."
+
+
+def _speaking(state: ServerState, service: LazyService) -> dict[str, Any]:
+    """What the page needs to know of what speaks there."""
+    return {
+        "model": service.model.name,
+        "clones": service.needs_reference,
+        "uploads": service.needs_reference and state.voices is not None,
+        "max_text": state.settings.max_text * (MARKUP if service.follows_ssml else 1),
+        "ssml": service.follows_ssml,
+        "max_reference_seconds": state.settings.max_reference_seconds,
+        "consent": CONSENT,
+    }
+
+
+@status_router.get("/docs", include_in_schema=False)
+async def docs() -> RedirectResponse:
+    """Where servers made with FastAPI describe themselves, with scripts from elsewhere: the page's requests."""
+    return RedirectResponse("./#requests")
 
 
 @status_router.get("/health")

@@ -30,12 +30,14 @@ from phonate.serving.conversions import Conversion, Converts
 from phonate.serving.guard import Gate, Guard
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import Lazy, LazyService
+from phonate.serving.requests import examples
 from phonate.serving.routes import DECODERS, ServerState
 from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import Speaker
 from phonate.serving.transcriptions import Recogniser, Recognises
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import VoiceStore
+from phonate.training.checkpoints.files import RECORDINGS
 from phonate.training.inference import Inference, SpeechService
 from phonate.workflows.load import load, task_of
 
@@ -63,6 +65,13 @@ class Hosted:
                 yield one.diarizer
         for converter in self.converters:
             yield converter.model
+
+    def prepare(self) -> None:
+        """Load the first that speaks, or else the first that converts. Raises the errors of loading."""
+        if self.services:
+            self.services[0].prepare()
+        elif self.converters:
+            self.converters[0].prepare()
 
     def unload_after(self, seconds: float) -> None:
         """Unload what was not used for so long. What one fails at is logged, and the others go on."""
@@ -254,12 +263,13 @@ def serve(
     port: int = 8000,
     wyoming: int | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then refuse new requests (503), finish running ones for at most
-    `settings.stop_seconds`, and close the models. The signal is raised again at the end. A second one ends at once.
-    `wyoming`: the port for Home Assistant.
+    """Load the first model that speaks, or else the first that converts, and serve until SIGTERM or Ctrl-C. Then refuse
+    new requests (503), finish running ones for at most `settings.stop_seconds`, and close the models. The signal is
+    raised again at the end. A second one ends at once. `wyoming`: the port for Home Assistant.
 
     Raises InputError where the address can't be used.
     """
+    models.prepare()
     listening = _listening(host, port)
     assistant = None if wyoming is None else _listening(host, wyoming, "--wyoming")
     app = create_app(models, settings, assistant)
@@ -269,8 +279,7 @@ def serve(
         _log.info("Wyoming at tcp://%s:%d", shown, assistant.getsockname()[1])
         if settings.api_keys and not _is_loopback(host):
             _log.warning("anyone who reaches %s can use Wyoming, which knows no keys", host)
-    names = ", ".join(app.state.server.models)
-    _log.info("serving %s at http://%s:%d", names, shown, listening.getsockname()[1])
+    _announce(app.state.server, shown, listening.getsockname()[1])
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -289,6 +298,16 @@ def serve(
         models.close()
     if server.received is not None:
         signal.raise_signal(server.received)
+
+
+def _announce(state: ServerState, host: str, port: int) -> None:
+    """Say where the server is, and how to try it."""
+    names = ", ".join(state.models)
+    _log.info("serving %s at http://%s:%d", names, host, port)
+    _log.info("open that in a browser, or paste into another shell:")
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # all addresses of this machine
+    for one in examples(state, f"http://{here}:{port}", str(RECORDINGS / "LJ001-0001.ogg")):
+        _log.info("  %s", one.command)
 
 
 def warn_if_open(host: str, settings: ServingSettings) -> None:

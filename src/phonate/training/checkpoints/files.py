@@ -356,6 +356,8 @@ BASE_DIARIZER = "base/diarizer"
 PACKAGED = (BASE_VOICE, BASE_VOCODER, BASE_DIARIZER)
 """The models in the package."""
 _PACKAGE = Path(__file__).parents[2]
+RECORDINGS = _PACKAGE / "base" / "recordings"
+"""A speaker's recordings with texts that come with the package."""
 
 
 def packaged(path: Path) -> Path:

@@ -15,7 +15,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +34,7 @@ from phonate.pretrained import SPEAKERS, Embedding, SpeakerEncoder, install_comm
 from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import JUDGES
-from phonate.training.checkpoints.listing import BASE_VOICE
+from phonate.training.checkpoints.files import BASE_VOICE, RECORDINGS
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
@@ -230,8 +229,6 @@ def _listening(material: Material, converted: Sequence[Path], samples: Path) -> 
 
 # ------------------------------------------------------------------------ The demo of text-to-speech
 
-RECORDINGS = Path(str(resources.files("phonate"))) / "base" / "recordings"
-"""A speaker's recordings with texts that come with the package."""
 _VOCODER_SHARE = 0.25
 """Of the training time; the rest goes to the acoustic model."""
 _SENTENCES = 400

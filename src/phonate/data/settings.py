@@ -312,10 +312,13 @@ class RecordingData(Settings):
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances, and in other labels with texts; else recordings."""
     speaker: str | None = None
-    """All recordings are of this speaker, whatever folders and lists say. Null: as they say."""
+    """All recordings are of this speaker, whatever folders, names and lists say. Null: as they say."""
     speaker_folder: NonNegativeInt | None = None
     """The folder that names the speaker of a recording, in format folder: 0 is data.path itself, 1 one in it. Null:
     the lowest, but those called after what is in them (wavs, train), and others where files or folders say so."""
+    speaker_in_name: str | None = None
+    """The part of a file's name that is its speaker, where folders and lists don't say it: a regular expression, of
+    which the first group counts, or else all that it finds. `^[^_]+` is A11 in A11_7.wav."""
     drop: str | None = None
     """A file of recording ids to leave out, one per line."""
     limit: PositiveInt | None = None
@@ -331,6 +334,21 @@ class RecordingData(Settings):
     """Where recordings are checked, decoded, transcribed and aligned, and their features computed, before training.
     local: on this machine. ray: over a Ray cluster, at RAY_ADDRESS or as Ray finds one, with phonate[ray]; its nodes
     see files under the same paths. The results are the same."""
+
+    @field_validator("speaker_in_name")
+    @classmethod
+    def _is_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression ({error})") from error
+        return pattern
+
+    @model_validator(mode="after")
+    def _one_naming(self) -> Self:
+        if self.speaker_folder is not None and self.speaker_in_name is not None:
+            raise ValueError("data.speaker_folder and data.speaker_in_name both name the speakers; give one of them")
+        return self
 
     @property
     def corpora(self) -> tuple[DatasetSettings, ...]:

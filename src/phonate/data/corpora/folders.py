@@ -54,10 +54,11 @@ def is_folder(path: Path) -> bool:
 
 
 @corpus_format(is_folder, priority=10)
-def folder_rows(path: Path, speaker_folder: int | None = None) -> Iterator[Row | Problem]:
+def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool = False) -> Iterator[Row | Problem]:
     """Every audio file under `path`; a folder names its speaker, and a `.txt` or `.lab` beside it holds its text, or a
     file of its name in a folder of texts does, or a line of a transcript. Texts without a recording are problems in
-    folders where recordings have texts."""
+    folders where recordings have texts. `of_others`: the settings say who speaks, and
+    not the folders."""
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
     unreadable: list[Problem] = []
@@ -105,7 +106,8 @@ def folder_rows(path: Path, speaker_folder: int | None = None) -> Iterator[Row |
         if file not in transcripts.files and not (file.parent in spoken and file.name.endswith(TEXTS))
     ]
     _report_others(path, tuple(others), bool(spoken or transcripts.files))
-    layout.report(unnamed)
+    if not of_others:
+        layout.report(unnamed)
 
 
 @cache

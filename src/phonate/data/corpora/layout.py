@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
+from phonate.data.corpora.names import DATE, not_people
 from phonate.data.corpora.rows import official_split, printable, split_among
 
 logger = logging.getLogger("phonate")
@@ -20,7 +21,6 @@ _KIND = re.compile(
 _GENDER = re.compile(r"(fe)?males?|(wo)?m[ae]n", re.IGNORECASE)
 _LABEL = re.compile(r"(spk|speaker|id|p|s|g)?[_-]?\d{2,}", re.IGNORECASE)
 """What speakers are called in corpora of many."""
-_DATE = re.compile(r"(19|20)\d\d([_.-]?\d\d)*")
 
 
 class Layout:
@@ -40,11 +40,18 @@ class Layout:
         """Whether the lowest folders are those of splits (ann/train/1.wav)."""
 
     def _core(self, inside: Path) -> tuple[str, ...]:
-        """The folders of a recording but those called after what is in them, and days in the folder of a speaker."""
+        """The folders of a recording but those called after what is in them, and days (2024-03-01, 2024/03/01)."""
         core = [part for part in inside.parts[:-1] if not _KIND.fullmatch(part)]
-        while len(core) > 1 and _DATE.fullmatch(core[-1]):
-            core.pop()
+        while days := next((n for n in (1, 2, 3) if self._is_day(core, n)), None):
+            core = core[:-days]
         return tuple(core)
+
+    @staticmethod
+    def _is_day(core: Sequence[str], count: int) -> bool:
+        """Whether the lowest folders, so many, are those of a day or a month, or of a year in another folder: alone
+        1988 may be a speaker."""
+        day = "-".join(core[-count:])
+        return len(core) >= count and DATE.fullmatch(day) is not None and (len(core) > count or len(day) > len("1988"))
 
     def speaker(self, inside: Path) -> str:
         """What the speaker of a recording is called. Raises DataError where it has no folder of the number given."""
@@ -72,7 +79,11 @@ class Layout:
             if _GENDER.fullmatch(part):
                 return core[at + 1]
             called = inside.name.startswith((f"{part}_", f"{part}-"))
-            if called and _LABEL.fullmatch(part) and not _DATE.fullmatch(part):
+            # 1998/15444/1998_15444_7 is a speaker's, 2024/03/2024-03-01 none's.
+            year = DATE.fullmatch(part) and not (
+                len(core[at + 1]) > 2 and inside.name[len(part) + 1 :].startswith(core[at + 1])
+            )
+            if called and _LABEL.fullmatch(part) and not year:
                 return part
         return None
 
@@ -82,18 +93,45 @@ class Layout:
         return core[-1] if core in self._splits or (core and self._lowest) else split_among(core[:-1])
 
     def report(self, unnamed: Sequence[Path]) -> None:
-        """Warns where the speakers of recordings that nothing but folders names may be called after other folders."""
-        cores = [self._core(inside) for inside in unnamed if self._certain(inside) is None]
+        """Warns where the speakers of recordings that nothing but folders names may be called after other folders, or
+        after none."""
+        files = [inside for inside in unnamed if self._certain(inside) is None]
+        cores = [self._core(inside) for inside in files]
         if self._at is not None or self._lowest or not cores:
             return
-        depth = max(map(len, cores)) - 1
-        for at in range(depth):
+        for at in range(max(map(len, cores)) - 1):
             names = {core[at] for core in cores if len(core) > at + 1 and official_split(core[at]) is None}
             if len(names) > 1:
-                example = next(inside for inside in unnamed if self._core(inside)[at : at + 1] == (min(names),))
+                example = next(inside for inside in files if self._core(inside)[at : at + 1] == (min(names),))
                 number = example.parts.index(min(names)) + 1
                 _report(self._root, self._core(example)[-1], min(names), number)
                 return
+        self._report_others({core[-1]: inside for core, inside in zip(cores, files, strict=True) if core})
+        days = {inside.parts[:-1] for core, inside in zip(cores, files, strict=True) if not core}
+        days = {folders for folders in days if any(map(DATE.fullmatch, folders))}
+        if len(days) > 1:
+            number = max(at for at, part in enumerate(min(days), start=1) if not _KIND.fullmatch(part))
+            what = f"the folders seem to be days, so all is of one speaker ({self._root.resolve().name})"
+            _report_kind(self._root, what, "each is of another", number)
+
+    def _report_others(self, named: Mapping[str, Path]) -> None:
+        """Warns where the folders that name the speakers do not seem to be called after people."""
+        kind = not_people(named)
+        if kind is not None:
+            first = min(named)
+            above = (self._root.resolve().name, *named[first].parts[:-1])
+            number = above.index(first, 1) - 1
+            what = f"the folders name the speakers ({', '.join(sorted(named)[:3])}), but seem to be {kind}"
+            _report_kind(self._root, what, f"all are of one ({above[number]})", number)
+
+
+@cache
+def _report_kind(root: Path, what: str, otherwise: str, number: int) -> None:
+    """Says, once, what folders seem to be called after, and how others name the speakers."""
+    logger.warning(
+        "%s: %s; if %s, set data.speaker_folder=%d",
+        *(printable(str(root)), printable(what), printable(otherwise), number),
+    )
 
 
 @cache

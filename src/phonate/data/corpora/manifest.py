@@ -26,6 +26,7 @@ from phonate.config.errors import DataError, optional_package
 from phonate.data.cluster import require_ray
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.names import named_by, tell_speakers_in_names
 from phonate.data.corpora.rows import (
     FORMATS,
     CorpusFormat,
@@ -274,6 +275,7 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     offered = {
         "cache": cache_root(settings) / "audio",
         "speaker_folder": settings.speaker_folder,
+        "of_others": not (settings.speaker is None and settings.speaker_in_name is None),
         "language": getattr(settings, "language", None),
     }
     extra = {name: offered[name] for name in offered.keys() & inspect.signature(rows).parameters.keys()}
@@ -285,8 +287,7 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
         _report_unlisted(path, listed)
     if local:
         listed = [_with_own_speakers(row) for row in listed]
-    if settings.speaker is not None:
-        listed = [_of_one_speaker(row, settings.speaker) for row in listed]
+    listed = _with_speakers(settings, path, name, listed)
     unit = settings.unit if corpus.unit == "auto" else corpus.unit
     declared = format_of(name) if unit == "auto" else None
     if unit == "segment" or (declared is not None and _is_of_segments(declared, listed)):
@@ -330,6 +331,17 @@ def _fetch_missing(rows: Sequence[Row | Problem], address: str, list_file: Path)
         if not file.is_file():
             with suppress(DataError):  # as of any list, a missing file is its row's problem
                 fetched(f"{folder}/{file.relative_to(below).as_posix()}", file)
+
+
+def _with_speakers(settings: RecordingData, path: Path, name: str, listed: list[Row | Problem]) -> list[Row | Problem]:
+    """The rows with the speakers that the settings give, or as they are."""
+    if settings.speaker is not None:
+        return [_of_one_speaker(row, settings.speaker) for row in listed]
+    if settings.speaker_in_name is not None:
+        return [named_by(settings.speaker_in_name, row) for row in listed]
+    if settings.speaker_folder is None:
+        tell_speakers_in_names(path, name, listed)
+    return listed
 
 
 def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:

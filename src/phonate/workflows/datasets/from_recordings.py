@@ -30,6 +30,7 @@ from phonate.audio.whisper import model_for
 from phonate.compute.system import writing
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
+from phonate.data.corpora.names import not_people
 from phonate.data.corpora.rows import audio_files, printable
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import Progress
@@ -374,6 +375,13 @@ def _names(files: Sequence[Path], source: Path) -> dict[Path, str]:
 def _speakers(files: Sequence[Path], source: Path) -> dict[Path, str]:
     """The folder that each recording lies in, which names its speaker; empty where it is the same for all."""
     folders = {file: printable(file.parent.name if file.parent != source else source.resolve().name) for file in files}
+    if (kind := not_people(folders.values())) is not None:
+        logger.warning(
+            "%s: the folders name the speakers (%s), but seem to be %s; if all are of one, set data.speaker=NAME",
+            printable(str(source)),
+            ", ".join(sorted({*folders.values()})[:3]),
+            kind,
+        )
     return folders if len({*folders.values()}) > 1 else {}
 
 

@@ -345,7 +345,7 @@ def _prepare(work: Work, listed: Path) -> str:
     detector = scan(work)
     if work.config.settings.transcribe:
         detector = _transcribe(work, detector)
-    speakers = {name: work.config.value("data", name) for name in ("speaker", "speaker_folder")}
+    speakers = {name: work.config.value("data", name) for name in ("speaker", "speaker_folder", "speaker_in_name")}
     rows, _ = list_corpus(VoiceData(path=str(detector.voice_data_dir), **speakers))
     task = _task(work, rows)
     if work.config.value("data", "path") is not None:

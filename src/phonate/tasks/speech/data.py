@@ -6,7 +6,7 @@ Shapes: B batch, L tokens, T frames, M mel bands.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,7 +31,8 @@ from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.arrays import MIDDLE_F0, NOISE
 from phonate.tasks.speech.durations import Aligner, Durations, PocketsphinxAligner, TextGridFiles, TextGridTimes
 from phonate.tasks.speech.settings import SpeechData, phonemes_of
-from phonate.text.phonemes import Inventory, Phonemizer, Word, phonemizer
+from phonate.tasks.speech.words import kept_words, words_of
+from phonate.text.phonemes import Inventory, Word, phonemizer
 from phonate.training.task import Batch
 
 # ------ The recordings that a voice is trained on: what is said in each, and how long each phone lasts
@@ -83,7 +84,8 @@ class SpeechCorpus:
     @cached_property
     def _written(self) -> list[list[Word]]:
         texts, ids = self.prepared.index.text, self.prepared.index.id
-        words, reasons = words_of([texts[position] for position in range(len(texts))], self.phonemizer)
+        all_texts = [texts[position] for position in range(len(texts))]
+        words, reasons = kept_words(self.prepared.folder, all_texts, self.phonemizer)
         refused = [f"{ids[position]}: {reason}" for position, reason in reasons.items()]
         if len(refused) == len(words):
             raise DataError(f"{self.data.path}: no recording has a text; the first: {refused[0]}")
@@ -212,19 +214,6 @@ def _by_pocketsphinx(
 ) -> Durations:
     waveform = cache.waveform(position)
     return aligner(waveform, audio.sample_rate, words, int(frames[position]), audio.frames_per_second)
-
-
-def words_of(texts: Iterable[str], phonemizer: Phonemizer) -> tuple[list[list[Word]], dict[int, str]]:
-    """The words of each text, none where nothing can be spoken; and why, by position."""
-    words: list[list[Word]] = []
-    reasons: dict[int, str] = {}
-    for position, text in enumerate(texts):
-        try:
-            words.append(phonemizer(text))
-        except InputError as error:
-            reasons[position] = str(error)
-            words.append([])
-    return words, reasons
 
 
 def refusals(recordings: Sequence[CheckedRow], data: SpeechData) -> list[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Iterator
 
 from phonate.text.english import abbreviations, dates, quantities
 from phonate.text.patterns import lazy
@@ -70,10 +71,24 @@ def plain(text: str) -> str:
 
     Characters without an English pronunciation are dropped, and logged the first time.
     """
+    text = _in_context(text)
+    report_left_out(_without_pronunciation(text), "without an English pronunciation")
+    return "".join(" " if (replacement := _ascii(character)) is None else replacement for character in text)
+
+
+def says_all(text: str) -> bool:
+    """Whether every character of `text` has a pronunciation, or none by its nature, as spaces have."""
+    return not any(_without_pronunciation(_in_context(text)))
+
+
+def _in_context(text: str) -> str:
     for pattern, words in _IN_CONTEXT:
         text = pattern.sub(words, text)
-    report_left_out((character for character in text if _ascii(character) is None), "without an English pronunciation")
-    return "".join(" " if (replacement := _ascii(character)) is None else replacement for character in text)
+    return text
+
+
+def _without_pronunciation(text: str) -> Iterator[str]:
+    return (character for character in text if _ascii(character) is None)
 
 
 @functools.lru_cache(maxsize=4096)

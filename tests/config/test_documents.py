@@ -163,4 +163,5 @@ def test_libyaml_reads_what_python_reads(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_libyaml_is_not_given_what_it_reads_otherwise(text: str) -> None:
     yaml = YAML(typ="safe", pure=True)
     assert documents._composed_by_libyaml("a: 1", yaml)
+    assert documents._composed_by_libyaml("# wav|text\na: 1", yaml)
     assert documents._composed_by_libyaml(text, yaml) is None

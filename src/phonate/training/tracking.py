@@ -20,6 +20,7 @@ from phonate.config.errors import TrainingError
 from phonate.config.metrics import Metric, plain
 from phonate.config.registry import listed
 from phonate.training.signals import on_quit
+from phonate.training.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -426,6 +427,7 @@ class ConsoleSink(Sink):
         metrics: What the task declares, the terms of its loss in the order of what they say. Empty: all is shown.
         selected: The metric that selects checkpoints, which is shown even if it is a later term of the loss.
         console: Where to write. None: standard error, with rich, whose import takes a while, only on a terminal.
+        time_left: Its estimate. None: by the steps alone.
     """
 
     def __init__(
@@ -436,6 +438,7 @@ class ConsoleSink(Sink):
         interval: int = 1,
         metrics: Iterable[Metric] = (),
         selected: str = "",
+        time_left: TimeLeft | None = None,
     ) -> None:
         if console is None and sys.stderr.isatty():
             from rich.console import Console
@@ -450,10 +453,9 @@ class ConsoleSink(Sink):
         self._progress: Progress | None = None
         """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
-        self._began: tuple[int, float] | None = None
-        """The first step that is done, and when it was, where there is no bar."""
-        self._said = 0.0
-        """When something was printed last, where there is no bar."""
+        self._time_left = time_left or TimeLeft(total_steps)
+        self._said: float | None = None
+        """When something was printed last, where there is no bar. None: no step is done yet."""
         self._step = 0
         self._interval = interval
         declared = list(metrics)
@@ -466,29 +468,29 @@ class ConsoleSink(Sink):
         """The step at which training metrics or those of an epoch were shown last."""
 
     def _bar(self, step: int) -> Progress:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         progress = Progress(
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("steps, time left"),
-            TimeRemainingColumn(),
+            TextColumn("steps, time left {task.fields[left]}"),
             console=self.console,
             auto_refresh=False,
             redirect_stdout=sys.stdout.isatty(),  # otherwise it is a file or a pipe
         )
-        progress.add_task("training", total=self.total_steps, completed=step)
+        progress.add_task("training", total=self.total_steps, completed=step, left=self._time_left)
         progress.start()
         return progress
 
     def tick(self, step: int) -> None:
         """Update the bar, at most twice a second. Where there is none, say once a minute how long it will take."""
-        self._step = step
+        self._step, now = step, perf_counter()
+        self._time_left.step(step, now)
         if not self._shows_bar:
-            self._say_time_left(step)
+            self._say_time_left(step, now)
             return
-        if (now := perf_counter()) >= self._next_refresh:
+        if now >= self._next_refresh:
             self._next_refresh = now + REFRESH
             with self._while_there():
                 if self._progress is None:
@@ -496,16 +498,13 @@ class ConsoleSink(Sink):
                 self._progress.update(self._progress.task_ids[0], completed=step)
                 self._progress.refresh()
 
-    def _say_time_left(self, step: int) -> None:
-        now = perf_counter()
-        if self._began is None or step <= self._began[0]:  # or training went back to a checkpoint
-            self._began, self._said = (step, now), now
+    def _say_time_left(self, step: int, now: float) -> None:
+        if self._said is None:
+            self._said = now
         elif now - self._said >= SILENCE and self.verbosity != "quiet":
             self._said = now
-            first, began = self._began
-            minutes = (self.total_steps - step) * (now - began) / (step - first) / 60.0
             with self._while_there():
-                sys.stderr.write(f"step {step}/{self.total_steps}  {minutes:.3g} min left\n")
+                sys.stderr.write(f"step {step}/{self.total_steps}  time left {self._time_left}\n")
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
@@ -524,7 +523,7 @@ class ConsoleSink(Sink):
         if not values:
             return
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
-        shown = "mean" if split == "epoch" else split  # the epoch is named already
+        shown = "train" if split == "epoch" else split  # the means of the epoch's training
         parts = [f"{place}  {shown}", *(f"{name} {number(value)}" for name, value in values.items())]
         metrics_log.info("  ".join(parts), extra={"split": split})
         if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):

@@ -60,6 +60,7 @@ from phonate.training.state import Parts, Progress, Saver, TrainingData, Validat
 from phonate.training.step import LossModule, StepHooks, TrainStep, accumulation_groups, no_mark
 from phonate.training.stuck import StuckWatch
 from phonate.training.task import Dataset, Task
+from phonate.training.time_left import TimeLeft
 from phonate.training.trackers import build_stream
 from phonate.training.validation import Validator
 
@@ -141,6 +142,7 @@ class Trainer:
         if validation is not None:
             options, show = self.metric_options, self.reporter.show
             self.validator = Validator(self.train_step, validation, dataset, self.ema, self.signals, options, show)
+        self.time_left = self._estimate_of_time()
         if self.ranks.alarm is not None:
             self.ranks.alarm.settle = self.checkpoints.settle
         self.generators = GlobalGenerators(settings.random_seed, saved=store.snapshot_random_states)
@@ -173,6 +175,13 @@ class Trainer:
         )
         step.finite.report = self._skipped
         return step
+
+    def _estimate_of_time(self) -> TimeLeft:
+        """The time left, by when validation is due and when phases join in."""
+        interval = self.settings.validation.interval
+        steps = interval if isinstance(interval, int) else int(interval.split()[0]) * self.steps_per_epoch
+        starts = [one.phase.start for one in self.phases if one.phase.start > 0]
+        return TimeLeft(self.total_steps, None if self.validator is None else steps, starts)
 
     def _build_saver(self) -> Saver:
         """The parts of the run's state, by their names in a checkpoint, and what saves them."""
@@ -343,6 +352,7 @@ class Trainer:
             hyperparameters=self.hyperparameters,
             metrics=self.task.metrics or (),
             selected=self.progress.best.metric,
+            time_left=self.time_left,
         )
         self.reporter.start(stream)
 
@@ -542,7 +552,7 @@ class Trainer:
 
     def _validate(self, validator: Validator) -> tuple[dict[str, float], bool]:
         """Validate; returns the metrics (`val_` and the task's own) and whether they are the best so far."""
-        progress = self.progress
+        progress, began = self.progress, time.perf_counter()
         self.mark("gap")
         self.ledger.mark("train")
         for hook in self.callbacks.on_validation_begin:
@@ -565,6 +575,7 @@ class Trainer:
         is_best = progress.best.observe(metrics, progress.step)
         for on_validation_end in self.callbacks.on_validation_end:
             on_validation_end(self, metrics)
+        self.time_left.validated(time.perf_counter() - began)
         self.mark("pause")
         self.ledger.mark("validate")
         return metrics, is_best

@@ -135,6 +135,26 @@ def test_a_run_behind_what_it_is_given_is_put_in_front(
         assert capsys.readouterr().err == f"error: {said}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "piped"), [(["speak"], "phonate speak -"), (["speak", "mine"], "phonate speak mine -")]
+)
+def test_the_name_of_a_file_that_is_not_there_is_not_spoken(
+    words: list[str], piped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "hello.txt"]) == 2
+    error = capsys.readouterr().err
+    assert error == f"error: hello.txt: no such file; to speak these very words, write echo hello.txt | {piped}\n"
+
+
+def test_a_sentence_that_ends_in_the_name_of_a_file_is_spoken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["speak", "Open hello.txt"]) == 0
+    assert (tmp_path / "spoken.wav").exists()
+
+
 def test_where_a_run_is_missing_those_that_are_here_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -396,6 +416,16 @@ def test_an_evaluation_of_few_says_so(
     printed = capsys.readouterr().out
     assert ("so few texts say little" in printed) == told
     assert "\nWER: errors of the recogniser\nRTF: seconds a second\n\n" in printed
+
+
+def test_what_an_evaluation_notes_of_settings_is_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decoding = {"threshold": 0.5, "window_seconds": None, "smoothing": {"half_width": 3, "shape": "hann"}}
+    found = Evaluation("diarization", {"the model": {"wer": 0.1}}, "the model", notes={"decoding": decoding})
+    monkeypatch.setattr("phonate.workflows.evaluate.evaluate", lambda *given, **options: found)
+    assert main(["evaluate", "runs/mine"]) == 0
+    assert "\ndecoding: threshold 0.5, smoothing (half width 3, shape hann)\n" in capsys.readouterr().out
 
 
 def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

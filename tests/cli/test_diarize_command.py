@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from phonate.cli import main
 from phonate.data.annotations import read_rttm, write_rttm
 from phonate.data.labels import read_turns
 from phonate.evaluation.diarization import score
+from phonate.training.checkpoints import files
 from sounds import SAMPLE_RATE
 
 CAUSAL = """
@@ -68,6 +70,29 @@ def test_json_and_printed_lines(run, held_out, capsys):
     assert all(line.startswith("SPEAKER my_meeting 1 ") for line in lines)
 
 
+@pytest.mark.parametrize(("stopped", "told"), [(False, True), (True, False)])
+def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, stopped, told):
+    """Unless a callback, such as early stopping, has ended it."""
+    assert main(["diarize", str(run), str(held_out)]) == 0
+    assert "note:" not in capsys.readouterr().err
+    shutil.copytree(run, copy := tmp_path / "copy")
+    (recipe_file := copy / "recipe.yaml").write_text(
+        (run / "recipe.yaml").read_text().replace("max_steps: 24", "max_steps: 48")
+    )
+    checkpoint = copy / "checkpoints" / "step-00000024"
+    state = checkpoint / files.STATE
+    document = json.loads(state.read_text())
+    document["trainer"]["should_stop"] = stopped
+    record = files.write_durably(state, json.dumps(document).encode())
+    files.write_manifest(checkpoint, {**files.read_manifest(checkpoint), files.STATE: record})
+    assert "48" in recipe_file.read_text()
+    assert main(["diarize", str(copy), str(held_out)]) == 0
+    note = f"note: the training of {copy} is at step 24 of 48; it goes on with phonate train {copy} --resume {copy}\n"
+    assert (note in capsys.readouterr().err) == told
+    assert main(["diarize", str(checkpoint), str(held_out)]) == 0
+    assert "note:" not in capsys.readouterr().err, "it was asked for"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -118,3 +143,11 @@ def test_help_needs_no_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_training_on_meetings_without_labels_says_what_is_missing(tmp_path, capsys):
+    (write_meetings(tmp_path / "corpus") / "meetings.rttm").unlink()
+    arguments = [f"data.path={tmp_path / 'corpus'}", f"data.cache_dir={tmp_path / 'cache'}"]
+    assert main(["train", "diarization", *arguments, "--output", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path / 'corpus'}: no RTTM file")

@@ -82,6 +82,7 @@ def speak(args: argparse.Namespace) -> int:
     _without_blas_threads()
     from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.audio.live import LOUDSPEAKER, PIPE, ahead
+    from phonate.cli.output import tell_of_unfinished
     from phonate.config.errors import InputError, plain_file
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.text.captions import captions, write_captions
@@ -98,6 +99,7 @@ def speak(args: argparse.Namespace) -> int:
             raise InputError(f"{args.captions}: no folder {folder}; make it first")
     text = _text(args.text)
     synthesiser = Synthesiser.load(args.run, args.vocoder, device=args.device)
+    tell_of_unfinished(args.run)
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
@@ -144,9 +146,23 @@ def _require_text(args: argparse.Namespace) -> None:
         raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
     if not os.path.exists(args.run) and os.path.isdir(args.text):
         raise InputError(f"{args.text}: a folder; the run comes first: {args.text} {shlex.quote(args.run)}")
-    if (Path(args.text).suffix or os.sep in args.text) and os.path.isfile(args.text):
-        voice = "" if args.run == VOICE else f"{args.run} "
-        raise InputError(f"{args.text} is a file: to speak what it says, write phonate speak {voice}- < {args.text}")
+    _refuse_file(args.text, "phonate speak -" if args.run == VOICE else f"phonate speak {args.run} -")
+
+
+_TEXT_FILES = (".csv", ".doc", ".docx", ".epub", ".html", ".json", ".md", ".odt", ".pdf", ".rtf", ".srt", ".ssml",
+               ".text", ".txt", ".vtt", ".xml")  # fmt: skip
+
+
+def _refuse_file(text: str, command: str) -> None:
+    """Raise InputError for the name of a file that was given as the text to speak. `command`: what speaks standard
+    input."""
+    from phonate.config.errors import InputError
+
+    name = shlex.quote(text)
+    if (Path(text).suffix or os.sep in text) and os.path.isfile(text):
+        raise InputError(f"{text} is a file: to speak what it says, write {command} < {name}")
+    if Path(text).suffix.lower() in _TEXT_FILES and len(text.split()) == 1:
+        raise InputError(f"{text}: no such file; to speak these very words, write echo {name} | {command}")
 
 
 def _text(argument: str) -> str:
@@ -223,7 +239,7 @@ def clone(args: argparse.Namespace) -> int:
     import numpy as np
 
     from phonate.audio.decoding import MADE, writable, write_audio
-    from phonate.cli.output import log_to_console
+    from phonate.cli.output import log_to_console, tell_of_unfinished
     from phonate.config.errors import InputError
     from phonate.config.registry import nearest
     from phonate.workflows.load import load
@@ -233,8 +249,10 @@ def clone(args: argparse.Namespace) -> int:
     log_to_console()
     if args.output != "-":
         writable(args.output)
+    _refuse_file(args.text, "phonate clone ... --text -")
     text = _text(args.text)
     cloner = load(args.model, "cloning", device=args.device, voices=args.voices, **model_options(args))
+    tell_of_unfinished(args.model)
     if args.voice is not None and args.voice not in cloner.voices:
         raise InputError(f"--voice {args.voice}: {nearest(args.voice, sorted(cloner.voices))}")
     began = time.monotonic()
@@ -315,6 +333,7 @@ def convert(args: argparse.Namespace) -> int:
     standard input; OUT is a file, loudspeaker, or - for raw samples to standard output.
     """
     from phonate.audio.decoding import MADE, write_pieces
+    from phonate.cli.output import tell_of_unfinished
     from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
@@ -329,6 +348,7 @@ def convert(args: argparse.Namespace) -> int:
     _check_converted(args)
     _require_recording(args.recording, args.run)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
+    tell_of_unfinished(args.run)
     reference = args.reference
     voice = converter.reference(reference) if reference else args.speaker
     parts = converter.parts(args.recording, voice, semitones=args.semitones)
@@ -351,7 +371,7 @@ def _convert_live(args: argparse.Namespace) -> int:
     import torch
 
     from phonate.audio.live import LOUDSPEAKER, PIPE
-    from phonate.cli.output import log_to_console
+    from phonate.cli.output import log_to_console, tell_of_unfinished
     from phonate.config.errors import InputError
     from phonate.workflows.live import convert_live
     from phonate.workflows.load import load
@@ -361,6 +381,7 @@ def _convert_live(args: argparse.Namespace) -> int:
     if args.output not in (LOUDSPEAKER, PIPE):
         _check_converted(args)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
+    tell_of_unfinished(args.run)
     log_to_console()
     torch.set_num_threads(1)  # blocks are too small to share
     result = convert_live(converter, args.recording, args.output, args.speaker, args.rate, args.semitones)
@@ -403,7 +424,7 @@ def generate(args: argparse.Namespace) -> int:
     model that was trained on responses answers, one that was trained on plain text continues; a model of sequences
     writes the target of a source, by beam search, or tells its label. Text is printed as it is generated.
     """
-    from phonate.cli.output import print_json
+    from phonate.cli.output import print_json, tell_of_unfinished
     from phonate.config.errors import InputError
     from phonate.workflows.load import load, task_of
 
@@ -413,6 +434,7 @@ def generate(args: argparse.Namespace) -> int:
     generator: Any = load(args.run, device=args.device, base=args.base)
     if not hasattr(generator, "generate"):
         raise InputError(f"{args.run}: holds a model of the task {task_of(args.run)}, which generates no text")
+    tell_of_unfinished(args.run)
     options = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
     for name in options.keys() - inspect.signature(generator.generate).parameters.keys():
         raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")
@@ -470,7 +492,7 @@ def transcribe(args: argparse.Namespace) -> int:
 
     MODEL is whisper, which comes trained, or a run of your own. Without -o the text is printed.
     """
-    from phonate.cli.output import print_json
+    from phonate.cli.output import print_json, tell_of_unfinished
     from phonate.config.errors import InputError
     from phonate.data.transcripts import Transcription, write_transcription, written_transcription
     from phonate.pretrained import TRANSCRIPTION, require
@@ -488,9 +510,11 @@ def transcribe(args: argparse.Namespace) -> int:
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
+    tell_of_unfinished(args.run)
     turns = None
     if args.speakers is not None:
         diarizer = load(args.speakers, "diarization", device=args.device)
+        tell_of_unfinished(args.speakers)
         turns = diarizer.diarize(args.recording, known=known).turns
     transcription = recogniser.timed(args.recording, args.beam, language=args.language, speakers=turns)
     name = recording_name(args.recording)
@@ -673,6 +697,7 @@ def diarize(args: argparse.Namespace) -> int:
     is processed in blocks, as from a microphone, and each turn is printed as soon as it has ended; this needs a causal
     model. The suffix of -o chooses RTTM, a TextGrid for Praat, .eaf for ELAN, .vtt or .srt, or .txt for Audacity.
     """
+    from phonate.cli.output import tell_of_unfinished
     from phonate.config.errors import InputError, optional_package
     from phonate.data.labels import writer_for
     from phonate.pretrained import TRANSCRIPTION, require
@@ -694,6 +719,7 @@ def diarize(args: argparse.Namespace) -> int:
     if args.run == DIARIZER and not Path(DIARIZER).exists():  # before torch is imported
         require(DIARIZER, TRANSCRIPTION)
     diarizer = load(args.run, "diarization", device=args.device)
+    tell_of_unfinished(args.run)
     return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer, known)
 
 

@@ -46,10 +46,12 @@ def evaluate(args: argparse.Namespace) -> int:
     RUN/evaluation.json, or to the folder that --output names. For voice cloning RUN may also be the folder of a merged
     model, or the name of a model of Higgs Audio v2 on the hub; --data and, for the hub, --output are needed then.
     """
-    from phonate.cli.output import log_to_console, print_json, print_table
+    from phonate.cli.output import log_to_console, print_json, print_table, tell_of_unfinished
 
     log_to_console()
+    tell_of_unfinished(args.run)
 
+    from phonate.evaluation.tables import in_words
     from phonate.pretrained import NOT_INSTALLED
     from phonate.workflows.evaluate import evaluate
 
@@ -71,7 +73,7 @@ def evaluate(args: argparse.Namespace) -> int:
             print(evaluation.legend.removesuffix(".").replace("; ", "\n") + "\n")
         for name, value in evaluation.notes.items():
             if value not in (None, 0, "", NOT_INSTALLED):  # a warning has said what is not installed
-                print(f"{name.replace('_', ' ')}: {_note_text(value)}")
+                print(f"{name.replace('_', ' ')}: {in_words(value)}")
         for name in ("recordings", "clips", "texts", "pairs"):
             count = evaluation.notes.get(name)
             if isinstance(count, int) and 0 < count < FEW:
@@ -81,13 +83,6 @@ def evaluate(args: argparse.Namespace) -> int:
 
 FEW = 10
 """Items of an evaluation; of fewer, a difference says little."""
-
-
-def _note_text(value: object) -> str:
-    """A note's value in words: what is null in a mapping is left out."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name.replace('_', ' ')} {one}" for name, one in value.items() if one is not None)
-    return str(value)
 
 
 CONVENTIONS = ("phonate", "md-eval", "pyannote", "dscore")

@@ -215,9 +215,11 @@ def split_strangers(
     allowed = _without(np.arange(len(index)), test)
     if share == 0 or SPLITS.index("validation") in official or len(allowed) < 2:
         return split_index(index, share)
-    groups = _linked(index, persons(index, names_of), allowed)
+    person = persons(index, names_of)
+    groups = _linked(index, person, allowed)
     if len(groups) < 2:
-        logger.warning(_LINKED)
+        if len(np.unique(person[person >= 0])) > 1:  # of one speaker there are no strangers anyway
+            logger.warning(_LINKED)
         return split_index(index, share)
     frames, chosen = np.asarray(index.frames), list[int]()
     target = share * int(frames[allowed].sum())

@@ -118,6 +118,16 @@ class Evaluation:
         return list(names)
 
 
+def in_words(value: object) -> str:
+    """A value for people: `threshold 0.5, smoothing (width 3)`; what is null in a mapping is left out."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    known = {name.replace("_", " "): one for name, one in value.items() if one is not None}
+    return ", ".join(
+        f"{name} ({in_words(one)})" if isinstance(one, Mapping) else f"{name} {one}" for name, one in known.items()
+    )
+
+
 def _measured(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Without those that are not finite, such as the F0 error where no frame is voiced."""
     return {name: one for name, one in scores.items() if not isinstance(one, float) or math.isfinite(one)}

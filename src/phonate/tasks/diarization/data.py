@@ -106,20 +106,14 @@ def build_simulators(
         train = bank([_without(source, _VALIDATION, _TEST) for source in sources])
         held_out = [_without(source, _NONE, _TRAIN, _TEST) for source in sources]
         unseen_speakers = set(bank(held_out).speakers) - set(train.speakers)
-        _require_speakers(
-            len(unseen_speakers), simulation.speakers[1], "the official validation split and not in training"
-        )
+        _require_speakers(len(unseen_speakers), data, f"{len(unseen_speakers)} in the official validation split")
         banks = {"train": train, "validation": bank(held_out, people=unseen_speakers)}
     else:
         whole = [_without(source, _TEST) for source in sources]
         everybody = bank(whole)
         validation_speakers = _held_out(everybody, data.validation, simulation.speakers[1])
         training_speakers = set(everybody.speakers) - validation_speakers
-        _require_speakers(
-            len(training_speakers),
-            simulation.speakers[1],
-            f"training, besides {len(validation_speakers)} in validation",
-        )
+        _require_speakers(len(training_speakers), data, f"{len(everybody.speakers)}")
         banks = {"train": bank(whole, people=training_speakers), "validation": bank(whole, people=validation_speakers)}
     return {split: ConversationSimulator(simulation, one, acoustics) for split, one in banks.items()}
 
@@ -136,13 +130,19 @@ def _with_speakers_of(bank: ClipBank, simulation: SimulationSettings) -> Simulat
     return simulation.model_copy(update={"speakers": (min(least, there), there)})
 
 
-def _require_speakers(count: int, needed: int, where: str) -> None:
-    if count < needed:
-        raise DataError(
-            f"conversations of {needed} speakers need at least {needed} in each split; there are {count} in {where}. "
-            "To learn from meetings put an RTTM file beside each; to simulate some lower data.simulation.speakers, set "
-            "data.validation: 0, or add corpora to data.simulation.path"
-        )
+def _require_speakers(count: int, data: DiarizationData, found: str) -> None:
+    """Raise DataError where a split has only `count` speakers, too few for a conversation. `found`: whom there is."""
+    assert data.simulation is not None
+    needed = data.simulation.speakers[1]
+    if count >= needed:
+        return
+    own = has_corpus(data) and not clip_corpora(data)
+    why = f"{data.label}: no RTTM file says who speaks when, and " if own else ""
+    raise DataError(
+        f"{why}simulated conversations need {needed} speakers for training and {needed} others for validation: found "
+        f"{found}. Put an RTTM file beside each meeting (meeting.wav, meeting.rttm), add recordings of more speakers, "
+        "a sub-folder for each, or lower data.simulation.speakers"
+    )
 
 
 def simulator_of(data: DiarizationData) -> ConversationSimulator:

@@ -36,7 +36,7 @@ from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import DiarizationErrors, score
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, in_words
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
@@ -354,8 +354,7 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
         if value != getattr(recipe.model.decoding, name)
     }
     Run(run).write_json(TUNED, chosen)
-    shown = ", ".join(f"{key} {value}" for key, value in chosen.items())
-    logger.info("tuned on validation data: %s", shown or "no changes")
+    logger.info("tuned on validation data: %s", in_words(chosen) or "no changes")
     return chosen
 
 

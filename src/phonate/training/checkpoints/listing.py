@@ -570,6 +570,26 @@ def save_dir(run: Path) -> str:
     return value if isinstance(value, str) else DEFAULT_FOLDER
 
 
+def unfinished(run: Path) -> str | None:
+    """How far a run has come that is not at its end, such as `step 21 of 3000`; None for one that has ended, and for
+    what is no run."""
+    recipe = run / files.RECIPE
+    if is_checkpoint(run) or not recipe.is_file():
+        return None
+    newest = next((one for one in newest_first(scan(run / save_dir(run))) if one.metadata), None)
+    if newest is None or not (newest.path / files.STATE).is_file():
+        return None
+    assert newest.metadata is not None
+    training = parse(recipe.read_text(encoding="utf-8"), str(recipe)).values["training"]
+    if (steps := training["max_steps"]) is not None:
+        done, last, unit = newest.step, steps, "step"
+    else:
+        done, last, unit = newest.metadata.epoch, training["epochs"], "epoch"
+    if done >= last or files.read_json(newest.path / files.STATE)["trainer"]["should_stop"]:
+        return None
+    return f"{unit} {done} of {last}"
+
+
 def run_of(folder: Path) -> Path:
     """The run whose folder of checkpoints `folder` is. Raises InputError where none around it says so."""
     whole = folder.resolve()

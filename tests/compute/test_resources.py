@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -62,10 +63,20 @@ def two() -> Table:
     )
 
 
-def test_the_devices_are_printed_as_they_always_were(monkeypatch, capsys):
+def test_the_devices_are_a_block_of_text():
+    assert ResourceDetector(two()).text() + "\n" == BLOCK
+
+
+def test_the_devices_are_a_table(monkeypatch, capsys):
     monkeypatch.setattr("phonate.compute.resources.SystemProbe", two)
     assert main(["resources"]) == 0
-    assert capsys.readouterr().out == BLOCK
+    lines = [re.split(r" {2,}", line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == [
+        ["device", "memory", "computes with", "name"],
+        ["GPU 0", "5.55 of 5.62 GiB free", "CUDA, capability 7.5", "NVIDIA GeForce GTX 1660 SUPER"],
+        ["GPU 1", "3.89 of 3.94 GiB free", "CUDA, capability 6.1", "Quadro P1000"],
+    ]
+    assert lines[3][:3] == ["CPU", "125.71 GiB", "12 cores"]
 
 
 def test_the_devices_as_json(monkeypatch, capsys):
@@ -87,7 +98,8 @@ def test_this_machine_is_looked_at_without_torch():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert f"CPU: {resources.cores()} cores\n  RAM: {resources.memory_bytes() / GIB:.2f} GB\n" in ran.stdout
+    assert f"{resources.memory_bytes() / GIB:.2f} GiB" in ran.stdout
+    assert f"{resources.cores()} cores" in ran.stdout
 
 
 def test_the_name_is_public():

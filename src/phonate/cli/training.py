@@ -313,16 +313,26 @@ def resources(args: argparse.Namespace) -> int:
 
     Limits of containers and CUDA_VISIBLE_DEVICES are respected. Listing the GPUs takes none of their memory.
     """
-    from phonate.cli.output import log_to_console, print_json
+    from phonate.cli.output import log_to_console, print_json, print_table
     from phonate.compute.resources import ResourceDetector
 
     log_to_console()
-    detector = ResourceDetector()
+    devices = ResourceDetector().get_available_devices()
     if args.json:
-        print_json({"devices": detector.get_available_devices()})
+        print_json({"devices": devices})
     else:
-        print(detector.text())
+        print_table([_device(one) for one in devices], ["device", "memory", "computes with", "name"])
     return 0
+
+
+def _device(device: dict[str, Any]) -> list[str]:
+    """A device as a row of a table."""
+    total = f"{device['memory_gb']:.2f} GiB"
+    if device["type"] == "cpu":
+        return ["CPU", total, f"{device['cores']} cores", device["name"]]
+    capability = device["compute_capability"]
+    power = f"CUDA, capability {capability}" if device["type"] == "cuda" else capability
+    return [f"GPU {device['id']}", f"{device['free_gb']:.2f} of {total} free", power, device["name"]]
 
 
 KINDS = ("loss", "callback", "corpus", "task")

@@ -427,7 +427,7 @@ class ResourceDetector:
         return "cpu"
 
     def text(self) -> str:
-        """The devices as `phonate resources` prints them."""
+        """The devices as `phonate session --show-resources` prints them."""
         rule = 80 * "="
         blocks = [f"{rule}\nAvailable Compute Resources\n{rule}"]
         for device in self.get_available_devices():

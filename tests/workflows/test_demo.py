@@ -70,7 +70,7 @@ def test_the_whole_path_on_a_persons_recordings(tone_corpus: Path, tmp_path: Pat
     assert any(line.startswith("this model") for line in said)
     repeated = [line for line, count in Counter((ran.stdout + ran.stderr).splitlines()).items() if line and count > 1]
     # Each process says what it trains on, and a second one that is out of time is stopped as the first was.
-    repeated = [line for line in repeated if not line.startswith(("ConversionTask: ", "SIGTERM: "))]
+    repeated = [line for line in repeated if not line.startswith(("conversion: ", "SIGTERM: "))]
     assert not repeated
     run = tmp_path / "out"
     page = (run / "report.html").read_text(encoding="utf-8")

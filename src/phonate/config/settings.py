@@ -8,6 +8,7 @@ import functools
 import inspect
 import itertools
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -419,7 +420,7 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
     place = places[path] if path in places else Place.of(name)
     key = place.written or ".".join(path)
     if "missing" in kinds:
-        meaning = describe(root, path).rstrip(".")
+        meaning = re.split(r"[.;:](?: |$)", describe(root, path))[0]
         above = [path[:length] for length in range(len(path) - 1, 0, -1)]
         nearest_key = next((places[upper].key for upper in above if upper in places), name)
         if path[-1].isdecimal():

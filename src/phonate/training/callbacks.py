@@ -482,7 +482,7 @@ class FreezeLayersCallback(Callback):
         if self.until_step is not None and trainer.step >= self.until_step:
             return
         self.frozen = [parameters[name] for name in sorted(names)]
-        logger.info("frozen: %d of %d parameter tensors", len(names), len(parameters))
+        logger.debug("frozen: %d of %d parameter tensors", len(names), len(parameters))
         self._train(False)
 
     def on_backward_end(self, trainer: TrainerView) -> None:

@@ -194,12 +194,14 @@ class Plan:
 
     @property
     def reason(self) -> str:
-        """What was decided, in a line for each decision; "" where there was nothing to decide."""
-        standing = {change.source for change in self.decided.values()}  # not decided otherwise later
-        reason = "\n".join(one.reason for one in self.decisions if one.reason and one.origin in standing)
-        differing = (path for path in self._own if self.written.value(path) != self.decided[path].value)
-        otherwise = sorted(".".join(path) for path in differing)
-        return reason + (f"; set otherwise: {', '.join(otherwise)}" if reason and otherwise else "")
+        """What was decided, in a line for each decision that holds; "" where there is none."""
+        holding = {
+            change.source + ".".join(path)
+            for path, change in self.decided.items()  # not decided otherwise later
+            if path not in self._own or self.written.value(path) == change.value
+        }
+        told = (one for one in self.decisions if holding & {one.origin + name for name in one.changes})
+        return "\n".join(one.reason for one in told if one.reason)
 
     @cached_property
     def _own(self) -> set[Key]:

@@ -196,7 +196,7 @@ def describe(run: Run, train_step: TrainStep, hyperparameters: Mapping[str, Any]
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     logger.info(
         "%s: %.2f M trainable parameters on %s in %s; %s",
-        type(train_step.task).__name__,
+        hyperparameters.get("task", "model"),
         trainable / 1e6,
         train_step.device,
         train_step.precision.name,

@@ -243,7 +243,11 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
     run.write("init_from.txt", f"{path}\n\n{table}\n")
     shown = source if source in PACKAGED else path
-    logger.info("started from %s: %d of %d tensors matched (init_from.txt)", shown, len(matched), len(weights))
+    whole = len(matched) == len(weights) == len(saved)
+    if whole and source in PACKAGED:  # what was decided says it
+        return
+    fits = "" if whole else f", of whose {len(weights)} tensors {len(matched)} fit; {run.path}/init_from.txt lists them"
+    logger.info("training starts from %s%s", shown, fits)
 
 
 def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

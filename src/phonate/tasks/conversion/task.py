@@ -117,7 +117,10 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
         speakers = self.corpus.speakers
         if split == "train" and len(speakers) == 1:
-            message = "only %s speaks: recordings of others, a sub-folder for each, would teach what a voice is"
+            message = (
+                "all recordings are of one speaker, %s: no other voice can be converted to, others' speech may keep "
+                "its voice, since training hears none of it; add recordings of others, a sub-folder for each"
+            )
             logger.warning(message, *speakers)
         elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
             message = "%s has the most speech, and is converted to unless data.target or --speaker says otherwise"

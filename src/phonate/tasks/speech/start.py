@@ -80,10 +80,14 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     except DataError:  # what does not depend on the recordings is explained without them, too
         yield judges
         raise
-    if _BY_LOSS.items() <= base.changes.items():  # no judge chooses
+    few = base.changes.get("training.max_steps") == _FEW_STEPS
+    if few:  # no judge chooses
         judges = replace(judges, reason="")
     yield judges
     yield base
+    if few:
+        reason = f"so few teach how the voice sounds; pronunciation, rhythm and melody stay those of {BASE_VOICE}"
+        yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:
@@ -140,17 +144,15 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
         "training.validation.interval": steps // 5,
         "training.checkpoint.interval": steps // 5,
     }
-    trained = f"all of it, because it has {phones}" if other else "all of it"
     if steps == _FEW_STEPS:
-        trained = "its sound and a speaker"
-        changes |= {"training.callbacks": [_FREEZE], "training.ema": _AVERAGE, **_BY_LOSS}
-    reason = (
-        f"{_shown(minutes)} minutes of recordings: {steps} steps from {BASE_VOICE}, training {trained} "
-        "(training.init_from=null would train from scratch)"
-    )
+        changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
+    reason = f"{_shown(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
+    if other:
+        reason += f", and changes all of it, because it has {phones}"
     return Start(
         changes,
-        reason if minutes else "",  # why none can be used is said when they are prepared
+        # why none can be used is said when they are prepared
+        f"{reason} (from scratch with training.init_from=null)" if minutes else "",
         _origin(minutes, recipe.data.language),
     )
 

@@ -182,6 +182,7 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
         (["session", "--mod", "gpu"], "unrecognized arguments: --mod gpu; did you mean --mode? see"),
         (["clone", "base/voice", "--refrence", "a.wav"], "--refrence a.wav; did you mean --reference? see"),
         (["checkpoints", "list", "run", "--jsn"], "--jsn; did you mean --json? see"),
+        (["convert"], "the following arguments are required: RUN, IN.wav, -o/--output; see"),
         (["speak", "--qqqq"], "unrecognized arguments: --qqqq; see"),
         (["demo", "--task", "converson"], "error: --task converson: did you mean conversion? see"),
         (["demo", "--task", "x"], "error: --task x: choose from 'speech', 'conversion'; see"),

@@ -9,6 +9,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 # ------------------------------------------------------ Options of the commands that use a trained model
@@ -86,17 +87,25 @@ COMMANDS = {
 # -------- Parsers for the commands of the static table, each filled in only when its command is called
 
 
+_MISSING = "the following arguments are required"
+
+
 class Parser(argparse.ArgumentParser):
     """Options are never abbreviated, and a mistake is one line and exit code 2."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-        self.words: Sequence[str] = ()
-        """What is parsed."""
+        self.words: Sequence[str] | None = None
+        """What is parsed. None: a parser above knows it."""
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, with the option or the value that comes near, or the recipe option that a flag stands
         for elsewhere, and exit."""
+        if message.startswith(_MISSING) and self.words is not None and not self.words:
+            # Of options and positionals that may be mixed, argparse looks for the former first and names them alone.
+            needed = [one for one in self._actions if one.required]
+            names = ("/".join(one.option_strings) or str(one.metavar or one.dest) for one in needed)
+            message = f"{_MISSING}: {', '.join(names)}"
         takes_overrides = any(action.dest == "overrides" for action in self._actions)
         meant = _option_of(message) if takes_overrides else None
         near = _nearest_flag(message, self._flags())
@@ -123,10 +132,10 @@ class Parser(argparse.ArgumentParser):
             one.dest in ("text", "prompt") for one in self._actions
         ):
             return "put a text of several words in quotes"
-        if not message.startswith("the following arguments are required"):
+        if not message.startswith(_MISSING):
             return ""
         optional = {flag for action in self._actions if action.nargs == "?" for flag in action.option_strings}
-        pairs = zip(self.words, self.words[1:], strict=False)
+        pairs = pairwise(self.words or ())
         taken = [(flag, value) for flag, value in pairs if flag in optional and os.path.isfile(value)]
         return f"{taken[0][0]} took {taken[0][1]} for its value: write it in front of {taken[0][0]}" if taken else ""
 

@@ -727,7 +727,10 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
         named = some and all(one.speaker is not None for one in row.segments)
         _require(named, "no speaker", "no speaker is given; fill in speaker_id")
     if requirements.text:
-        detail = "no text is given, or none with a letter or a digit in it; fill it in, or set data.transcribe=true"
+        detail = (
+            "no text is given, or none with a letter or a digit in it; write it into 01.txt beside 01.wav or into the "
+            "list, or set data.transcribe=true"
+        )
         _require(has_words(row.text), "no text", detail)
 
 

@@ -142,7 +142,12 @@ def build_phases(
     """The task's phases with optimizers and schedules. Raises InputError for a phase without parameters."""
     warmup = settings.scheduler.warmup_steps
     if warmup >= total_steps:
-        logger.warning("warm-up (%d steps) is not over at the end of the run (%d)", warmup, total_steps)
+        logger.warning(
+            "the run ends after %d steps, within the warm-up of %d: the learning rate does not reach "
+            "training.optimizer.lr; lower training.scheduler.warmup_steps",
+            total_steps,
+            warmup,
+        )
     states = []
     for phase in task.phases:
         named = list(phase.parameters(model))

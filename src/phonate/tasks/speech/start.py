@@ -86,7 +86,7 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     yield judges
     yield base
     if few:
-        reason = f"so few teach how the voice sounds; pronunciation, rhythm and melody stay those of {BASE_VOICE}"
+        reason = "so few recordings only change how it sounds; pronunciation, rhythm and melody stay the same"
         yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
 
 

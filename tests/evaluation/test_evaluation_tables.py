@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
+
+from phonate.config.metrics import Metric
 from phonate.evaluation.tables import Evaluation
 
 
@@ -17,3 +20,18 @@ def test_a_figure_that_is_not_finite_is_a_dash_and_is_left_out_of_the_document()
     assert document["systems"] == {"this model": {"wer": 0.5}}
     assert document["items"] == {"a": {"text": "a"}}
     assert [row[-1] for row in table.rows()] == ["–"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2.66e-07, "< 0.001"),
+        (-2.66e-07, "> -0.001"),
+        (0.0, "0"),
+        (0.00123, "0.00123"),
+        (0.0152, "0.0152"),
+        (123.4, "123"),
+    ],
+)
+def test_figures_have_no_powers_of_ten(value: float, shown: str) -> None:
+    assert Metric("rtf").cell(value) == shown

@@ -18,6 +18,7 @@ from phonate.audio.decoding import read_audio, write_audio
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError, RecipeError
 from phonate.config.resolve import resolve
+from phonate.config.tasks import task_info
 from phonate.tasks.conversion import evaluation
 from phonate.tasks.conversion.inference import Converter
 from phonate.tasks.conversion.model import network_of
@@ -283,6 +284,7 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 def test_previews_show_source_and_conversion(run: Path, corpus: Path) -> None:
     conversion = task(corpus)
     shown = conversion.previews(conversion.model(torch.device("cpu")).eval())
+    assert task_info("conversion").previews.keys() <= shown.keys()
     assert set(shown) == {"source", "source_mel", "converted", "converted_mel"}
 
 
@@ -349,11 +351,11 @@ def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
     copy = corpus / "evaluated"
     shutil.copytree(run, copy)
     own = evaluate(copy)  # what training kept out
-    assert own.notes["trained_on"] == 0
+    assert own.notes["recordings_trained_on"] == 0
     assert own.notes["clips"] + own.notes["target_clips"] == 2
     monkeypatch.setattr(evaluation.MosPredictor, "score_synthesised", lambda *_: 3.0)  # judged are those above
     found = evaluate(copy, str(corpus / "voices"))
-    assert found.notes["trained_on"] == 10
+    assert found.notes["recordings_trained_on"] == 10
     assert list(found.systems)[:4] == ["natural", "vocoder copy", "no model", "converted"]
     assert found.systems["converted"]["cer"] == 0.0
     page = write_report(copy).read_text()

@@ -14,6 +14,7 @@ from meetings import recipe, trained_on_meetings, write_meetings
 from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.config.errors import InputError
+from phonate.config.tasks import task_info
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.evaluation import conversations_of
 
@@ -34,6 +35,7 @@ def test_validation_recordings(trained, capsys):
     assert main(["evaluate", str(trained / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["focus"] == "the model, voices clustered"
+    assert f"{found['columns']['speakers']['label']}: mean absolute error of the number" in found["legend"]
     systems = found["systems"]
     assert set(systems) == {
         "one speaker throughout",
@@ -46,9 +48,14 @@ def test_validation_recordings(trained, capsys):
     for values in systems.values():
         assert values["der"] == pytest.approx(values["miss"] + values["false_alarm"] + values["confusion"])
     assert systems["the model, windows by overlap"]["der"] < systems["one speaker throughout"]["der"]
-    assert found["notes"]["trained_on"] == 0
+    assert found["notes"]["recordings_trained_on"] == 0
     assert len(found["items"]) == found["notes"]["recordings"]
     assert json.loads((trained / "run" / "evaluation.json").read_text())["systems"] == systems
+
+
+def test_what_validation_shows_has_a_caption_in_the_report(trained):
+    shown = {path.stem for path in (trained / "run" / "previews").iterdir()}
+    assert shown == set(task_info("diarization").previews)
 
 
 def test_another_corpus(trained, tmp_path, capsys):
@@ -58,7 +65,7 @@ def test_another_corpus(trained, tmp_path, capsys):
     captured = capsys.readouterr()
     notes = json.loads(captured.out)["notes"]
     assert notes["recordings"] == 10
-    assert 0 < notes["trained_on"] < 10
+    assert 0 < notes["recordings_trained_on"] < 10
     assert "was trained on" in captured.err
 
 

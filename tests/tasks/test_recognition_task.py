@@ -349,9 +349,9 @@ def test_evaluation_stands_beside_what_never_listened(learnt: Path, folder: Path
     assert max(greedy, beam) < 0.2 < min(untrained, deaf)
     assert {"text", "heard", "wer", "cer", "speaker"} <= next(iter(found.items.values())).keys()
     assert found.notes["recordings"] == len(found.items) == 4
-    assert found.notes["trained_on"] == 0
+    assert found.notes["recordings_trained_on"] == 0
     assert write_report(learnt).read_text(encoding="utf-8").count("<audio") == 4
-    assert evaluate(learnt, str(folder / "words")).notes["trained_on"] == 16
+    assert evaluate(learnt, str(folder / "words")).notes["recordings_trained_on"] == 16
     with pytest.raises(InputError, match="vocoder=: the task recognition "):
         evaluate(learnt, vocoder="runs/vocoder")
 

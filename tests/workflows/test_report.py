@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.training.checkpoints import CheckpointManager
+from phonate.training.ledger import FILE, read, told
 from phonate.training.settings import CheckpointConfig
 from phonate.workflows.pages.plots import Series, line_chart, spectrogram_axes
 from phonate.workflows.pages.report import write_report
@@ -36,7 +38,14 @@ def run(tmp_path: Path) -> Path:
     ]
     lines += [{"step": 20, "split": "event", "event": "resumed", "epoch": 0, "checkpoint": "checkpoints/step-00000020"}]
     lines += [{"step": step, "split": "validation", "loss": 2 / step, "similarity": step / 50} for step in (20, 40)]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(run / "metrics.jsonl", lines)
+    write_lines(
+        run / "time.jsonl",
+        [
+            {"began": 1000.0, "step": 20, "seconds": {"start": 30.0, "train": 60.0, "validate": 10.0}},
+            {"began": 1500.0, "step": 40, "seconds": {"recover": 30.0, "train": 50.0, "data": 10.0, "validate": 10.0}},
+        ],
+    )
     manager = CheckpointManager(run / "checkpoints", CheckpointConfig())
     for step in (20, 40):
         manager.save_checkpoint(
@@ -52,6 +61,10 @@ def run(tmp_path: Path) -> Path:
         )
     manager.close()
     return run
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def page_of(run: Path) -> Page:
@@ -71,7 +84,9 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         "conversion",
         "recordings",
         "ada, bert",
-        "for 40 steps in 20 s",
+        "for 40 steps in 10.0 min, during 6.7 min of which no process was at work",
+        f"Time {told(read(run / FILE))}",  # as training says it
+        "0.333 steps a second while it trained",
         "resumed at step 20",
         "step-00000040",
         "best",
@@ -80,6 +95,47 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         assert said in page.text, said
     lines = [one for one in page.all("path") if "stroke: var(--s" in str(one["style"])]
     assert len(lines) >= 5  # loss twice, similarity, learning rate, speed
+
+
+def test_a_run_that_measured_once_has_a_table_and_says_why_there_are_no_curves(run: Path) -> None:
+    (run / "recipe.yaml").write_text("task: diarization\ntraining: {max_steps: 9, logging: {interval: 50}}\n")
+    found = {"loss": 0.69, "accuracy": 0.018, "der": 3.491, "miss": 0.036, "false_alarm": 3.3, "confusion": 0.1}
+    write_lines(run / "metrics.jsonl", [{"step": 40, "split": "validation", "epoch": 0, **found}])
+    page = page_of(run)
+    text = " ".join(page.text.split())
+    assert "Validation measured these once, at step 40. Loss ↓ 0.69 Accuracy, % ↑ 1.8 DER, % ↓ 349.1" in text
+    assert "logged every 50 steps (training.logging.interval); this run has 40" in text
+    assert "In validation at step 40: accuracy 1.8 %; DER 349.1 %" in text
+    assert page.all("svg") == []
+
+
+def test_the_loss_of_epochs_stands_in_where_no_step_was_logged(run: Path) -> None:
+    lines = [{"step": step, "split": "epoch", "epoch": step // 2, "loss": 1 / step} for step in (2, 4, 6)]
+    write_lines(run / "metrics.jsonl", lines)
+    page = page_of(run)
+    assert len([one for one in page.all("path") if "stroke: var(--s0)" in str(one["style"])]) == 1
+
+
+@pytest.mark.parametrize(
+    ("recipe", "lines", "said"),
+    [
+        ("{validation: {interval: 500}, max_steps: 900}", [], "that comes every 500 steps .* and at the end"),
+        ("{max_steps: 40}", [], "nothing was kept for it: set data.validation"),
+        ("{validation: {previews: false}}", [], "training.validation.previews is false"),
+        ("{}", [{"step": 40, "split": "validation", "loss": 1.0}], r"None of the recordings kept for validation"),
+    ],
+)
+def test_a_report_without_sounds_says_why(run: Path, recipe: str, lines: list[dict[str, Any]], said: str) -> None:
+    (run / "recipe.yaml").write_text(f"task: conversion\ntraining: {recipe}\n")
+    write_lines(run / "metrics.jsonl", lines)
+    assert re.search(said, " ".join(page_of(run).text.split()))
+
+
+def test_a_task_without_sounds_says_so_and_how_its_model_is_used(run: Path) -> None:
+    (run / "recipe.yaml").write_text("task: language\n")
+    text = page_of(run).text
+    assert "The training of the task language keeps no sounds or pictures." in text
+    assert f"phonate generate {shlex.quote(str(run))} 'Once upon a time'" in text
 
 
 def test_the_page_loads_nothing_from_elsewhere(run: Path) -> None:
@@ -122,9 +178,12 @@ def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
     from matplotlib.image import imsave
 
     imsave(run / "previews" / "converted_voice.png", np.random.default_rng(0).random((8, 8)))
+    tone(run / "previews" / "source.wav")
+    (run / "previews" / "source_mel.png").write_bytes(b"not looked at: reports draw a spectrogram with axes")
     page = page_of(run)
-    assert "converted voice" in page.text
-    assert len(page.all("audio")) == len(page.all("img")) == 1
+    text = " ".join(page.text.split())
+    assert text.index("source a validation recording of another speaker") < text.index("converted voice")
+    assert len(page.all("audio")) == len(page.all("img")) == 2
 
 
 def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
@@ -158,7 +217,7 @@ def test_a_legend_explains_what_was_measured_and_nothing_else() -> None:
 
 
 def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
-    assert f"phonate evaluate {run}" in page_of(run).text
+    assert f"phonate evaluate {shlex.quote(str(run))}" in page_of(run).text
 
 
 def test_shares_are_per_cent_and_a_task_names_its_own_columns(run: Path) -> None:

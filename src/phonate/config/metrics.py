@@ -16,6 +16,8 @@ NEWEST = "step"
 """As the metric that selects the best checkpoint: the newest is the best."""
 Better = Literal["lower", "higher", ""]
 ARROWS = {"lower": "↓", "higher": "↑", "": ""}
+_LEAST = 0.001
+"""What is nearer to zero is not worth its digits."""
 _SPLITS = ("val_", "train_")
 _BUILT_IN: Mapping[str, Better] = {LOSS: "lower", NEWEST: "higher"}
 _OPPOSED = ("adversarial", "discriminator")
@@ -59,6 +61,8 @@ class Metric:
             return "–"
         if self.unit == "%":
             return f"{100 * value:.1f}"
+        if 0.0 < abs(value) < _LEAST:
+            return f"< {_LEAST}" if value > 0.0 else f"> -{_LEAST}"
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.3g}"
 
 

@@ -141,6 +141,9 @@ class TaskInfo:
     """What the Hugging Face Hub calls it: text-to-speech."""
     use: str = ""
     """The command that uses a trained model, for the last line of training, with `{run}` for the run's folder."""
+    previews: Mapping[str, str] = field(default_factory=dict)
+    """Sounds and pictures that its validations show (`Task.previews`), in the order of a report -> what they are. The
+    picture of a sound is not named: reports draw their own."""
     facts: Reference | None = None
     """`facts(inference_metadata) -> {label: text}`: rows of a report's table."""
 

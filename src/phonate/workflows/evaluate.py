@@ -14,7 +14,7 @@ from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
 from phonate.training.checkpoints.loading import recipe_of
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
-from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
+from phonate.workflows.pages.report import FIGURES, LISTENING, Clip, Example, Listening
 
 if TYPE_CHECKING:
     from phonate.nn.pretrained import MergeReport, Stored
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 # ------------------------------ Evaluate a run: its task's own evaluation, written to the run's folder
-
-FIGURES = "evaluation.json"
 
 
 def evaluate(

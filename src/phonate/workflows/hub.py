@@ -14,8 +14,7 @@ from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, hub_name
 from phonate.training.checkpoints.loading import recipe_of, sources_of, sources_of_start
-from phonate.workflows.evaluate import FIGURES
-from phonate.workflows.pages.report import evaluation, read_json
+from phonate.workflows.pages.report import FIGURES, evaluation, read_json
 
 CARD = "README.md"
 _SPEAKING = ("text-to-speech", "audio-to-audio")

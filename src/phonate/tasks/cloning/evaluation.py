@@ -222,7 +222,7 @@ def _recogniser(script: str, pairs: Sequence[_Pair], cloner: VoiceCloner) -> Tra
     try:
         multilingual = Transcriber(MULTILINGUAL, device=cloner.device)
     except MissingPackageError as error:
-        logger.warning("not judged: cer, wer: %s", error)
+        logger.warning("not judged: WER, CER: %s", error)
         return None
     except InputError:
         logger.warning("words are judged in English only; %s", _ADVICE)

@@ -98,11 +98,13 @@ class Judges:
 
     def __init__(self, converter: Converter) -> None:
         self.rate = converter.sample_rate
-        self.speakers = judge_of("similarity, closer, first", lambda: SpeakerEncoder(device=converter.device))
+        self.speakers = judge_of(
+            "similarity, closer to target, target ranks first", lambda: SpeakerEncoder(device=converter.device)
+        )
         content = converter.inference_metadata["content"] if converter.extractor.data.content == "whisper" else ""
         # Must not be the recogniser whose features are the content.
-        self.recogniser = judge_of("wer, cer", lambda: independent_recogniser(content, converter.device))
-        self.naturalness = judge_of("mos", lambda: MosPredictor(device=converter.device))
+        self.recogniser = judge_of("WER, CER", lambda: independent_recogniser(content, converter.device))
+        self.naturalness = judge_of("MOS", lambda: MosPredictor(device=converter.device))
         self.profiles: dict[str, Embedding] = {}
         """Profile of every speaker but a single target."""
 
@@ -316,7 +318,7 @@ def evaluate(
         "target_clips": sum(len(target.clips) for target in targets),
         "ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
         **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
-        "trained_on": overlap and overlap.recordings + len(borrowed),
+        "recordings_trained_on": overlap and overlap.recordings + len(borrowed),
         "references_refused": refused,
         "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
     }

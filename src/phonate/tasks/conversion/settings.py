@@ -216,6 +216,10 @@ METRICS = by_name(
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
     use="phonate convert {run} RECORDING -o converted.wav",
+    previews={
+        "source": "a validation recording of another speaker",
+        "converted": "the same in the target's voice",
+    },
     hub_task="audio-to-audio",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.conversion.inference:Converter",

@@ -36,7 +36,7 @@ from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import DiarizationErrors, score
-from phonate.evaluation.tables import Evaluation, in_words
+from phonate.evaluation.tables import Evaluation, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
@@ -188,11 +188,13 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
 
 # ------- Evaluation of a diarization model: error rates, compared with baselines that need no training
 
-_LEGEND = (
-    "DER: seconds of missed speech, false alarm and confusion over seconds of speech, without collar, overlapping "
-    "speech included; JER: Jaccard error rate, averaged over speakers; speakers: mean absolute error of the number of "
-    "speakers; RTF: seconds of computation per second of audio."
-)
+_MEANINGS = {
+    "der": "seconds of missed speech, false alarm and confusion over seconds of speech, without collar, overlapping "
+    "speech included",
+    "jer": "Jaccard error rate, averaged over speakers",
+    "speakers": "mean absolute error of the number of speakers",
+    "rtf": "seconds of computation per second of audio",
+}
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 System = Callable[[LabelledRecording], list[SpeakerTurn]]
@@ -248,16 +250,16 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     notes: dict[str, object] = {
         "recordings": len(recordings),
         "seconds": round(seconds, 1),
-        "speech": round(tallies[focus].errors.speech, 1),
+        "seconds_of_speech": round(tallies[focus].errors.speech, 1),
         "collar": "none",
         "decoding": diarizer.decoding.model_dump(mode="json"),
-        "trained_on": 0 if data is None else _trained_on(diarizer, recordings),
+        "recordings_trained_on": 0 if data is None else _trained_on(diarizer, recordings),
     }
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes["tuned_on"] = (
             "these recordings, so the figures are slightly optimistic" if data is None else "validation data"
         )
-    return Evaluation("diarization", results, focus, _LEGEND, notes, items, columns=METRICS)
+    return Evaluation("diarization", results, focus, legend(_MEANINGS, results, METRICS), notes, items, columns=METRICS)
 
 
 def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:

@@ -289,7 +289,7 @@ METRICS = by_name(
     Metric("false_alarm", "lower", "%", "false alarm"),
     Metric("confusion", "lower", "%", "confusion"),
     Metric("jer", "lower", "%", "JER"),
-    Metric("speakers", "lower", "off", "speakers"),
+    Metric("speakers", "lower", "", "speakers off"),
     Metric("rtf", "lower", "", "RTF"),
 )
 """What validation and evaluation measure, besides losses."""
@@ -342,6 +342,11 @@ def check(recipe: DiarizationRecipe) -> None:
 
 INFO = TaskInfo(
     use="phonate diarize {run} RECORDING",
+    previews={
+        "activity": "who speaks when in a part of a validation recording: a row for each speaker, white where they "
+        "speak; above the reference, below the model",
+        "features": "what the model sees of it",
+    },
     hub_task="voice-activity-detection",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.diarization.inference:Diarizer",

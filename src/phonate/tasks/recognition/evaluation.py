@@ -82,7 +82,7 @@ def evaluate(
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(seconds, 1),
         **{
-            "trained_on": None if overlap is None else overlap.recordings,
+            "recordings_trained_on": None if overlap is None else overlap.recordings,
             "speakers_trained_on": None if overlap is None else overlap.speakers,
         },
     }

@@ -239,6 +239,10 @@ def traits(recipe: RecognitionRecipe) -> Traits:
 
 INFO = TaskInfo(
     use="phonate transcribe {run} RECORDING",
+    previews={
+        "mel": "a validation recording as the model gets it",
+        "symbols": "the probabilities of its symbols, over the same time; the blank is the lowest row",
+    },
     hub_task="automatic-speech-recognition",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.recognition.inference:Recogniser",

@@ -61,7 +61,7 @@ class Judges:
     def __init__(self, language: str, device: str | torch.device = "cpu") -> None:
         self.english = is_english(language)
         self._device = device
-        self.recogniser = judge_of("wer, cer", partial(self._transcriber, language))
+        self.recogniser = judge_of("WER, CER", partial(self._transcriber, language))
 
     def load(self) -> None:
         """Load all of them, so that what is missing is said before there is anything to judge."""
@@ -76,17 +76,19 @@ class Judges:
     @cached_property
     def naturalness(self) -> MosPredictor | None:
         """Predicts listeners' scores."""
-        return judge_of("mos", lambda: MosPredictor(device=self._device))
+        return judge_of("MOS", lambda: MosPredictor(device=self._device))
 
     @cached_property
     def speakers(self) -> SpeakerEncoder | None:
         """Compares voices."""
-        return judge_of("speaker", lambda: SpeakerEncoder(device=self._device))
+        return judge_of("speaker similarity", lambda: SpeakerEncoder(device=self._device))
 
     @cached_property
     def distances(self) -> Callable[..., Distances] | None:
         """Compares recordings of one text frame by frame."""
-        needed = judge_of("mcd, f0, voicing", lambda: optional_package("librosa", "aligning two recordings"))
+        needed = judge_of(
+            "MCD, F0 error, voicing error", lambda: optional_package("librosa", "aligning two recordings")
+        )
         return None if needed is None else distances
 
     def word_edits(self, references: Sequence[str], hypotheses: Sequence[str]) -> tuple[int, int]:

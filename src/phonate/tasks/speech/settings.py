@@ -183,6 +183,7 @@ METRICS = by_name(SHARED["wer"], SHARED["mos"], Metric("quality", "higher"))
 """What judges measure in validation, and `quality`, by which they choose checkpoints."""
 INFO = TaskInfo(
     use="phonate speak {run} 'Good morning.' -o said.wav",
+    previews={"natural": "a validation recording", "spoken": "its text, spoken by the model"},
     hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.speech.inference:Synthesiser",

@@ -95,5 +95,6 @@ INFO = TaskInfo(
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.vocoder.inference:NeuralVocoder",
     traits=traits,
+    previews={"natural": "a validation recording", "made": "what the vocoder makes of its mel spectrogram"},
     earlier=EARLIER_F0,
 )

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from markupsafe import Markup
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from phonate.audio.mel_filters import band_edges
 from phonate.config.documents import parse, value_at
 from phonate.config.errors import DataError, InputError
-from phonate.config.metrics import ARROWS, NEWEST, Metric, better_of, with_losses
+from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
 from phonate.config.settings import Settings
-from phonate.config.tasks import TASKS, referred, task_info
+from phonate.config.tasks import TASKS, TaskInfo, referred, task_info
 from phonate.evaluation.tables import described
 from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
@@ -31,12 +31,15 @@ from phonate.training.ledger import duration, told
 from phonate.training.run import Run
 from phonate.training.tracking import missing_metrics, read_events, read_metrics
 from phonate.workflows.pages import plots
+from phonate.workflows.pages.curves import curves, not_validated
 from phonate.workflows.pages.plots import render
 
 logger = logging.getLogger(__name__)
 
 # ------- Contents of a report besides the training files: sounds to compare, images, tables of figures
 
+FIGURES = "evaluation.json"
+"""File in the run folder of what `phonate evaluate` found."""
 LISTENING = "samples/samples.json"
 """Path in the run folder of the list of sounds."""
 _SOUNDS = {".wav", ".flac", ".mp3", ".ogg"}
@@ -191,19 +194,22 @@ class _Pictures:
         return {"picture": picture, **plots.spectrogram_axes(len(waveform) / audio.sample_rate, edges)}
 
 
-def previews(folder: Path) -> dict[str, Any]:
-    """The files in a run's folder of previews, grouped by name: `voice.png` and `voice.flac` form one clip."""
-    previews_by_name: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-        kind = "picture" if path.suffix == ".png" else "sound" if path.suffix in _SOUNDS else None
-        if kind is not None:
-            empty = {"label": path.stem.replace("_", " "), "note": "", "picture": "", "sound": ""}
-            url = plots.data_url(path.read_bytes(), "image/png") if kind == "picture" else _sound(path)
-            previews_by_name.setdefault(path.stem, empty)[kind] = url
-    if not previews_by_name:
-        return {}
-    note = "Audio and images from training."
-    return {"note": note, "examples": [{"title": "", "clips": list(previews_by_name.values())}]}
+def previews(folder: Path, recipe: Mapping[str, Any], captions: Mapping[str, str]) -> dict[str, Any]:
+    """The sounds and pictures in a run's folder of previews, in the order of `captions`, then by name; {} if there are
+    none. A sound has a spectrogram drawn of it, instead of a picture of its name or its name with `_mel`."""
+    paths = sorted(folder.glob("*")) if folder.is_dir() else []
+    sounds = {path.stem: path for path in paths if path.suffix in _SOUNDS}
+    pictures = {path.stem: path for path in paths if path.suffix == ".png"}
+    names = [*captions, *sorted(sounds.keys() | pictures.keys())]
+    drawn = _Pictures(recipe) if sounds else None
+    clips = []
+    for name in dict.fromkeys(names):
+        clip = {"label": name.replace("_", " "), "note": captions.get(name, ""), "picture": "", "sound": ""}
+        if drawn is not None and name in sounds:
+            clips.append({**clip, "sound": _sound(sounds[name]), **drawn.of(sounds[name])})
+        elif name in pictures and name.removesuffix("_mel") not in sounds:
+            clips.append({**clip, "picture": plots.data_url(pictures[name].read_bytes(), "image/png")})
+    return {"note": "From the latest validation.", "examples": [{"title": "", "clips": clips}]} if clips else {}
 
 
 # ------------------------------------------------ Report of a run as a single self-contained HTML page
@@ -256,15 +262,10 @@ class _Story:
         return max(steps, default=0)
 
     @property
-    def seconds(self) -> float:
-        """Training time, computed from the speed in each line of metrics."""
-        total, last = 0.0, 0
-        for line in self.lines:
-            rate = line.get("steps_per_second")
-            if line["split"] == "train" and rate:
-                total += (line["step"] - last) / rate
-                last = line["step"]
-        return total
+    def info(self) -> TaskInfo:
+        """What the run's task offers; nothing if its plug-in is not loaded."""
+        task = self.recipe.get("task")
+        return task_info(task) if task in TASKS.names() else TaskInfo()
 
 
 def write_report(path: str | Path) -> Path:
@@ -285,22 +286,49 @@ def write_report(path: str | Path) -> Path:
 
 
 def _page(story: _Story) -> dict[str, Any]:
-    run = story.run
+    run, info = story.run, story.info
     compared = listening(run.path / LISTENING, story.recipe)
     return {
         "name": run.name,
         "path": str(run.path),
         "kind": f"phonate report: {story.recipe.get('task', 'training')}",
-        "summary": f"{_summary(story)} {_verdict(run)}",
+        "summary": f"{_summary(story)} {_verdict(story)}",
+        "next": _next(story),
         "figures": _figures(story),
         "facts": _facts(story),
-        "charts": _charts(story),
+        "curves": curves(story.lines, story.recipe, story.step, story.resumes, info.metrics),
         "resumes": story.resumes,
         "checkpoints": [_checkpoint(info, story.best) for info in reversed(story.checkpoints)],
         "texts": _texts(run),
-        "tables": evaluation(run.path / "evaluation.json"),
-        "listening": compared or previews(run.previews),
+        "tables": evaluation(run.path / FIGURES),
+        "listening": compared or previews(run.previews, story.recipe, info.previews),
+        "silent": _silent(story),
     }
+
+
+def _next(story: _Story) -> list[dict[str, str]]:
+    """What to do with the model, as commands."""
+    run, info = shlex.quote(str(story.run.path)), story.info
+    evaluated = (story.run.path / FIGURES).exists()
+    commands = {
+        "To use it": info.use.format(run=run),
+        "To compare it with baselines, on data that it was not trained on": ""
+        if evaluated or info.evaluation is None
+        else f"phonate evaluate {run}",
+    }
+    return [{"what": what, "command": command} for what, command in commands.items() if command and story.checkpoints]
+
+
+def _silent(story: _Story) -> str:
+    """Why there is nothing to hear or see, and what to do."""
+    task = story.recipe.get("task")
+    if value_at(story.recipe, ("training", "validation", "previews")) is False:
+        return "Training kept no sounds and pictures: training.validation.previews is false."
+    if not story.info.previews:
+        return f"The training of the task {task} keeps no sounds or pictures."
+    if not any(line["split"] == "validation" for line in story.lines):
+        return f"Sounds and pictures come from validation. {not_validated(story.recipe, story.step)}"
+    return "None of the recordings kept for validation (data.validation) can be shown by this task."
 
 
 def _summary(story: _Story) -> str:
@@ -310,8 +338,7 @@ def _summary(story: _Story) -> str:
     if metadata:
         model += f" with {_count(metadata.num_parameters)} parameters"
     data = value_at(story.recipe, ("data", "path"))
-    text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,} steps"
-    text += f" in {duration(story.seconds)}." if story.seconds else "."
+    text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,} steps{_took(story.spent)}."
     if story.resumes:
         at = ", ".join(f"{one:,}" for one in story.resumes)
         text += f" Training was stopped and resumed at step {at}."
@@ -320,17 +347,24 @@ def _summary(story: _Story) -> str:
     return text
 
 
+def _took(spent: Mapping[str, float]) -> str:
+    """The time from the beginning of the run to its end, as training tells it, less what nobody worked."""
+    idle, whole = spent.get("idle", 0.0), sum(spent.values())
+    rest = f", during {duration(idle)} of which no process was at work" if idle > 0.005 * whole else ""
+    return f" in {duration(whole)}{rest}" if whole else ""
+
+
 _METRICS_IN_WORDS = 3
 _DETAILS = frozenset({"cer", "skipped", "repeated", "miss", "false_alarm", "confusion"})
 """Metrics that say in other words, or in parts, what another one says."""
 
 
-def _verdict(run: Run) -> str:
+def _verdict(story: _Story) -> str:
     """How good the model is, beside what it was compared with, in a sentence."""
-    path = run.path / "evaluation.json"
+    path = story.run.path / FIGURES
     content = read_json(path)
     if not content:
-        return f"phonate evaluate {run.path} tells how good it is on recordings that it has not heard."
+        return _validated_so(story)
     figures = _validated(Figures, content, path)
     own = figures.systems.get(figures.focus, {})
     others = {name: values for name, values in figures.systems.items() if name != figures.focus}
@@ -345,6 +379,21 @@ def _verdict(run: Run) -> str:
             value = _valued(own[metric.name], metric)
             parts.append(f"{metric.title} {value} ({', '.join(compared)}; {metric.better} is better)")
     return f"Evaluated{_sample(figures.notes, 'wer' in own)}: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
+
+
+def _validated_so(story: _Story) -> str:
+    """What the last validation says of a model that was not evaluated."""
+    line = next((one for one in reversed(story.lines) if one["split"] == "validation"), None)
+    if line is None:
+        return "Nothing says yet how good it is."
+    own = [one for one in story.info.metrics or () if one.better and one.name in line]
+    chosen = "" if story.best is None else plain(story.best.metric)
+    own.sort(key=lambda one: (one.name != chosen, one.name in _DETAILS))
+    parts = [f"{one.title} {_valued(line[one.name], one)}" for one in own]
+    if not parts:
+        loss = number(line.get(LOSS))
+        return f"On what it was not trained on its loss is {loss}, which says little but in comparison with other runs."
+    return f"In validation at step {line['step']:,}: {'; '.join(parts[:_METRICS_IN_WORDS])}; compared with nothing yet."
 
 
 _SAMPLES = ("texts", "recordings", "clips", "pairs", "documents", "number")
@@ -378,15 +427,24 @@ def _figures(story: _Story) -> list[dict[str, str]]:
     cards = []
     if story.best is not None and story.best.metric != NEWEST:
         step = int(story.best.name.rpartition("-")[2])
-        cards.append((f"{story.best.value:.4g}", f"best {story.best.metric}, at step {step:,}"))
+        metric = _metric(story, story.best.metric)
+        cards.append((_valued(story.best.value, metric), f"best {metric.title}, at step {step:,}"))
     cards.append((f"{story.step:,}", "optimizer steps"))
-    if story.seconds:
-        rate = f"{story.step / story.seconds:.3g} steps a second"
-        cards.append((duration(story.seconds), f"of training, {rate}"))
+    if whole := sum(story.spent.values()):
+        computed = sum(story.spent.get(kind, 0.0) for kind in ("train", "data", "compile"))
+        rate = f"; {story.step / computed:.3g} steps a second while it trained" if computed and story.step else ""
+        cards.append((duration(whole), f"from beginning to end{rate}"))
     if story.newest is not None:
         size = f"{story.newest.model_size_mb:.3g} MB"
         cards.append((_count(story.newest.num_parameters), f"parameters, {size}"))
     return [{"value": value, "label": label} for value, label in cards]
+
+
+def _metric(story: _Story, name: str) -> Metric:
+    """A metric of validation as the task declares it, or by its name."""
+    own = plain(name)
+    declared = by_name(*(story.info.metrics or ())).get(own)
+    return declared or Metric(name, label=f"validation {own.replace('_', ' ')}" if own != name else "")
 
 
 def _facts(story: _Story) -> list[dict[str, str]]:
@@ -401,17 +459,14 @@ def _what(story: _Story) -> dict[str, Any]:
         "Task": story.recipe.get("task"),
         "Corpus": value_at(story.recipe, ("data", "path")),
         "Recordings": _recordings(story.recipe.get("data")),
-        **_task_facts(story.recipe.get("task"), inference),
+        **_task_facts(story.info, inference),
         "Model": story.newest and f"{story.newest.model_name}, size {story.recipe.get('size', 'default')}",
     }
 
 
-def _task_facts(task: Any, inference: Mapping[str, Any]) -> dict[str, str]:
-    """Facts that the task reports about its model; empty if its plug-in is not loaded."""
-    if not inference or task not in TASKS.names():
-        return {}
-    facts = task_info(task).facts
-    return {} if facts is None else dict(referred(facts)(inference))
+def _task_facts(info: TaskInfo, inference: Mapping[str, Any]) -> dict[str, str]:
+    """Facts that the task reports about its model."""
+    return dict(referred(info.facts)(inference)) if inference and info.facts is not None else {}
 
 
 def _recordings(data: Any) -> str | None:
@@ -468,7 +523,7 @@ def _where(story: _Story) -> dict[str, Any]:
         "Machine": ", ".join(system.get("gpus", [])) or f"{system['cpu_count']} processor cores, no GPU",
         "System": f"{system['platform']}, Python {system['python']}, torch {system['torch']}",
         "Code": commit and f"commit {commit[:12]}{changed}",
-        "Command": " ".join(["phonate", *system["command"][1:]]),
+        "Command": shlex.join(["phonate", *system["command"][1:]]) if system["command"][1:] else None,
     }
 
 
@@ -498,65 +553,3 @@ def _texts(run: Run) -> list[dict[str, str]]:
 
 def _count(count: int) -> str:
     return f"{count / 1e6:.3g} M" if count >= 1e6 else f"{count / 1e3:.3g} k"
-
-
-def _charts(story: _Story) -> list[dict[str, Any]]:
-    """Losses first, then validation metrics of the task, then learning rate, gradient norm and speed."""
-    lines = story.lines
-    groups: dict[str, list[plots.Series]] = {"Loss": []}
-    for split in ("train", "validation"):
-        name = "training" if split == "train" else "validation"
-        groups["Loss"] += _series(lines, split, "loss", name, dots=split == "validation")
-    for metric in _names(lines, "validation"):
-        if metric not in {"loss", "step", "epoch"} and not _is_term(metric, lines):
-            groups[_titled(metric, story)] = _series(lines, "validation", metric, "validation", dots=True)
-    for metric in _names(lines, "train"):
-        title = next((t for start, t in _TRAINING_CHARTS.items() if metric.startswith(start)), None)
-        if title:
-            groups.setdefault(title, []).extend(_series(lines, "train", metric, metric.replace("_", " ")))
-    marks = [(step, "resumed") for step in story.resumes]
-    charts = [
-        {
-            "title": title,
-            "names": [one.name for one in series],
-            "svg": Markup(plots.line_chart(series, title, marks, log=title == "Loss")),  # texts are escaped there
-        }
-        for title, series in groups.items()
-    ]
-    return [chart for chart in charts if chart["svg"]]
-
-
-_TRAINING_CHARTS = {
-    "learning_rate": "Learning rate",
-    "grad_norm": "Gradient norm before clipping",
-    "steps_per_second": "Speed, steps a second",
-}
-
-
-def _titled(metric: str, story: _Story) -> str:
-    """The metric in words, with an arrow in its better direction where the task declares it."""
-    task = story.recipe.get("task")
-    declared = task_info(task).metrics if task in TASKS.names() else None
-    better = better_of(metric, {} if declared is None else with_losses([metric], declared)) or ""
-    return " ".join(filter(None, (metric.replace("_", " ").capitalize(), ARROWS[better])))
-
-
-def _names(lines: Sequence[Mapping[str, Any]], split: str) -> list[str]:
-    return list(dict.fromkeys(name for line in lines if line["split"] == split for name in line if name != "split"))
-
-
-def _is_term(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a validation metric only repeats the loss (its only term)."""
-    own = [line for line in lines if line["split"] == "validation" and metric in line]
-    return all(line[metric] == line.get("loss") for line in own)
-
-
-def _series(
-    lines: Sequence[Mapping[str, Any]], split: str, metric: str, name: str, dots: bool = False
-) -> list[plots.Series]:
-    points = [
-        (line["step"], line[metric])
-        for line in lines
-        if line["split"] == split and isinstance(line.get(metric), int | float)
-    ]
-    return [plots.Series(name, [x for x, _ in points], [y for _, y in points], dots)] if points else []

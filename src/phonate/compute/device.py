@@ -26,6 +26,7 @@ from phonate.compute.resources import (
     SystemProbe,
     log_fallback,
     other_modes,
+    require_mode,
 )
 from phonate.compute.resources import Mode as Mode
 from phonate.compute.system import return_freed_pages
@@ -66,8 +67,7 @@ def _without_gpu(mode: Mode, gpus: list[Gpu]) -> torch.device:
     unused = f"; torch {torch.__version__} can't use {gpus[0].name}, install a build that can" if gpus else ""
     if mode == "gpu":
         raise NoDeviceError(f"GPU mode requested but no CUDA devices available{unused or f'; {other_modes()}'}")
-    if mode != "mixed":
-        raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
+    require_mode(mode)
     if gpus:
         log_fallback(f"no CUDA devices available{unused}")
     return torch.device("cpu")

@@ -406,12 +406,9 @@ class ResourceDetector:
             NoDeviceError: mode "gpu", and no GPU has that much free memory. It is a RuntimeError, too.
             InputError: `mode` or `prefer` is not known, or `min_memory_gb` is negative.
         """
-        if mode not in MODES:
-            raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
+        require_mode(mode, min_memory_gb)
         if prefer not in PREFERENCES:
             raise InputError(f"unknown preference {prefer!r}; choose first or most_free")
-        if not min_memory_gb >= 0.0:
-            raise InputError(f"minimum GPU memory is {min_memory_gb} GB; give 0 or more")
         if mode == "cpu":
             return "cpu"
         gpus = self._probe.gpus()
@@ -455,6 +452,14 @@ def log_fallback(reason: str) -> None:
 def forget_fallbacks() -> None:
     """Log every reason again, for a session that has a log of its own."""
     _reported.clear()
+
+
+def require_mode(mode: str, min_memory_gb: float = 0.0) -> None:
+    """Raise InputError where the mode is none, or so much memory of a GPU can't be asked for."""
+    if mode not in MODES:
+        raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
+    if not min_memory_gb >= 0.0:
+        raise InputError(f"minimum GPU memory is {min_memory_gb} GB; give 0 or more")
 
 
 def _shortage(gpus: list[Gpu], min_memory_gb: float) -> str:

@@ -44,18 +44,27 @@ def read_text(path: str | Path, errors: str = "strict") -> str:
     return Path(path).read_text(encoding=encoding, errors=errors)
 
 
+def text_of(path: str | Path) -> str:
+    """As `read_text`, but raises DataError."""
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from error
+
+
+def not_utf8(path: str | Path, error: UnicodeDecodeError) -> DataError:
+    """The error for a file whose bytes are no UTF-8."""
+    return DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8")
+
+
 def fields_of(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """`file:line` and the fields of each line that is neither empty nor a comment (`;` or `#`).
 
     Raises DataError for a file that can't be read or is not UTF-8 text.
     """
-    try:
-        text = read_text(path)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(text_of(path).split("\n"), start=1):
         fields = line.split()
         if fields and not fields[0].startswith((";", "#")):
             yield f"{path}:{number}", fields

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations import SpeakerTurn, encoding_of, seconds, write_lines
+from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, seconds, write_lines
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Labelled, by_start, utterances
 
@@ -98,7 +98,7 @@ def _textual(path: Path, content: bytes) -> Values:
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise not_utf8(path, error) from error
     tokens = _TOKEN.finditer(text)
     if "TextGrid" not in (next(tokens)[1], next(tokens)[1]):
         raise ValueError("it does not say that it is one")

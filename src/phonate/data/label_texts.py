@@ -11,7 +11,7 @@ from pathlib import Path
 
 import phonate.data.annotations as nist
 from phonate.config.errors import DataError
-from phonate.data.annotations import SpeakerTurn, fields_of, read_text, seconds, write_lines
+from phonate.data.annotations import SpeakerTurn, fields_of, seconds, text_of, write_lines
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Labelled, by_start, utterances, voices
 
@@ -123,7 +123,7 @@ _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 
 def read_webvtt(path: Path) -> list[Labelled]:
     """The cues, with the speakers of voice tags (`<v Ann>`), or of texts such as `Ann: hello`."""
-    text = _text(path)
+    text = text_of(path)
     if not text.startswith("WEBVTT"):
         raise DataError(f"{path}: does not begin with WEBVTT; is it another kind of file?")
     return _captions(path, text)
@@ -131,7 +131,7 @@ def read_webvtt(path: Path) -> list[Labelled]:
 
 def read_srt(path: Path) -> list[Labelled]:
     """The captions, with the speakers of texts such as `Ann: hello` or `[SPEAKER_00]: hello`."""
-    text = _text(path)
+    text = text_of(path)
     if not any(_CUE.match(line.strip()) for line in text.split("\n")):
         raise DataError(f"{path}: no caption with times (00:00:01,000 --> 00:00:02,000) in it")
     return _captions(path, text, r"\s*")
@@ -177,16 +177,6 @@ def _clock(value: str) -> float:
     return total
 
 
-def _text(path: Path) -> str:
-    """A text in UTF-8, or in UTF-16 with its mark. Raises DataError."""
-    try:
-        return read_text(path)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-
-
 def _stamp(value: float, point: str) -> str:
     whole, thousandths = divmod(round(1000 * value), 1000)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
@@ -220,7 +210,7 @@ def read_audacity(path: Path) -> list[Labelled]:
     """The labels that have a length. A label is a speaker where it is one word or returns, else what is said."""
     labels: list[Segment] = []
     points = 0
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(text_of(path).split("\n"), start=1):
         if not line.strip() or line.startswith("\\"):  # frequencies of a spectral selection
             continue
         start, end, *rest = [*line.split("\t", 2), ""]
@@ -277,7 +267,7 @@ def read_chat(path: Path) -> list[Labelled]:
 def _main_lines(path: Path) -> Iterator[tuple[str, str, str]]:
     """Place, speaker and text of the lines of speakers, with the lines that go on with them."""
     current: tuple[str, str, str] | None = None
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(text_of(path).split("\n"), start=1):
         if line.startswith(("\t", " ")) and current is not None:
             current = (current[0], current[1], f"{current[2]} {line.strip()}")
             continue

@@ -179,10 +179,25 @@ def with_base(recipe: RecipeT, base: str | Path | None, checkpoint: Path) -> Rec
     with contextlib.suppress(InputError):  # what is wrong with the name is not what helps
         if pretrained_file(name, "config.json") is not None:
             return recipe
-    raise InputError(
+    raise base_is_gone(checkpoint, name)
+
+
+def base_is_gone(checkpoint: Path, name: str | Path | None) -> InputError:
+    """The error for adapters whose base `name` is not where it was in training."""
+    return InputError(
         f"{checkpoint}: was trained on the model {name}, which is not there; give the folder that it is in now with "
         f"{option('base')}"
     )
+
+
+def base_has_changed(checkpoint: Path, what: str, name: str | Path | None) -> CheckpointError:
+    """The error for adapters to `what`, such as other weights, than the base `name` has now."""
+    return CheckpointError(f"{checkpoint}: belongs to {what} than {name} has now")
+
+
+def needs_no_base(source: str | Path) -> InputError:
+    """The error for a base that was given with a model that is whole."""
+    return InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
 
 
 def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype, unquantized: Sequence[str]) -> Any:

@@ -17,6 +17,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from phonate.compute.resources import GIB
+
 # ---------------------------------- Masks over padded batches: True for real frames, False for padding
 
 
@@ -206,13 +208,12 @@ _BY_MEMORY = ((20, 2), (10, 3), (6, 4))
 _LITTLE_MEMORY = 6
 _ON_MPS = 4
 _ON_CPU = 2
-_GIB = 2**30
 
 
 def segments_for(device: torch.device) -> int:
     """Segments for `device`: on CUDA 2 with over 20 GiB, 3 over 10, 4 over 6, else 6; 4 on MPS, 2 on a CPU."""
     if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory / _GIB
+        memory = torch.cuda.get_device_properties(device).total_memory / GIB
         return next((segments for least, segments in _BY_MEMORY if memory > least), _LITTLE_MEMORY)
     return _ON_MPS if device.type == "mps" else _ON_CPU
 

@@ -30,7 +30,7 @@ _ORDINAL = re.compile(r"(?:[0-9]{1,2}\.[-–])?[0-9]{1,2}")
 """Also a range of them, "3.–5."."""
 _FOLLOWED = re.compile(r"\s*\S+\s|[^\W\x00-\u02ff]")
 """A whole word, or a letter of a script that sets no spaces."""
-_PARAGRAPHS = re.compile(r"\n\s*\n")
+PARAGRAPHS = re.compile(r"\n\s*\n")
 _CLAUSE = re.compile(r"[,;:،؛][\"'”’)]*\s|\s[-–—]+\s|[，；：、—]")
 
 
@@ -72,7 +72,7 @@ class SentenceStream:
     def add(self, piece: str) -> list[str]:
         """The sentences that the next piece completes. A paragraph's end stays with its last sentence."""
         ready: list[str] = []
-        *whole, last = _PARAGRAPHS.split(self._rest + piece)
+        *whole, last = PARAGRAPHS.split(self._rest + piece)
         for paragraph in whole:
             *before, end = sentences(paragraph, self._longest, self._code) or [""]
             ready += [*before, f"{end}\n\n"] if end else []

@@ -30,14 +30,14 @@ _BEFORE_TRAINING = frozenset(
         "hyperparameters.json",
         "init_from.txt",
         "logs",
-        "metrics.jsonl",
+        files.METRICS,
         "model_summary.txt",
         files.PLUGINS,
         "previews",
         "profile",
         "quarantine.jsonl",
-        "recipe.yaml",
-        "system.json",
+        files.RECIPE,
+        files.SYSTEM,
         "time.jsonl",
         "wandb",
     }
@@ -75,12 +75,12 @@ class Run:
     @property
     def recipe(self) -> Path:
         """The resolved recipe."""
-        return self.path / "recipe.yaml"
+        return self.path / files.RECIPE
 
     @property
     def metrics(self) -> Path:
         """One JSON object a line: step, split, and metrics by name."""
-        return self.path / "metrics.jsonl"
+        return self.path / files.METRICS
 
     @property
     def logs(self) -> Path:
@@ -129,7 +129,7 @@ class Run:
         names = {_WRITING.sub(r"\1", entry.name) for entry in self.path.iterdir()}
         if not self.logs.is_dir() or not names <= {*_BEFORE_TRAINING, *Path(save_dir(self.path)).parts[:1]}:
             return False
-        if self.recipe.exists() and not (self.path / "system.json").exists():  # somebody's own recipe
+        if self.recipe.exists() and not (self.path / files.SYSTEM).exists():  # somebody's own recipe
             return False
         trained = self.metrics.exists() and self.metrics.stat().st_size > 0
         return not trained and not has_checkpoint(self.path)
@@ -175,10 +175,10 @@ class Run:
     def describe(self, hyperparameters: Mapping[str, Any], recipe_yaml: str, model_summary: str) -> None:
         """Write what this run is: recipe, hyperparameters, model and machine."""
         if recipe_yaml:
-            self.write("recipe.yaml", recipe_yaml)
+            self.write(files.RECIPE, recipe_yaml)
         self.write_json("hyperparameters.json", hyperparameters)
         self.write("model_summary.txt", model_summary)
-        self.write_json("system.json", system_info())
+        self.write_json(files.SYSTEM, system_info())
 
 
 def run_id(folder: Path, default: str | None = None) -> str:

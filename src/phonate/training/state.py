@@ -396,5 +396,9 @@ class Saver:
             self.checkpoints.flush()
         except CheckpointError as failed:  # of a save in the background: it must not hide why the run failed
             logger.error("%s", failed)
+        return self.latest_save()
+
+    def latest_save(self) -> str:
+        """The same, without waiting for a save in the background."""
         saved = listing.newest_first(listing.scan(self.checkpoints.folder))
         return f"the last checkpoint is {saved[0].path}" if saved else "there is no checkpoint yet"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from phonate.config.errors import InputError, MissingPackageError, TrainingError
 from phonate.config.metrics import Metric
 from phonate.config.randomness import derived_seed
-from phonate.training.run import run_id
+from phonate.training.run import Run, run_id
 from phonate.training.settings import LoggingSettings
 from phonate.training.time_left import TimeLeft
 from phonate.training.tracking import ConsoleSink, JsonLines, MetricStream, Sink, SystemMonitor, tag
@@ -511,7 +511,7 @@ def build_stream(
     elif settings.tensorboard:
         log.debug("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
-    sinks.append(JsonLines(run_path / "metrics.jsonl", resume_step, logged))
+    sinks.append(JsonLines(Run(run_path).metrics, resume_step, logged))
     sinks.append(ConsoleSink(total_steps, settings.verbosity, None, settings.interval, metrics, selected, time_left))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

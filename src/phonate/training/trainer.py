@@ -29,7 +29,7 @@ from phonate.config.resolve import Resolved
 from phonate.data.loading import LeftOut, MicroBatch
 from phonate.training import quarantine
 from phonate.training.callbacks import Callback, CallbackList
-from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
+from phonate.training.checkpoints import Checkpoint, CheckpointManager, files, listing
 from phonate.training.checkpoints.loading import load_first_intact
 from phonate.training.checks import check_settings, check_watched
 from phonate.training.ema import EMA
@@ -313,7 +313,7 @@ class Trainer:
         if checkpoint is not None:
             self.saver.restore(checkpoint)
             if self.progress.batches:
-                recipe = parse(checkpoint.recipe_yaml, "recipe.yaml").values if checkpoint.recipe_yaml else {}
+                recipe = parse(checkpoint.recipe_yaml, files.RECIPE).values if checkpoint.recipe_yaml else {}
                 size = recipe["training"]["batch_size"] if recipe else None
                 self.progress.consumed = self.train_source.consumed_by(self.epoch, self.progress.batches, size)
         elif self.settings.init_from is not None:
@@ -453,9 +453,7 @@ class Trainer:
         what = f"in step {self.step + 1} (batch: {', '.join(ids)})" if ids else f"loading step {self.step + 1}"
         if not ids and (name := self.train_source.loading()):
             what += f", at sample {name}"
-        saved = listing.newest_first(listing.scan(self.checkpoints.folder))
-        last = f"the last checkpoint is {saved[0].path}" if saved else "there is no checkpoint yet"
-        return f"{what}; {last}; continue with {self.run.resume_option}"
+        return f"{what}; {self.saver.latest_save()}; continue with {self.run.resume_option}"
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the epoch that has ended. `metrics`: of the validation after it, if any."""

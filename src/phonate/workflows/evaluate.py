@@ -10,11 +10,12 @@ from phonate.config.errors import InputError, option
 from phonate.config.registry import nearest
 from phonate.config.tasks import referred, require_options, task_info
 from phonate.evaluation.tables import Evaluation
+from phonate.training.checkpoints.files import FIGURES
 from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
 from phonate.training.checkpoints.loading import recipe_of
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
-from phonate.workflows.pages.report import FIGURES, LISTENING, Clip, Example, Listening
+from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
 
 if TYPE_CHECKING:
     from phonate.nn.pretrained import MergeReport, Stored

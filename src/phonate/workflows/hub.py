@@ -14,7 +14,7 @@ from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, hub_name
 from phonate.training.checkpoints.loading import recipe_of, sources_of, sources_of_start
-from phonate.workflows.pages.report import FIGURES, evaluation, read_json
+from phonate.workflows.pages.report import evaluation, read_json
 
 CARD = "README.md"
 _SPEAKING = ("text-to-speech", "audio-to-audio")
@@ -107,7 +107,7 @@ def model_card(checkpoint: Path, repository: str, licence: str | None = None, ba
 
 def _figures(checkpoint: Path) -> str:
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
-        for table in evaluation(folder / FIGURES):
+        for table in evaluation(folder / files.FIGURES):
             header = ["", *(f"{column['label']} {column['arrow']}".strip() for column in table["columns"])]
             return _table(header, [(row["name"], *row["cells"]) for row in table["rows"]]) + f"\n\n{table['note']}"
     return "Not evaluated: `phonate evaluate` before the push adds a table."

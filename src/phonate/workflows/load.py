@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from phonate.training.inference import Inference
 
     Device = str | torch.device
-
-
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @overload
@@ -142,7 +138,7 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
 
     Raises CheckpointError and InputError as `load`.
     """
-    from phonate.training.checkpoints.listing import located
+    from phonate.training.checkpoints.listing import HUB_NAME, located
     from phonate.training.checkpoints.loading import task_of_checkpoint
 
     path = located(Path(run))
@@ -154,7 +150,7 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
     if not path.exists():
         if expected is not None and task_info(expected).model_types and not _is_below(path):
             return expected
-        if expected is None and _HUB_NAME.fullmatch(str(run)) and not _is_below(path):
+        if expected is None and HUB_NAME.fullmatch(str(run)) and not _is_below(path):
             from phonate.nn.pretrained import pretrained_file
 
             file = pretrained_file(str(run), "config.json")

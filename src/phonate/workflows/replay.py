@@ -246,16 +246,16 @@ class _Trainer(Trainer):
 
 def _left_out(folder: Path, step: int) -> set[int]:
     """Steps before `step` (from 0) whose batches the run passed over after a return to a checkpoint."""
-    rows = _rows(folder / "metrics.jsonl")
+    rows = _rows(Run(folder).metrics)
     return {row["after"] - 1 for row in rows if row.get("event") == "rolled back" and row["after"] < step}
 
 
 def _compare(replayed: Replay, folder: Path, copy: Path, logged: Mapping[str, float]) -> None:
     """Note which logged steps were computed again, and which of them are not the same."""
-    now = {row["step"]: row for row in _rows(copy / "metrics.jsonl") if row["split"] == "train"}
+    now = {row["step"]: row for row in _rows(Run(copy).metrics) if row["split"] == "train"}
     if logged:
         now[replayed.step] = {"loss": logged["loss"]}
-    for row in _rows(folder / "metrics.jsonl"):
+    for row in _rows(Run(folder).metrics):
         if row["split"] == "train" and row["step"] in now and "loss" in row:
             replayed.compared.append(row["step"])
             if row["loss"] != now[row["step"]]["loss"]:

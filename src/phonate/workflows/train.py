@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
+from phonate.compute.resources import GIB
 from phonate.compute.system import peak_memory
 from phonate.config.errors import InputError
 from phonate.config.resolve import Overrides, Resolved
@@ -47,7 +48,6 @@ MIN_STEPS, MAX_STEPS = 3, 30
 
 MIN_SECONDS = 5.0
 """Seconds to measure. At least 3 steps are measured."""
-GIB = 2**30
 
 
 def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path) -> dict[str, float]:

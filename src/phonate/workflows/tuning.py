@@ -30,6 +30,7 @@ from phonate.config.randomness import derived_seed
 from phonate.config.resolve import Override, parse_overrides
 from phonate.config.tasks import task_info
 from phonate.training.callbacks import Callback, TrainerView
+from phonate.training.checkpoints import files
 from phonate.training.metrics import MetricWatch, direction_of
 from phonate.training.metrics import Mode as MetricMode
 from phonate.training.plan import TRIALS, Plan, plan
@@ -400,7 +401,7 @@ def tune(plan: Plan, train: Train) -> Search:
     settings = settings.model_copy(update={"tuning": tuning})
     run = Run(plan.run)
     with run.opened(resuming=plan.resume is not None):
-        run.write("recipe.yaml", plan.written.to_yaml())
+        run.write(files.RECIPE, plan.written.to_yaml())
         experiment = Experiment(
             plan.source,
             plan.overrides,
@@ -436,7 +437,7 @@ def _write(search: Search) -> None:
     )
     search.run.write(TRIALS, table.getvalue())
     if any(one.state == "complete" for one in search.trials):
-        shutil.copyfile(search.run.path / search.best.run / "recipe.yaml", search.run.path / BEST)
+        shutil.copyfile(search.run.path / search.best.run / files.RECIPE, search.run.path / BEST)
 
 
 def _log(trial: Trial, settings: TrainingSettings) -> None:

@@ -563,7 +563,7 @@ def is_file(path: Path | str) -> bool:
 
 # --------------------------------------------- Rows of recordings, or a row for each of their segments
 
-_OVERLAP_SECONDS = 0.1
+OVERLAP_SECONDS = 0.1
 
 
 def by_segment(rows: Sequence[Row | Problem], one_speaker: bool) -> Iterator[Row | Problem]:
@@ -607,7 +607,7 @@ def _other_speaker(segment: Segment, segments: Sequence[Segment]) -> str | None:
     """A speaker other than that of `segment`, who speaks in it."""
     for one in segments:
         overlap = min(_end(segment), _end(one)) - max(segment.start, one.start)
-        if one.speaker != segment.speaker and overlap > _OVERLAP_SECONDS:
+        if one.speaker != segment.speaker and overlap > OVERLAP_SECONDS:
             return str(one.speaker)
     return None
 

@@ -27,6 +27,7 @@ from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     LONG_SECONDS,
     LONGEST_UNLABELLED,
+    OVERLAP_SECONDS,
     SLACK_SECONDS,
     Problem,
     Requirements,
@@ -438,7 +439,6 @@ THREADS = 4
 SILENT_SHARE = 0.5
 _OTHER_LENGTH = 0.5
 """Seconds. Lists are rounded, and ends may be trimmed."""
-_OVERLAP_SECONDS = 0.1
 
 
 @dataclass
@@ -750,7 +750,7 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
     if requirements.text:
         for (start, stop), (following, _) in pairwise(sorted(spans)):
             detail = f"segments from {start:g} and {following:g} s overlap, so the order of their texts is unclear"
-            _require(following >= stop - _OVERLAP_SECONDS, "overlapping texts", f"{detail}; cut them apart")
+            _require(following >= stop - OVERLAP_SECONDS, "overlapping texts", f"{detail}; cut them apart")
     if requirements.one_speaker and spans:
         reached = row.start
         for start, stop in [*sorted(spans), (end, end)]:

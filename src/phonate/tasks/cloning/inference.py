@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import math
-import re
 import secrets
 import tempfile
 import threading
@@ -26,10 +25,18 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
-from phonate.config.errors import CheckpointError, InputError, PhonateError, option
+from phonate.config.errors import CheckpointError, InputError, PhonateError
 from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import one_line
-from phonate.nn.pretrained import DTYPES, base_fingerprint, copy_tensors, saved_tensors, with_base
+from phonate.nn.pretrained import (
+    DTYPES,
+    base_fingerprint,
+    base_has_changed,
+    copy_tensors,
+    needs_no_base,
+    saved_tensors,
+    with_base,
+)
 from phonate.nn.settings import Dtype
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.decoding import (
@@ -51,6 +58,7 @@ from phonate.tasks.cloning.settings import CloningRecipe
 from phonate.text.arabic import ArabicText, normalise_arabic
 from phonate.text.phonemes import NothingToSay
 from phonate.text.sentences import sentences
+from phonate.training.checkpoints.listing import HUB_NAME
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
 from phonate.training.inference import (
     Demonstration,
@@ -256,7 +264,6 @@ def _words(text: str) -> float:
 DESCRIPTION = "cloning.json"
 """In the folder of a merged model, if it was merged by phonate: `codec` (a name on the hub, or a folder, absolute or
 relative to that of the model), `system` (message) and `arabic` (what was changed in texts), as in training."""
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def _codec_of(folder: Path, about: Mapping[str, Any]) -> str:
@@ -296,7 +303,7 @@ def trained_network(trained: TrainedModel[CloningRecipe], device: torch.device) 
     settings = trained.recipe.model
     network = models.load_network(settings, device)
     if settings.strategy == "lora" and base_fingerprint(network) != trained.inference_metadata["base"]:
-        raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")
+        raise base_has_changed(trained.path, "other weights", settings.name)
     copy_tensors(saved_tensors(network, trained_only=settings.strategy == "lora"), trained.weights)
     return network
 
@@ -509,9 +516,9 @@ class VoiceCloner(Inference):
             raise InputError(f"dtype {dtype!r}: {nearest(str(dtype), ['auto', *DTYPES, 'int8'])}")
         where = inference_device(device)
         known = read_voices(voices) if voices is not None else {}
-        if (Path(source) / "config.json").is_file() or (not Path(source).exists() and _HUB_NAME.fullmatch(str(source))):
+        if (Path(source) / "config.json").is_file() or (not Path(source).exists() and HUB_NAME.fullmatch(str(source))):
             if base is not None:
-                raise InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
+                raise needs_no_base(source)
             cloner = cls._pretrained(str(source), where, dtype, codec)
         else:
             cloner = cls._trained(open_based(source, base), where, dtype, codec)
@@ -555,7 +562,7 @@ class VoiceCloner(Inference):
             whisper = WhisperConditioning(encoder, network.whisper_projector)
         tokenizer = CloningTokenizer.load(settings.name)
         if tokenizer.fingerprint != metadata["tokenizer"]:
-            raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")
+            raise base_has_changed(trained.path, "another tokenizer", settings.name)
         higgs_codec = HiggsCodec.load(codec or settings.codec, device=device)
         if higgs_codec.fingerprint != metadata["codec"]:
             raise CheckpointError(f"{trained.path}: was trained on codes of another codec than {higgs_codec.source}")

@@ -12,10 +12,19 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor, nn
 
-from phonate.config.errors import CheckpointError, InputError, option
+from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.data.dialogue_tokens import TextTokenizer
-from phonate.nn.pretrained import base_fingerprint, copy_tensors, from_config, require, saved_tensors, with_base
+from phonate.nn.pretrained import (
+    base_fingerprint,
+    base_has_changed,
+    copy_tensors,
+    from_config,
+    needs_no_base,
+    require,
+    saved_tensors,
+    with_base,
+)
 from phonate.tasks.language import model as models
 from phonate.tasks.language.settings import LanguageRecipe
 from phonate.training.checkpoints.loading import TrainedModel, open_trained
@@ -63,7 +72,7 @@ class Generator(Inference):
         require("transformers", *(["peft"] if settings.adapted else []))
         if settings.trains == "full":
             if base is not None:
-                raise InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
+                raise needs_no_base(source)
             model = from_config(trained.inference_metadata["config"])
             tokenizer = TextTokenizer.from_exported(trained.inference_metadata["tokenizer"])
         else:
@@ -276,7 +285,7 @@ def _base_of(trained: TrainedModel[LanguageRecipe], device: Device | None) -> tu
     model = models.prepare(models.load_base(settings, inference_device(device)), settings)
     tokenizer = TextTokenizer.load(settings.name)
     if base_fingerprint(model) != trained.inference_metadata["base"]:
-        raise CheckpointError(f"{trained.path}: belongs to other weights than {settings.name} has now")
+        raise base_has_changed(trained.path, "other weights", settings.name)
     if tokenizer.fingerprint != trained.inference_metadata["fingerprint"]:
-        raise CheckpointError(f"{trained.path}: belongs to another tokenizer than {settings.name} has now")
+        raise base_has_changed(trained.path, "another tokenizer", settings.name)
     return model, tokenizer

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from phonate.config.errors import CheckpointError, InputError, option
+from phonate.config.errors import InputError, option
 from phonate.nn import pretrained, whisper
 from phonate.nn.pretrained import Mergeable, MergeReport, MergeRequest
 from phonate.nn.whisper import WhisperTokens
@@ -39,7 +39,7 @@ class FineTuned:
             raise InputError(f"{source}: is no fine-tuned Whisper but a model of kind {settings.kind}")
         if base is not None:
             if not settings.adapted:
-                raise InputError(f"{option('base')}: {source} is a whole model, not adapters to a base; leave it out")
+                raise pretrained.needs_no_base(source)
             settings.__dict__["name"] = str(base)
         return cls(trained)
 
@@ -65,7 +65,7 @@ class FineTuned:
             return WhisperTokens(self.metadata["tokenizer"])
         tokens = WhisperTokens.load(self.recipe.model.name)
         if tokens.fingerprint != self.metadata["tokens"]:
-            raise CheckpointError(f"{self.path}: belongs to another tokenizer than {self.recipe.model.name} has now")
+            raise pretrained.base_has_changed(self.path, "another tokenizer", self.recipe.model.name)
         return tokens
 
     def model(self) -> nn.Module:
@@ -78,15 +78,12 @@ class FineTuned:
             try:
                 network = whisper.load_whisper_network(settings.name)
             except InputError as error:
-                raise InputError(
-                    f"{self.path}: was trained on the model {settings.name}, which is not there; give the folder that "
-                    f"it is in now with {option('base')}"
-                ) from error
+                raise pretrained.base_is_gone(self.path, settings.name) from error
         else:
             network = whisper.network_of(self.metadata)
         model = prepared(network, settings)
         if settings.adapted and not self._of_base(model):
-            raise CheckpointError(f"{self.path}: belongs to other weights than {settings.name} has now")
+            raise pretrained.base_has_changed(self.path, "other weights", settings.name)
         weights = self.trained.weights
         if kept := settings.kept:  # half an adapter's product is the adapter with half of one factor
             weights = {name: (1.0 - kept) * one if ".lora_B." in name else one for name, one in weights.items()}

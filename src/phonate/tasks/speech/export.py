@@ -49,6 +49,7 @@ from phonate.text.browser import modules, sources
 from phonate.text.espeak import SUBSTITUTES, SYMBOLS, voice_of
 from phonate.text.language import language
 from phonate.text.phonemes import MARKS, PAD, START, WORD, Inventory, learnt_marks
+from phonate.training.checkpoints.files import FIGURES
 from phonate.training.checkpoints.loading import CARD, sources_of, sources_of_start
 
 if TYPE_CHECKING:
@@ -386,7 +387,6 @@ def sherpa_lexicon() -> str:
 
 # ----------- MODEL_CARD.md of an exported model: training data, settings, evaluation and permitted use
 
-_FIGURES = "evaluation.json"
 _HEADING = "## Evaluation"
 _NAMED = 20
 """Maximum number of speakers listed by name; otherwise only their number is given."""
@@ -435,8 +435,8 @@ def facts_of(synthesiser: Synthesiser, vocoder: str) -> dict[str, str]:
 def figures_beside(checkpoint: Path) -> str:
     """The evaluation table of the run of `checkpoint`, if it was evaluated, or what its own model card says of it."""
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
-        if (folder / _FIGURES).is_file():
-            evaluation = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
+        if (folder / FIGURES).is_file():
+            evaluation = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
             return _table(evaluation["systems"], evaluation.get("legend", ""))
     if (checkpoint / CARD).is_file():
         _, _, figures = (checkpoint / CARD).read_text(encoding="utf-8").partition(f"{_HEADING}\n")

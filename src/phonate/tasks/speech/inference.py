@@ -6,7 +6,6 @@ Shapes: T frames, M mel bands, L tokens, N samples.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +27,7 @@ from phonate.text.intonation import rises
 from phonate.text.language import PARAGRAPH, language
 from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, known_mark, learnt_marks
 from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
-from phonate.text.sentences import cut_words, sentences
+from phonate.text.sentences import PARAGRAPHS, cut_words, sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
 from phonate.training.checkpoints.files import MEL, plain_facts, read_arrays
 from phonate.training.inference import Demonstration, Device, Inference, SpeechService
@@ -190,7 +189,6 @@ _MOST_PHONES = 400
 others to wait."""
 _BATCH = 16
 """Sentences that the model reads at once."""
-_PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
 class Spoken(NamedTuple):
@@ -530,7 +528,7 @@ class Synthesiser(Inference):
         Raises NothingToSay when there is none.
         """
         count = 0
-        paragraphs = _PARAGRAPHS.split(text)
+        paragraphs = PARAGRAPHS.split(text)
         for at, paragraph in enumerate(paragraphs, start=1):
             pieces = [self._words(piece) for piece in sentences(paragraph, LONGEST, self.inventory.language)]
             speakable = [part for words in pieces for part in _cut(words)]

@@ -37,6 +37,8 @@ PLUGINS = "plugins.json"
 ARCHITECTURE = "model.txt"
 INFERENCE = "model.json"
 COMPRESSED = ".zlib"
+METRICS, SYSTEM, FIGURES = "metrics.jsonl", "system.json", "evaluation.json"
+"""Of a run; the last is what `phonate evaluate` found."""
 
 _SHARD = re.compile(r"(weights|state)-(\d{5})-of-(\d{5})\.safetensors(\.zlib)?")
 

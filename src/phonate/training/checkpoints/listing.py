@@ -459,7 +459,9 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.yaml", "*.txt", "*.md")
 """What a model on the hub may hold: nothing that runs."""
 _RUNS = 5
 """Runs that an error names, at most."""
-_HUB_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+"""Of a repository, for libraries that know no other."""
+_HUB_SOURCE = re.compile(rf"hf:({HUB_NAME.pattern})(?:@([\w./-]+))?")
 
 
 def resolve_checkpoint(
@@ -501,7 +503,7 @@ def located(path: Path) -> Path:
 
 def hub_name(text: str) -> tuple[str, str | None]:
     """OWNER/NAME and the revision of hf:OWNER/NAME or hf:OWNER/NAME@REVISION. Raises InputError for another form."""
-    name = _HUB_NAME.fullmatch(text)
+    name = _HUB_SOURCE.fullmatch(text)
     if name is None:
         raise InputError(f"{text}: no name of a model on the hub; write it as hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     return name[1], name[2]
@@ -608,7 +610,7 @@ def run_with(recipe: Path | None) -> Path | None:
     folder = recipe.parent
     if is_checkpoint(folder):
         return run_of(folder.parent)
-    return folder if (folder / "system.json").is_file() or has_checkpoint(folder) else None
+    return folder if (folder / files.SYSTEM).is_file() or has_checkpoint(folder) else None
 
 
 def find(where: Path, text: str) -> Path:

@@ -289,10 +289,6 @@ class CheckpointManager:
         self.shard = shard
         self.config = config or CheckpointConfig()
         self.is_main = is_main
-        self.blocked_seconds = 0.0
-        """Time that callers have spent in `save_checkpoint`, `waited_seconds` included."""
-        self.waited_seconds = 0.0
-        """Time of that spent waiting for the previous save."""
         self._run = Path(run) if run is not None else self.folder.parent
         self._weights, self._state = Snapshot(), Snapshot()
         self._pending: Future[None] | None = None
@@ -385,20 +381,15 @@ class CheckpointManager:
         is_best: bool | None,
     ) -> None:
         """Take copies of weights and state, once the save before this one is done, and write them in the background."""
-        started = time.perf_counter()
-        try:
-            self.flush()
-            self.waited_seconds += time.perf_counter() - started
-            writer = self._opened()
-            document, tensors = snapshot.encode(state)
-            nbytes = sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values()))
-            self._make_room(nbytes + SPARE_BYTES)
-            self._require(nbytes)
-            self._take(weights, tensors)
-            job = Job(final, self._weights, self._state, document, contents, metadata, is_best)
-            self._start(writer.write, job)
-        finally:
-            self.blocked_seconds += time.perf_counter() - started
+        self.flush()
+        writer = self._opened()
+        document, tensors = snapshot.encode(state)
+        nbytes = sum(tensor.nbytes for tensor in (*weights.values(), *tensors.values()))
+        self._make_room(nbytes + SPARE_BYTES)
+        self._require(nbytes)
+        self._take(weights, tensors)
+        job = Job(final, self._weights, self._state, document, contents, metadata, is_best)
+        self._start(writer.write, job)
 
     def _start(self, write: Callable[..., None], *arguments: Any) -> None:
         # A thread for each save: OpenMP keeps workers for each thread that calculates as long as it lives, and
@@ -418,9 +409,7 @@ class CheckpointManager:
     def make_room(self, step: int) -> None:
         """Where ranks write parts: make the folder for those of `step`, on the first rank, once the save before this
         one is done. All ranks wait for it before they save. Raises CheckpointError."""
-        started = time.perf_counter()
         self.flush()
-        self.waited_seconds += time.perf_counter() - started
         if self.shard is not None and self.shard[0] == 0:
             self._opened()
             temporary = temporary_of(self.folder / listing.name_of(step))
@@ -429,16 +418,13 @@ class CheckpointManager:
                 temporary.mkdir()
             except OSError as error:
                 raise files.explained(error, self.folder, 0) from error
-        self.blocked_seconds += time.perf_counter() - started
 
     def save_shard(self, step: int, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Save this rank's part of a checkpoint that the first rank saves. Raises CheckpointError as that does."""
         assert self.shard is not None
-        started = time.perf_counter()
         self._take(weights, snapshot.encode(state)[1])
         final = self.folder / listing.name_of(step)
         self._start(write_shard, final, self.shard, self._weights, self._state, self.config.compress)
-        self.blocked_seconds += time.perf_counter() - started
 
     def check_space(self, *trees: Any) -> None:
         """Raise CheckpointError unless the disk has room for a checkpoint of the tensors in `trees`.

@@ -34,7 +34,7 @@ from phonate.pretrained import SPEAKERS, Embedding, SpeakerEncoder, install_comm
 from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import JUDGES
-from phonate.training.checkpoints.files import BASE_VOICE, RECORDINGS
+from phonate.training.checkpoints.files import BASE_VOICE, FIGURES, RECORDINGS
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
@@ -204,7 +204,7 @@ def _convert(material: Material, output: Path, say: Say) -> Evaluation:
     Run(output).write_json(LISTENING, _listening(material, converted, samples).model_dump())
     say("scoring the conversions")
     table = figures(converter.extractor.processor, material.sources, converted, material.target_clips)
-    Run(output).write_json("evaluation.json", table.document())
+    Run(output).write_json(FIGURES, table.document())
     return table
 
 

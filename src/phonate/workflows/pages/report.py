@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 # ------- Contents of a report besides the training files: sounds to compare, images, tables of figures
 
-FIGURES = "evaluation.json"
-"""File in the run folder of what `phonate evaluate` found."""
 LISTENING = "samples/samples.json"
 """Path in the run folder of the list of sounds."""
 _SOUNDS = {".wav", ".flac", ".mp3", ".ogg"}
@@ -243,7 +241,7 @@ class _Story:
             lines=read_metrics(run.metrics),
             missing=missing_metrics(run.metrics),
             checkpoints=[info for info in listing.scan(folder) if info.metadata],
-            system=read_json(run.path / "system.json"),
+            system=read_json(run.path / files.SYSTEM),
             resumes=sorted({int(event["step"]) for event in read_events(run.metrics, "resumed")}),
             spent=ledger.read(run.path / ledger.FILE),
         )
@@ -300,7 +298,7 @@ def _page(story: _Story) -> dict[str, Any]:
         "resumes": story.resumes,
         "checkpoints": [_checkpoint(info, story.best) for info in reversed(story.checkpoints)],
         "texts": _texts(run),
-        "tables": evaluation(run.path / FIGURES),
+        "tables": evaluation(run.path / files.FIGURES),
         "listening": compared or previews(run.previews, story.recipe, info.previews),
         "silent": _silent(story),
     }
@@ -309,7 +307,7 @@ def _page(story: _Story) -> dict[str, Any]:
 def _next(story: _Story) -> list[dict[str, str]]:
     """What to do with the model, as commands."""
     run, info = shlex.quote(str(story.run.path)), story.info
-    evaluated = (story.run.path / FIGURES).exists()
+    evaluated = (story.run.path / files.FIGURES).exists()
     commands = {
         "To use it": info.use.format(run=run),
         "To compare it with baselines, on data that it was not trained on": ""
@@ -361,7 +359,7 @@ _DETAILS = frozenset({"cer", "skipped", "repeated", "miss", "false_alarm", "conf
 
 def _verdict(story: _Story) -> str:
     """How good the model is, beside what it was compared with, in a sentence."""
-    path = story.run.path / FIGURES
+    path = story.run.path / files.FIGURES
     content = read_json(path)
     if not content:
         return _validated_so(story)
@@ -543,7 +541,7 @@ def _checkpoint(info: listing.CheckpointInfo, best: listing.Best | None) -> dict
 
 
 def _texts(run: Run) -> list[dict[str, str]]:
-    titles = {"recipe.yaml": "Recipe", "model_summary.txt": "Model"}
+    titles = {files.RECIPE: "Recipe", "model_summary.txt": "Model"}
     return [
         {"title": title, "content": (run.path / name).read_text(encoding="utf-8")}
         for name, title in titles.items()

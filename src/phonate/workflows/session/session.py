@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from phonate.compute.resources import MIN_GPU_MEMORY_GB, MODES, Mode, forget_fallbacks
+from phonate.compute.resources import MIN_GPU_MEMORY_GB, Mode, forget_fallbacks, require_mode
 from phonate.config.errors import InputError, Interrupted, PhonateError, option
 from phonate.data.parallel import Progress, progress_listener
 from phonate.data.voices import VoiceDataDetector
@@ -82,12 +82,9 @@ class TrainingSession:
         say: Say = to_console,
         bar: Progress | None = None,
     ) -> None:
-        if mode not in MODES:
-            raise InputError(f"unknown mode {mode!r}; choose gpu, cpu or mixed")
+        require_mode(mode, min_gpu_memory)
         if voice_mode not in VOICE_MODES:
             raise InputError(f"unknown voice mode {voice_mode!r}; choose voice, text or auto")
-        if not min_gpu_memory >= 0.0:
-            raise InputError(f"minimum GPU memory is {min_gpu_memory} GB; give 0 or more")
         # a folder that was named and does not exist is a typing mistake most likely
         if str(voice_data_dir) == "":
             raise InputError(f"{option('voice_data_dir')}: the name is empty; name a folder, or leave it out")

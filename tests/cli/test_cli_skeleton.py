@@ -168,6 +168,14 @@ def test_where_a_run_is_missing_those_that_are_here_are_named(
         assert error.endswith("; give a run's folder, such as 'runs/mine'\n")
 
 
+def test_two_words_without_quotes_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["speak", "Hello", "there."]) == 2
+    assert "needs quotes: phonate speak 'Hello there.';" in capsys.readouterr().err
+
+
 def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["train", str(recipe), "--dry"])

@@ -26,7 +26,7 @@ def test_validations_count_as_often_as_they_come() -> None:
     """Whether the last one was just now or a while ago: with 100 steps between them, each takes a minute."""
     estimate = TimeLeft(1000, validation_interval=100)
     now = after(estimate, range(1, 101))
-    assert str(estimate) == "over 15.0 min", "nobody knows yet how long the ten validations take"
+    assert str(estimate) == "at least 15.0 min", "nobody knows yet how long the ten validations take"
     estimate.validated(60.0)
     now = after(estimate, range(101, 102), now + 60.0)
     assert str(estimate) == "24.0 min", "899 steps and nine validations"
@@ -45,9 +45,9 @@ def test_another_validation_ends_the_run() -> None:
 def test_steps_before_a_discriminator_joins_in_tell_the_least_that_is_left() -> None:
     estimate = TimeLeft(1000, dearer_from=[500])
     now = after(estimate, range(1, 101))
-    assert str(estimate) == "over 15.0 min"
+    assert str(estimate) == "at least 15.0 min"
     now = after(estimate, range(101, 502), now)
-    assert str(estimate) == "over 8.3 min", "the first of the dearer ones may be another warm-up"
+    assert str(estimate) == "at least 8.3 min", "the first of the dearer ones may be another warm-up"
     after(estimate, range(502, 601), now, each=3.0)
     assert str(estimate) == "20.0 min", "of the dearer ones alone"
 

@@ -12,7 +12,7 @@ from phonate.cli.output import print_json, print_table
 from phonate.cli.runs import WEIGHTS
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
-from phonate.config.metrics import Metric
+from phonate.config.metrics import NEWEST, Metric
 from phonate.config.tasks import TASKS, task_info
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.files import Problem, problems
@@ -68,7 +68,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
     version = f"v{metadata['version']}" if metadata["version"] else ""
     saved = metadata["timestamp"][:19].replace("T", " ")
     loss = "" if metadata["val_loss"] is None else f"{float(metadata['val_loss']):.4f}"
-    mark = f"best {metadata['best_metric_name']}" if row["best"] else ""
+    metric = metadata["best_metric_name"]
+    mark = f"best {'(newest)' if metric == NEWEST else metric}" if row["best"] else ""
     return [row["name"], version, str(metadata["epoch"]), saved, loss, size, mark]
 
 

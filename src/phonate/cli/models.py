@@ -146,6 +146,11 @@ def _require_text(args: argparse.Namespace) -> None:
         raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
     if not os.path.exists(args.run) and os.path.isdir(args.text):
         raise InputError(f"{args.text}: a folder; the run comes first: {args.text} {shlex.quote(args.run)}")
+    if not os.path.exists(args.run) and all(re.fullmatch(r"\w[\w']*[,.!?]?", one) for one in (args.run, args.text)):
+        from phonate.training.checkpoints.listing import no_run
+
+        words = shlex.quote(f"{args.run} {args.text}")
+        raise no_run(args.run, f"no such run or checkpoint; a text of two words needs quotes: phonate speak {words}")
     _refuse_file(args.text, "phonate speak -" if args.run == VOICE else f"phonate speak {args.run} -")
 
 

@@ -61,7 +61,7 @@ class TimeLeft:
         return seconds / steps if steps >= LEAST_STEPS and seconds >= LEAST_SECONDS else None
 
     def __str__(self) -> str:
-        """`9.8 min`, `over 9.8 min` for a lower bound, or an en dash where it can't be told yet."""
+        """`9.8 min`, `at least 9.8 min` for a lower bound, or an en dash where it can't be told yet."""
         done, measured = self._latest[0], self._seconds_per_step()
         each = measured or self._slowest
         if not each:
@@ -71,7 +71,7 @@ class TimeLeft:
         unknown = validations and not self._validations
         dearer = measured is None or any(start >= done for start in self._dearer_from if start < self._total)
         seconds = (self._total - done) * each + validations * mean
-        return f"{'over ' if unknown or dearer else ''}{duration(seconds)}"
+        return f"{'at least ' if unknown or dearer else ''}{duration(seconds)}"
 
     def _validations_from(self, step: int) -> int:
         """Validations that follow when `step` steps are done, that after this step included."""

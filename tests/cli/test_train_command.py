@@ -91,9 +91,34 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
     assert estimates["seconds_per_step"] > 0
     assert main([*arguments, "--dry-run"]) == 0
     table = capsys.readouterr().out
-    assert re.search(r"^time +[\d.]+ (s|min|h)$", table, re.MULTILINE), "for people, with units"
+    assert re.search(r"^time without validation +[\d.]+ (s|min|h)$", table, re.MULTILINE), "for people, with units"
     assert re.search(r"^memory +[\d.]+ (MiB|GiB)$", table, re.MULTILINE)
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+LATER = """
+import time
+from phonate.training.task import Phase
+
+def phases(self):
+    return Phase(), Phase("later", start=100)
+
+def loss(self, model, batch, phase, measure=MyTask.loss):
+    time.sleep(0.03 if phase == "later" else 0.0)
+    return measure(self, model, batch, "main")
+
+MyTask.phases, MyTask.loss = property(phases), loss
+"""
+
+
+def test_a_dry_run_counts_what_joins_in_later(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("my_task.py").open("a", encoding="utf-8") as plugin:
+        plugin.write(LATER)
+    seconds = {}
+    for steps in (100, 200):  # the later phase never takes part, or in half of the steps
+        assert main([*arguments, "--dry-run", "--json", f"training.max_steps={steps}"]) == 0
+        seconds[steps] = json.loads(capsys.readouterr().out)["metrics"]["seconds_per_step"]
+    assert seconds[200] - seconds[100] > 0.01
 
 
 @pytest.mark.parametrize(

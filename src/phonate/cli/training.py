@@ -233,7 +233,7 @@ def _estimated(name: str, value: float) -> list[str]:
         value, unit = (60 * value, "min") if value >= 1 / 30 else (3600 * value, "s")
     elif unit == "GiB" and value < 0.97:  # 1000 MiB would be written as 1e+03
         value, unit = 1024 * value, "MiB"
-    words = {"hours": "time"}.get(name, name).removesuffix("_gib").replace("_", " ")
+    words = {"hours": "time without validation"}.get(name, name).removesuffix("_gib").replace("_", " ")
     return [words, f"{value:.3g} {unit}" if unit else f"{value:,.0f}"]
 
 

@@ -10,7 +10,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +51,11 @@ MIN_SECONDS = 5.0
 
 
 def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path) -> dict[str, float]:
-    """Seconds per step, hours, memory and disk usage of the run described by `resolved`, on the disk of `output`.
+    """Seconds per step, hours without validation, memory and disk usage of the run described by `resolved`, on the
+    disk of `output`.
 
-    The first step, which includes allocation and warm-up, is not timed.
+    Steps are timed before and after each phase joins in, such as a discriminator's, which makes them dearer. The first
+    of them, which includes allocation and warm-up, is not timed.
     """
     settings = resolved.recipe.training
     beside = output.resolve()
@@ -66,10 +68,12 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
         schedule = settings.scheduler.model_copy(
             update={"warmup_steps": min(settings.scheduler.warmup_steps, MAX_STEPS)}  # no warning about so short a run
         )
-        short = settings.model_copy(update={"max_steps": 1 + MAX_STEPS, "logging": quiet, "scheduler": schedule})
+        joining = {phase.start for phase in task.phases}
+        longest = 1 + MAX_STEPS + max(joining)
+        short = settings.model_copy(update={"max_steps": longest, "logging": quiet, "scheduler": schedule})
         trainer = Trainer(task, short, run, device=device, recipe=resolved)
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
-        step_seconds = _time_steps(trainer)
+        step_seconds = _seconds_per_step(trainer, total_steps, joining)
         trainer.save()
         trainer.checkpoints.flush()
         checkpoint = sum(file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file())
@@ -95,9 +99,19 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
     }
 
 
-def _time_steps(trainer: Trainer) -> float:
-    """Median seconds per step after the first, including waiting for data."""
+def _seconds_per_step(trainer: Trainer, total_steps: int, joining: Iterable[int]) -> float:
+    """Seconds per step, on average over the run. `joining`: the steps from which on a phase takes part."""
+    ends = [*sorted(start for start in joining if 0 < start < total_steps), total_steps]
+    stretches = [(first, end) for first, end in itertools.pairwise([0, *ends]) if end - first > MAX_STEPS]
+    stretches = stretches or [(ends[-2] if len(ends) > 1 else 0, total_steps)]  # of a short run the last is the dearest
+    seconds = sum((end - first) * _time_steps(trainer, first) for first, end in stretches)
+    return seconds / sum(end - first for first, end in stretches)
+
+
+def _time_steps(trainer: Trainer, first: int) -> float:
+    """Median seconds of steps from `first` on, after one that is not timed, including waiting for data."""
     trainer.model.train()
+    trainer.progress.step = first
     times = trainer.settings.gradient_accumulation_steps
     ends: list[float] = []
     for epoch in itertools.count():

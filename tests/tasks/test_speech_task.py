@@ -20,6 +20,7 @@ from phonate.cli import main
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
+from phonate.data.loading import padded_to
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
@@ -127,8 +128,8 @@ def test_parts_of_a_batch_train_as_the_whole(folder: Path, tmp_path: Path) -> No
         "training.logging.interval": 1,
     }
     for split in (True, False):
-        option = {"training.performance.split_by_length": split}
-        train("speech", settings(folder, **changes, **option), output=tmp_path / str(split))
+        options = {f"training.performance.{name}": split for name in ("split_by_length", "batch_shim")}
+        train("speech", settings(folder, **changes, **options), output=tmp_path / str(split))
     recipe = resolve("speech", settings(folder, **changes)).recipe
     source = batch_source(SpeechTask(recipe).dataset("train"), recipe.training, Ranks(), torch.device("cpu"))
     assert len(list(source.epoch(0))) > source.steps(0), "the batch is not split"
@@ -137,6 +138,19 @@ def test_parts_of_a_batch_train_as_the_whole(folder: Path, tmp_path: Path) -> No
     assert len(parts) == len(whole) == 4
     for one, other in zip(parts, whole, strict=True):
         assert one == pytest.approx(other, rel=1e-3)
+
+
+def test_batches_padded_to_few_shapes_have_the_same_loss(task: SpeechTask) -> None:
+    model, batch = task.model(torch.device("cpu")).eval(), batch_of(task)
+    padded = padded_to(batch, 64)
+    shapes = {name: value.shape[1] for name, value in padded.items() if value.dim() > 1}
+    assert {name for name, size in shapes.items() if size % 64 == 0} >= {"target", "pitch", "noise"}
+    assert all(size % 16 == 0 for size in shapes.values())
+    assert padded["tokens"].shape[1] < batch["tokens"].shape[1] + 16
+    ours, theirs = task.loss(model, batch, "main"), task.loss(model, padded, "main")
+    for name, (total, _) in ours.items():
+        assert theirs[name][0].item() == pytest.approx(total.item(), rel=1e-4)
+    assert task.dataset("train").unit_counts(padded) == task.dataset("train").unit_counts(batch)
 
 
 def test_what_the_discriminator_sees_of_a_clip_does_not_depend_on_its_batch() -> None:

@@ -218,7 +218,8 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         mine = np.array([*items], dtype=np.int64)
         if self.streams is not None and position + self.merged < len(plan):
             self.samples.expect(self._mine(epoch, position + self.merged)[1].tolist())  # type: ignore[attr-defined]
-        parts = [mine[part] for part in parts_by_length(self.lengths[mine])] if self.by_length else [mine]
+        lengths = -(-self.lengths[mine] // self.multiple) * self.multiple
+        parts = [mine[part] for part in parts_by_length(lengths)] if self.by_length else [mine]
         *before, last = (self._part(part, [items[int(i)] for i in part], weight) for part in parts)
         ends = position + len(merged) == len(plan)
         last = replace(last, planned=len(merged), samples=len(batch), last=ends, left_out=tuple(left_out))
@@ -308,21 +309,30 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             raise
 
 
+FRAMES_PER_TOKEN = 4
+"""Where batches are padded to few shapes, tokens are to multiples of this part of the frames': there are fewer."""
+
+
 def padded_to(batch: Batch, multiple: int) -> Batch:
-    """`batch` with its frames padded by zeros up to a multiple of `multiple`, so that few shapes occur.
+    """`batch` with its frames padded by zeros up to a multiple of `multiple`, and its tokens up to a multiple of a
+    quarter of it, so that few shapes occur.
 
     Only for batches that say their `lengths`: frames are the second dimension of each tensor that is as long there as
-    the longest of them.
+    the longest of them. Tokens are that of tensors as long as the longest of `token_lengths`.
     """
     if multiple == 1 or "lengths" not in batch:
         return batch
-    longest = int(max(batch["lengths"]))
-    missing = -longest % multiple
+    multiples = {"token_lengths": max(1, multiple // FRAMES_PER_TOKEN), "lengths": multiple}
+    missing = {}
+    for name, each in multiples.items():
+        if name in batch:
+            longest = int(max(batch[name]))
+            missing[longest] = -longest % each
 
     def padded(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != longest:
+        if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] not in missing:
             return value
-        return torch.nn.functional.pad(value, (*([0, 0] * (value.dim() - 2)), 0, missing))
+        return torch.nn.functional.pad(value, (*([0, 0] * (value.dim() - 2)), 0, missing[value.shape[1]]))
 
     return {name: padded(value) for name, value in batch.items()}
 

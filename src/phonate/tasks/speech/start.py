@@ -96,7 +96,7 @@ def _of_language(recipe: SpeechRecipe) -> Start:
     english = is_english(data.language)
     if (phonemes := phonemes_of(data)) != data.phonemes:
         changes["data.phonemes"] = phonemes
-        reasons.append("espeak's phones")
+        reasons.append("pronunciations from espeak")
     if data.durations == "pocketsphinx" and not (english and data.phonemes == "english"):
         changes["data.durations"] = "learnt"
         reasons.append("durations from an aligner that is trained first")
@@ -119,7 +119,7 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         mend = f"pip install {PACKAGES[RECOGNISER]}"
     else:
         return Start({}, "")
-    reason = f"checkpoints are not judged: the judges are not installed ({mend})"
+    reason = f"the newest checkpoint counts as the best: what judges them is not installed ({mend})"
     return Start({"data.judged": 0, **_NEWEST}, reason, "judges: not installed")
 
 
@@ -148,11 +148,11 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
         changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
     reason = f"{_shown(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
     if other:
-        reason += f", and changes all of it, because it has {phones}"
+        reason += f" and changes all of it, because it has {phones}"
     return Start(
         changes,
         # why none can be used is said when they are prepared
-        f"{reason} (from scratch with training.init_from=null)" if minutes else "",
+        f"{reason}; training.init_from=null trains from scratch" if minutes else "",
         _origin(minutes, recipe.data.language),
     )
 

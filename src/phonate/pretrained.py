@@ -233,7 +233,7 @@ def _at_speaker_level(waveform: FloatArray) -> FloatArray:
     return samples if level == 0.0 else np.asarray(samples * (10 ** (SPEAKER_LEVEL / 20) / level), dtype=np.float32)
 
 
-def load_voice_encoder(purpose: str = "speaker similarity", device: str | torch.device = "cpu") -> tuple[Any, Any]:
+def load_voice_encoder(purpose: str = "comparing voices", device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """resemblyzer, and its encoder with pretrained weights, a torch module. Raises MissingPackageError."""
     with stand_in("pkg_resources"):
         package = optional_package("resemblyzer", purpose)
@@ -325,7 +325,7 @@ class MosPredictor:
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
         """Raises MissingPackageError if distillmos or xls-r-sqa is not installed."""
-        require("predicted MOS", MOS)
+        require("predicting naturalness", MOS)
         with stand_in("torchaudio"):
             package = importlib.import_module("distillmos")
         with contextlib.redirect_stdout(io.StringIO()):  # it prints the path of its weights

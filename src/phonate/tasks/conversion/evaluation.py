@@ -316,7 +316,7 @@ def evaluate(
         "clips": len(sources),
         "speakers": len({source.clip.speaker for source in sources}),
         "target_clips": sum(len(target.clips) for target in targets),
-        "ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
+        "speakers_ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
         **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
         "recordings_trained_on": overlap and overlap.recordings + len(borrowed),
         "references_refused": refused,

@@ -474,7 +474,10 @@ def _model(state: ServerState, name: str) -> dict[str, Any]:
 def no_model(name: str) -> ApiError:
     """The error for a model that is not served."""
     return ApiError(
-        404, f"there is no model {name[:200]!r}; GET /v1/models names it", param="model", code="model_not_found"
+        404,
+        f"there is no model {name[:200]!r}; GET /v1/models lists them",
+        param="model",
+        code="model_not_found",
     )
 
 

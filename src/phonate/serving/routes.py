@@ -624,7 +624,7 @@ async def page(request: Request) -> HTMLResponse:
     shown = {
         "name": ", ".join(state.models),
         "kind": "phonate server",
-        "summary": "What it makes is made by a model." if service is None else _SPEAKS,
+        "summary": "Send it recordings, as below. What it answers is made by a model." if service is None else _SPEAKS,
         "figures": [],
         "nonce": nonce,
         "key": bool(state.settings.api_keys),

@@ -304,9 +304,10 @@ def _announce(state: ServerState, host: str, port: int) -> None:
     """Say where the server is, and how to try it."""
     names = ", ".join(state.models)
     _log.info("serving %s at http://%s:%d", names, host, port)
-    _log.info("open that in a browser, or paste into another shell:")
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # all addresses of this machine
-    for one in examples(state, f"http://{here}:{port}", str(RECORDINGS / "LJ001-0001.ogg")):
+    url = f"http://{here}:{port}"
+    _log.info("open %s in a browser, or paste into another shell:", url)
+    for one in examples(state, url, str(RECORDINGS / "LJ001-0001.ogg")):
         _log.info("  %s", one.command)
 
 

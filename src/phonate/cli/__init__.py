@@ -6,8 +6,10 @@ Only the module of the invoked command is imported; `phonate --help` imports no 
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import difflib
+import gc
 import io
 import os
 import sys
@@ -25,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors are one line on standard error; `--traceback` shows the rest.
     """
     args = argparse.Namespace(traceback=False)
+    atexit.unregister(gc.freeze)  # main may be called several times
+    atexit.register(gc.freeze)  # Python's end looks through everything for garbage; where torch is loaded for 0.5 s
     _open_closed_streams()
     # a file's name may not be UTF-8; printing it must not fail
     for stream in (sys.stdout, sys.stderr):

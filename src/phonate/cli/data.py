@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from collections import Counter
 from typing import Any
 
@@ -60,7 +61,10 @@ def data(args: argparse.Namespace) -> int:
 
     _refuse_useless_options(args)
     log_to_console()  # what files are left alone
-    outcome = _outcome(args)
+    try:
+        outcome = _outcome(args)
+    finally:
+        gc.unfreeze()
     if args.json:
         print_json(outcome)
     else:
@@ -117,12 +121,24 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
     else:
         actions = {"check": prepare.check, "prepare": prepare.prepare, "describe": prepare.describe}
         settings = prepare.corpus_settings(args.path, args.cache_dir, args.overrides)
+        if args.action == "prepare":
+            _import_preparation()
         outcome = actions[args.action](settings, progress)
     if args.page is not None and (args.action != "check" or outcome["usable"]):
         from phonate.workflows.pages.recordings import write_worst_page
 
         outcome = {**outcome, **write_worst_page(settings.to_prepare[0], args.page, transcriber, progress)}
     return outcome
+
+
+def _import_preparation() -> None:
+    """Import what prepares, torch among it. What imports make stays: it is not looked through for garbage."""
+    gc.disable()
+    try:
+        import phonate.data.prepared  # noqa: F401
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _of_texts(args: argparse.Namespace) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 from small_corpora import RATE, corpus, wav
 
 from phonate.audio import readers
@@ -98,6 +99,28 @@ def test_a_cache_that_cannot_be_written_is_one_clear_error(folder, tmp_path):
         prepare(data)
 
 
+def test_an_index_of_earlier_versions_is_read(folder):
+    data = corpus(folder)
+    prepared = prepare(data)
+    ids, texts = prepared.index.id[:], prepared.index.text[:]
+    file = prepared.folder / "index.safetensors"
+    for name, values in load_file(file).items():
+        np.save(prepared.folder / f"{name}.npy", values)
+    file.unlink()
+    names = [one.name for one in prepared.folder.iterdir() if one.name not in ("digests.json", "verified.json")]
+    digests = {
+        name: hashlib.blake2b((prepared.folder / name).read_bytes(), digest_size=16).hexdigest() for name in names
+    }
+    (prepared.folder / "digests.json").write_text(json.dumps(digests))
+    again = prepare(data)
+    assert again.folder == prepared.folder
+    assert (again.index.id[:], again.index.text[:]) == (ids, texts)
+    assert np.array_equal(again.cache.features(1), prepared.cache.features(1))
+    (prepared.folder / "segment_text.npy").unlink()
+    with pytest.raises(DataError, match=r"damaged .*delete this folder"):
+        prepare(data)
+
+
 def test_digests_of_earlier_versions_are_known(folder):
     data = corpus(folder)
     prepared = prepare(data)
@@ -113,7 +136,7 @@ def test_digests_of_earlier_versions_are_known(folder):
         prepare(data)
 
 
-@pytest.mark.parametrize("name", ["audio.int16", "features.bin", "segment_speaker.npy"])
+@pytest.mark.parametrize("name", ["audio.int16", "features.bin", "index.safetensors"])
 def test_a_damaged_cache_is_never_read(folder, name):
     prepared = prepare(corpus(folder))
     damaged = prepared.folder / name
@@ -218,7 +241,7 @@ def test_speaker_numbers_do_not_depend_on_the_process(folder):
     assert int(salted) != hash("ann")
 
 
-@pytest.mark.parametrize("name", ["audio.int16", "features.bin", "segment_text.npy"])
+@pytest.mark.parametrize("name", ["audio.int16", "features.bin", "index.safetensors"])
 @pytest.mark.parametrize("keep_time", [False, True])
 def test_a_flipped_bit_is_never_trained_on(folder, name, keep_time, monkeypatch):
     import json
@@ -237,7 +260,7 @@ def test_a_flipped_bit_is_never_trained_on(folder, name, keep_time, monkeypatch)
             prepare(corpus(folder))
         monkeypatch.setattr(cache, "_COMPARED_BYTES", 0)
         last = len(prepared.index) - 1
-        if name != "segment_text.npy":
+        if name != "index.safetensors":
             large = prepare(corpus(folder)).cache
             read = large.waveform if name == "audio.int16" else large.features
             read(0)

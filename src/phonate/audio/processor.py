@@ -48,7 +48,6 @@ class MelSpectrum:
         # For power, one product sums the squares of real and imaginary parts and the bins of a band.
         self.parts_FM = self.filters_FM.repeat_interleave(2, dim=0) if power == 2 else None
 
-    @torch.no_grad()
     def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
         """Waveform (samples,) float32 -> (frames, n_mels), where frames = 1 + samples // hop_length."""
         return self.of_padded(torch.nn.functional.pad(waveform, (self.n_fft // 2, self.n_fft // 2)))
@@ -295,7 +294,7 @@ def full_scale(
 
     `read()` iterates over its waveform in blocks (samples,), and may be called twice.
     """
-    peak = max((float(np.abs(block).max(initial=0.0)) for block in read()), default=0.0)
+    peak = max((_peak(block) for block in read()), default=0.0)
     if target is None:
         return np.float32(peak if peak > 0.0 else 1.0), ""
     level = loudness(read(), sample_rate)
@@ -306,6 +305,11 @@ def full_scale(
         return np.float32(scale), ""
     reached = level - 20.0 * np.log10(peak)
     return np.float32(peak), f"at full scale it has {reached:.1f} LUFS, and no more"
+
+
+def _peak(block: FloatArray) -> float:
+    # max and min allocate nothing
+    return max(float(block.max(initial=0.0)), -float(block.min(initial=0.0)))
 
 
 def preemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:

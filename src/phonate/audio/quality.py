@@ -108,22 +108,24 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
     """The facts about a waveform (samples,). Takes what `read_audio` refuses, so that it can be said why."""
     samples = np.asarray(waveform, dtype=np.float32)
     duration, not_finite = len(samples) / sample_rate, 0
-    peak = _peak(samples)
-    if not math.isfinite(peak):
+    extremes = _extremes(samples)
+    if not math.isfinite(sum(extremes)):
         finite = samples[np.isfinite(samples)]
-        not_finite, samples, peak = len(samples) - len(finite), finite, _peak(finite)
+        not_finite, samples, extremes = len(samples) - len(finite), finite, _extremes(finite)
     if samples.size == 0:
         return AudioQuality(duration, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
     squares = np.square(samples, dtype=np.float64)
     loudness = _loudness(squares, sample_rate)
-    leading, longest, trailing = _silences(loudness)
+    silent = _silent(loudness)
+    leading, longest, trailing = _silences(silent)
+    peak = max(extremes)
     return AudioQuality(
         duration=duration,
         peak=peak,
-        rms=float(np.sqrt(squares.mean())),
-        dc_offset=float(samples.mean(dtype=np.float64)),
-        clipping_share=_clipping_share(samples, peak),
-        silence_share=float(_silent(loudness).mean()),
+        rms=math.sqrt(np.add.reduce(squares) / len(squares)),
+        dc_offset=float(np.add.reduce(samples, dtype=np.float64) / len(samples)),
+        clipping_share=_clipping_share(samples, peak, extremes),
+        silence_share=np.count_nonzero(silent) / len(silent),
         not_finite=not_finite,
         leading_silence=leading * _FRAME_SECONDS,
         trailing_silence=trailing * _FRAME_SECONDS,
@@ -151,7 +153,7 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
         if highest > peak / _FULL:  # what was at the peak so far is not clipped
             clipped = 0.0
         peak = max(peak, highest)
-        clipped += _clipping_share(finite, peak) * len(finite)
+        clipped += _clipping_share(finite, peak, _extremes(finite)) * len(finite)
         total += float(finite.sum(dtype=np.float64))
         squares += float(np.square(finite, dtype=np.float64).sum())
         rest = np.concatenate([rest, finite])
@@ -162,7 +164,7 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
     if not count:
         return AudioQuality(samples / sample_rate, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
     frames = np.concatenate(loudness or [_loudness(np.square(rest, dtype=np.float64), sample_rate)])
-    leading, longest, trailing = _silences(frames)
+    leading, longest, trailing = _silences(_silent(frames))
     return AudioQuality(
         duration=samples / sample_rate,
         peak=peak,
@@ -178,12 +180,19 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
     )
 
 
-def _clipping_share(samples: npt.NDArray[np.float32], peak: float) -> float:
+def _extremes(samples: npt.NDArray[np.float32]) -> tuple[float, float]:
+    """How far the samples reach above 0, and below it."""
+    return float(samples.max(initial=0.0)), -float(samples.min(initial=0.0))
+
+
+def _clipping_share(samples: npt.NDArray[np.float32], peak: float, extremes: tuple[float, float]) -> float:
     if peak < _QUIETEST_CLIPPING:
         return 0.0
     clipped, least = 0, np.float32(_FULL * peak)
-    for full in (samples >= least, samples <= -least):
-        at = np.flatnonzero(full)
+    for sign, reached in zip((1, -1), extremes, strict=True):
+        if reached < least:  # as one of the two nearly always
+            continue
+        at = np.flatnonzero(samples >= least if sign > 0 else samples <= -least)
         if len(at) >= _CLIPPED_RUN:
             runs = np.diff(np.flatnonzero(np.diff(at, prepend=-2, append=at[-1] + 2) != 1))
             clipped += int(runs[runs >= _CLIPPED_RUN].sum())
@@ -194,7 +203,7 @@ def _loudness(squares: npt.NDArray[np.float64], sample_rate: int) -> npt.NDArray
     """(frames,) root mean square of each 20 ms, of the squares of samples."""
     size = min(len(squares), max(1, int(_FRAME_SECONDS * sample_rate)))
     frames = squares[: len(squares) // size * size].reshape(-1, size)
-    return np.asarray(np.sqrt(frames.mean(axis=1)))
+    return np.asarray(np.sqrt(np.add.reduce(frames, axis=1) / size))
 
 
 def _silent(loudness: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -202,20 +211,26 @@ def _silent(loudness: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return np.asarray(loudness <= loudness.max() * 10.0 ** (_SILENT_DB / 20.0))
 
 
-def _silences(loudness: npt.NDArray[np.float64]) -> tuple[int, int, int]:
+def _silences(silent: npt.NDArray[np.bool_]) -> tuple[int, int, int]:
     """Silent frames at the beginning, in the longest pause, and at the end; none where all are silent."""
-    sounding = np.flatnonzero(~_silent(loudness))
+    sounding = np.flatnonzero(~silent)
     if not len(sounding):
         return 0, 0, 0
-    longest = int(np.diff(sounding).max(initial=1)) - 1
-    return int(sounding[0]), longest, len(loudness) - 1 - int(sounding[-1])
+    longest = int((sounding[1:] - sounding[:-1]).max(initial=1)) - 1
+    return int(sounding[0]), longest, len(silent) - 1 - int(sounding[-1])
 
 
 def _noise_db(loudness: npt.NDArray[np.float64]) -> float:
     # not by np.quantile, which imports numpy.ma for it
     ordered = np.sort(loudness)
-    quiet, loud = np.interp((0.1 * (len(ordered) - 1), 0.9 * (len(ordered) - 1)), np.arange(len(ordered)), ordered)
+    quiet, loud = (_between(ordered, share * (len(ordered) - 1)) for share in (0.1, 0.9))
     return float(20.0 * np.log10(max(quiet / loud, 1e-6))) if loud > 0.0 else -120.0
+
+
+def _between(values: npt.NDArray[np.float64], at: float) -> float:
+    """The value at a place between two."""
+    below, above = values[int(at) : int(at) + 2][[0, -1]].tolist()
+    return float(below + (above - below) * (at - int(at)))
 
 
 N_FFT, HOP = 2048, 512

@@ -10,10 +10,11 @@ import contextlib
 import io
 import os
 import re
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -114,8 +115,18 @@ def cut_short(path: Path, promised: float | None, held: float | None) -> DataErr
     return DataError(f"{path}: cut short: {whole}{there}; copy or export it again")
 
 
+def holds_bytes(path: Path) -> bool:
+    """Whether it is a plain file that is not empty."""
+    with suppress(OSError, ValueError):  # ValueError: a name with a null byte
+        status = os.stat(path)
+        return stat.S_ISREG(status.st_mode) and status.st_size > 0
+    return False
+
+
 def check_file(path: Path) -> None:
     """Raise DataError for what can't be a recording: nothing, a folder, a pipe, a device, an empty file."""
+    if holds_bytes(path):
+        return
     if not path.exists():
         raise DataError(f"{path}: no such file")
     if not path.is_file():  # reading a pipe would block, and a device may have no end
@@ -160,17 +171,27 @@ class _Range(io.RawIOBase):
         super().close()
 
 
+class _Sound(soundfile.SoundFile):  # type: ignore[misc]  # soundfile has no types
+    """A file that `read` does not seek in: soundfile would with each block, to where it is; behind a clip of Opus that
+    takes a tenth of decoding it."""
+
+    def seekable(self) -> bool:
+        return False
+
+
 class _SoundfileReader:
     slack = 0
 
-    def __init__(self, part: Part, file: soundfile.SoundFile) -> None:
+    def __init__(self, part: Part, file: _Sound) -> None:
         self._file = file
         self.rate: int = file.samplerate
         self.channels: int = file.channels
         self.format = str(file.format)
         self.frames: int | None = file.frames
-        # As a rule all of a clip: soundfile seeks with each block, which takes Opus as long as a tenth of decoding.
-        self._block = _BLOCK * (4 if self.channels == 1 else 1)
+        self._block = _BLOCK * (4 if self.channels == 1 else 1)  # as a rule all of a clip
+        self._left: int = file.frames
+        # Integers of 16 bits are scaled by a power of two, which numpy does in a quarter of libsndfile's time.
+        self._integers = file.subtype == "PCM_16" and self.format != "FLAC"
         self.remarks: list[str] = []
         self.made_here = file.comment == MADE
         """Whether phonate wrote it, which streams WAV without a length."""
@@ -182,16 +203,24 @@ class _SoundfileReader:
         skip = start if self.format == "MP3" else 0
         # Opus is sought to 0, too: where its first page begins late, libsndfile is late by as much until then.
         if start > skip or self._file.subtype == "OPUS":
-            self._file.seek(start)
-        while len(block := self._read()):
+            self._left -= self._file.seek(start)
+        while self._left > 0 and len(block := self._read()):
             if skip < len(block):
                 yield block[skip:]
             skip = max(0, skip - len(block))
 
     def _read(self) -> FloatArray:
         """The next block (samples, channels)."""
+        count = min(self._block, self._left)
         with quiet() if self.format == "MP3" else nullcontext():
-            block: FloatArray = self._file.read(self._block, dtype="float32", always_2d=True)
+            if self._integers:
+                scaled = self._file.read(count, dtype="int16", always_2d=True) * np.float32(2.0**-15)
+            else:
+                scaled = self._file.read(count, dtype="float32", always_2d=True)
+            block: FloatArray = scaled
+            self._left -= len(block)
+            if self._left > 0:  # as soundfile would: behind a seek, decoders round some samples otherwise
+                self._file.seek(self._file.frames - self._left)
         return block
 
 
@@ -200,7 +229,7 @@ def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator
     try:
         # Within `quiet`, for libmpg123 notes what it sees when it opens a file. Bytes: names need not be UTF-8.
         with quiet() if part.kind in (MP3, OTHER) else nullcontext():
-            file = soundfile.SoundFile(os.fsencode(path) if source is None else source)
+            file = _Sound(os.fsencode(path) if source is None else source)
         with file:
             if part.missing is not None:
                 length = file.frames / file.samplerate

@@ -123,7 +123,8 @@ def limit_heap() -> None:
     By itself glibc raises that limit to 32 MB as soon as such blocks are freed, and activations of varying sizes then
     fragment its heap. The cost is some page faults: 3 % of the processor time of a speech training step. With a limit
     set it would also return the end of its heap whenever 128 KB of it are free, hundreds of times a step: it keeps up
-    to 64 MB. A vocoder's step has 300 page faults then, not 14,000, and takes no more memory at its peak.
+    to 64 MB. A vocoder's step has 300 page faults then, not 14,000, and takes no more memory at its peak; preparing 20
+    clips has 100, not 4,000.
     """
     mallopt = _of_c_library("mallopt")
     if mallopt is not None:

@@ -23,15 +23,18 @@ from typing import Any, BinaryIO, overload
 
 import numpy as np
 import psutil
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.system import map_array, sync_all, why_unwritten
 from phonate.config.errors import DataError
-from phonate.data.corpora.validation import Checksum
+from phonate.data.corpora.validation import Checksum, Digest
 from phonate.data.features import Features, Frames, NoneFeatures
 
 # ------------------------------------------------------------------------------------------ The index
+
+Arrays = dict[str, NDArray[Any]]
 
 
 class _StringSequence(Sequence[str], ABC):
@@ -73,17 +76,14 @@ class Strings(_StringSequence):
     def _at(self, index: int) -> str:
         return self._data[self._starts[index] : self._starts[index + 1]].tobytes().decode("utf-8", "surrogateescape")
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write both arrays into `folder`."""
-        np.save(folder / f"{name}.npy", self._data)
-        np.save(folder / f"{name}-starts.npy", self._starts)
+    def arrays(self, name: str) -> Arrays:
+        """Both arrays, by their names in a file."""
+        return {name: self._data, f"{name}-starts": self._starts}
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> Strings:
-        """Map what `save` wrote."""
-        return cls(
-            np.load(folder / f"{name}.npy", mmap_mode="r"), np.load(folder / f"{name}-starts.npy", mmap_mode="r")
-        )
+    def among(cls, arrays: Arrays, name: str) -> Strings:
+        """The strings that `arrays` gave these names."""
+        return cls(arrays[name], arrays[f"{name}-starts"])
 
 
 _ARRAYS = (
@@ -147,23 +147,21 @@ class Places:
     end: NDArray[np.float64]
     channel: NDArray[np.int64]
 
-    def save(self, folder: Path) -> None:
-        """Write them into `folder`."""
+    def arrays(self) -> Arrays:
+        """By their names in a file."""
+        arrays: Arrays = {}
         for name in _PLACES:
             value = getattr(self, name)
-            if isinstance(value, Strings):
-                value.save(folder, f"place-{name}")
-            else:
-                np.save(folder / f"place-{name}.npy", value)
+            arrays |= value.arrays(f"place-{name}") if isinstance(value, Strings) else {f"place-{name}": value}
+        return arrays
 
     @classmethod
-    def load(cls, folder: Path) -> Places | None:
-        """Map what `save` wrote; None where it wrote nothing."""
-        if not (folder / "place-shard.npy").is_file():
+    def among(cls, arrays: Arrays) -> Places | None:
+        """What `arrays` gave; None where there are none."""
+        if "place-shard" not in arrays:
             return None
-        parts: dict[str, Any] = {name: Strings.load(folder, f"place-{name}") for name in _PLACES[:3]}
-        parts |= {name: np.load(folder / f"place-{name}.npy", mmap_mode="r") for name in _PLACES[3:]}
-        return cls(**parts)
+        parts: dict[str, Any] = {name: Strings.among(arrays, f"place-{name}") for name in _PLACES[:3]}
+        return cls(**parts | {name: arrays[f"place-{name}"] for name in _PLACES[3:]})
 
     @cached_property
     def run(self) -> NDArray[np.int64]:
@@ -268,19 +266,41 @@ class Index:
 
     def save(self, folder: Path) -> None:
         """Write the index into `folder`."""
+        arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
         for name in _STRINGS:
-            getattr(self, name).save(folder, name)
-        for name in _ARRAYS:
-            np.save(folder / f"{name}.npy", getattr(self, name))
+            arrays |= getattr(self, name).arrays(name)
         if self.places is not None:
-            self.places.save(folder)
+            arrays |= self.places.arrays()
+        (folder / INDEX).write_bytes(safetensors.numpy.save(arrays))
 
     @classmethod
     def load(cls, folder: Path) -> Index:
-        """Map what `save` wrote."""
-        parts: dict[str, Any] = {name: Strings.load(folder, name) for name in _STRINGS}
-        parts |= {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
-        return cls(**parts, places=Places.load(folder))
+        """Map what `save` wrote, or what earlier versions did, each array into a file of its own. Raises OSError and
+        ValueError."""
+        if (folder / INDEX).is_file():
+            arrays = _mapped(folder / INDEX)
+        else:
+            arrays = {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
+        try:
+            parts: dict[str, Any] = {name: Strings.among(arrays, name) for name in _STRINGS}
+            return cls(**parts | {name: arrays[name] for name in _ARRAYS}, places=Places.among(arrays))
+        except KeyError as error:
+            raise ValueError(f"{error} is not there") from error
+
+
+INDEX = "index.safetensors"
+_TYPES = {"I64": "<i8", "F64": "<f8", "U8": "|u1"}
+
+
+def _mapped(file: Path) -> Arrays:
+    """The arrays of a file of safetensors, which would read them all. Raises OSError and ValueError."""
+    content = map_array(file, np.uint8)
+    begin = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    arrays: Arrays = {}
+    for name, facts in json.loads(content[8:begin].tobytes()).items():
+        first, end = facts["data_offsets"]
+        arrays[name] = content[begin + first : begin + end].view(_TYPES[facts["dtype"]]).reshape(facts["shape"])
+    return arrays
 
 
 # --------------------------------------------------------------------------------------- Cache folders
@@ -292,6 +312,7 @@ _VERIFIED_SECONDS = 7 * 24 * 3600.0
 _COMPARED_BYTES = 16 << 20
 """Files of up to this size are compared at each start."""
 _ABANDONED_SECONDS = 24 * 3600.0
+_READ_BYTES = 1 << 20
 _FINGERPRINT = re.compile("[0-9a-f]{24}")
 """The name of a prepared corpus."""
 
@@ -367,9 +388,11 @@ def unwritable(folder: Path, error: OSError) -> DataError:
 
 def _digest(file: Path, known: str = "") -> str:
     """Of a file's bytes; `known`: what it is compared with, which earlier versions made by BLAKE2."""
-    kind: Any = _hash if len(known) == 32 else Checksum
-    with file.open("rb") as opened:
-        return str(hashlib.file_digest(opened, kind).hexdigest())
+    digest: Digest = _hash() if len(known) == 32 else Checksum()
+    with file.open("rb", buffering=0) as opened:
+        while content := opened.read(_READ_BYTES):
+            digest.update(content)
+    return digest.hexdigest()
 
 
 def _stamp(file: Path) -> list[int]:
@@ -410,7 +433,7 @@ FEATURES = "features.bin"
 LAYOUT = "features.json"
 SUMS = "sums.npy"
 """(N, 2) CRC-32 of the bytes of each recording's waveform and features."""
-_HIGHEST = np.float32(32767.0)
+_HIGHEST = 32767.0
 NORMALISED_SCALE = 32767.0
 """Full scale of recordings whose peak was brought to 1."""
 FILE_SCALE = 32768.0
@@ -452,10 +475,7 @@ class CacheWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for file in (self._audio, self._features):
-            with file:
-                if kind is None:  # on the disk before the folder gets its name
-                    file.flush()
-                    os.fsync(file.fileno())
+            file.close()  # `new_folder` waits until the disk has it
         if kind is None:
             np.save(self._folder / SUMS, np.array(self._sums, dtype=np.uint32).reshape(-1, 2))
 
@@ -504,10 +524,9 @@ class CacheWriter:
 
 def quantised(waveform: FloatArray, full_scale: float) -> NDArray[np.int16]:
     """A waveform (samples,) as it is kept, in 16 bits; what is over full scale is clipped."""
-    steps = np.clip(waveform, -1.0, 1.0)
-    steps *= full_scale
+    steps = np.multiply(waveform, np.float32(full_scale))
     np.rint(steps, out=steps)
-    return np.asarray(np.minimum(steps, _HIGHEST, out=steps).astype("<i2"))
+    return np.asarray(steps.clip(-full_scale, _HIGHEST, out=steps).astype("<i2"))
 
 
 class FeatureCache:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -58,7 +59,7 @@ class Journal:
         self.suspects: dict[str, int] = {}
         """What a process died at, and the number of its entry here."""
         self._ours = f"{_PREFIX}.{_host()}."
-        self._path = folder / f"{self._ours}{self.pid}.{psutil.Process().create_time():.0f}"
+        self._path = folder / f"{self._ours}{self.pid}.{_begun(self.pid):.0f}"
         self._file: BinaryIO | None = None
         self._lock = threading.Lock()
         self._free: list[int] = []
@@ -137,6 +138,12 @@ class Journal:
             with suppress(OSError):  # on a full disk nothing is noted; that it is full, others say
                 self._file.seek(entry * _SLOT)
                 self._file.write(content)
+
+
+@lru_cache(maxsize=1)
+def _begun(process: int) -> float:
+    """When this process was started, in seconds."""
+    return float(psutil.Process(process).create_time())
 
 
 def _encoded(source: str) -> bytes:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phonate.compute.resources import cores
-from phonate.compute.system import STOPPING, blocked_signals, ignore_console, unblock_signals
+from phonate.compute.system import STOPPING, blocked_signals, ignore_console, limit_heap, unblock_signals
 from phonate.config.errors import DataError
 from phonate.config.registry import load_plugin, loaded_plugins
 from phonate.data.progress import Progress as Progress
@@ -115,13 +115,14 @@ class Threads:
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """See `Executor`."""
+        limit_heap()  # else arrays of each recording are requested anew from the system
         with ThreadPoolExecutor(self.number) as pool, _guarded(function, crashed, self.source, self.notes) as one:
             remaining = iter(items)
             while chunk := list(islice(remaining, _AT_ONCE)):
                 under_way = [pool.submit(one, item) for item in chunk]
                 try:
                     for done, item in zip(under_way, chunk, strict=True):
-                        yield _awaited(done, None if self.source is None else self.source(item))
+                        yield _awaited(done, item, self.source)
                 finally:
                     for done in under_way:
                         done.cancel()
@@ -155,14 +156,16 @@ class Processes:
             yield from results
 
 
-def _awaited(done: Future[Result], source: str | None) -> Result:
+def _awaited(done: Future[Result], item: Item, source_of: Source | None) -> Result:
     """The result; a line says where it takes long."""
-    if source is not None:
-        size = 0
+    if source_of is not None:
+        with suppress(TimeoutError):
+            return done.result(timeout=_LONG_SECONDS)
+        source, size = source_of(item), 0
         with suppress(OSError, ValueError):  # ValueError: a name with a null byte
             size = os.path.getsize(source)
         with suppress(TimeoutError):
-            return done.result(timeout=_LONG_SECONDS + size / _LONG_BYTES_A_SECOND)
+            return done.result(timeout=size / _LONG_BYTES_A_SECOND)
         if not done.done():
             logger.warning(
                 "%s: takes long; if nothing comes of it, end this process and start again: it is then read apart",

@@ -4,6 +4,7 @@ of any format of `phonate.data.labels`, such as TextGrid, ELAN, captions, CTM an
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -112,8 +113,21 @@ def annotation_files(path: Path, suffix: str) -> list[Path]:
     """`path` itself, or the files with `suffix` in a folder and its folders."""
     if path.is_file():
         return [path] if path.suffix.lower() == suffix else []
-    files = (file for depth in range(_DEPTH) for file in path.glob("*/" * depth + "*") if file.suffix.lower() == suffix)
+    files = (Path(file) for file in _files_below(path, _DEPTH) if os.path.splitext(file)[1].lower() == suffix)
     return sorted(file for file in files if file.is_file() and not file.name.startswith("."))
+
+
+def _files_below(folder: Path | str, depth: int) -> Iterator[str]:
+    """What is in a folder and its folders, so many down; not by Path.glob, which takes ten times as long."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = list(entries)
+    except OSError:  # whoever reads the recordings in it says so
+        return
+    for entry in listed:
+        yield entry.path
+        if depth > 1 and entry.is_dir():
+            yield from _files_below(entry.path, depth - 1)
 
 
 def root_of(path: Path) -> Path:
@@ -292,7 +306,7 @@ def is_nemo(path: Path) -> bool:
 
 
 def _nemo_lists(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if file.suffix.lower() in OBJECTS and is_nemo(file)]
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in OBJECTS and is_nemo(file))
 
 
 @corpus_format(is_nemo, priority=50)

@@ -67,8 +67,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
     transcripts = Transcripts(path, every, listed)
     layout = Layout(path, listed, speaker_folder)
-    for file in listed:
-        inside = file.relative_to(path)
+    for file, inside in zip(listed, layout.inside, strict=True):
         text = text_of(file, transcripts.paths)
         names = folders.setdefault(file.parent, set())
         # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
@@ -170,11 +169,14 @@ def is_librispeech(path: Path) -> bool:
     `SPEAKER-CHAPTER.trans.txt` beside one, or, for all, a folder of the speaker or a part such as train-clean-100."""
     if not path.is_dir():
         return False
-    files = list(audio_files(path, problems=[]))
-    names = [NAME.fullmatch(file.stem) for file in files]
-    if not files or not all(names):
+    pairs = []
+    for file in audio_files(path, problems=[]):
+        if (name := NAME.fullmatch(file.stem)) is None:
+            return False
+        pairs.append((file, name))
+    files = [file for file, _ in pairs]
+    if not files:
         return False
-    pairs = [(file, name) for file, name in zip(files, names, strict=True) if name is not None]
     if any(_transcript(file, name).is_file() for file, name in pairs):
         return True
     if all(_DATE.fullmatch(file.stem) for file in files):  # folders such as 2024/01 are then years and months

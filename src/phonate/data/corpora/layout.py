@@ -28,23 +28,29 @@ class Layout:
 
     def __init__(self, root: Path, listed: Sequence[Path], at: int | None) -> None:
         self._root = root
+        self._name = root.resolve().name
         self._at = at
-        self._inside = [file.relative_to(root) for file in listed]
+        self._cores: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.inside = [file.relative_to(root) for file in listed]
+        """The recordings by their paths in the folder."""
         # Folders with recordings of one speaker, where all of them are called after splits and one is for training
         # (train/1.wav, test/2.wav); else such names are those of speakers.
-        direct = {core for inside in self._inside if len(core := self._core(inside)) == 1}
+        direct = {core for inside in self.inside if len(core := self._core(inside)) == 1}
         named = {official_split(core[0]) for core in direct}
         self._splits = direct if "train" in named and None not in named else set()
-        lowest = {official_split(core[-1]) for inside in self._inside if (core := self._core(inside))}
+        lowest = {official_split(core[-1]) for inside in self.inside if (core := self._core(inside))}
         self._lowest = "train" in lowest and None not in lowest
         """Whether the lowest folders are those of splits (ann/train/1.wav)."""
 
     def _core(self, inside: Path) -> tuple[str, ...]:
         """The folders of a recording but those called after what is in them, and days (2024-03-01, 2024/03/01)."""
-        core = [part for part in inside.parts[:-1] if not _KIND.fullmatch(part)]
-        while days := next((n for n in (1, 2, 3) if self._is_day(core, n)), None):
-            core = core[:-days]
-        return tuple(core)
+        folders = inside.parts[:-1]
+        if folders not in self._cores:
+            core = [part for part in folders if not _KIND.fullmatch(part)]
+            while days := next((n for n in (1, 2, 3) if self._is_day(core, n)), None):
+                core = core[:-days]
+            self._cores[folders] = tuple(core)
+        return self._cores[folders]
 
     @staticmethod
     def _is_day(core: Sequence[str], count: int) -> bool:
@@ -56,7 +62,7 @@ class Layout:
     def speaker(self, inside: Path) -> str:
         """What the speaker of a recording is called. Raises DataError where it has no folder of the number given."""
         if self._at is not None:
-            above = (self._root.resolve().name, *inside.parts[:-1])
+            above = (self._name, *inside.parts[:-1])
             if self._at >= len(above):
                 raise DataError(f"data.speaker_folder={self._at}: {self._root / inside} is in {len(above) - 1} folders")
             return above[self._at]
@@ -64,7 +70,7 @@ class Layout:
         if self._lowest:
             core = core[:-1]
         if not core or core in self._splits:
-            return self._root.resolve().name
+            return self._name
         return self._certain(inside) or core[-1]
 
     def is_certain(self, inside: Path) -> bool:

@@ -66,7 +66,7 @@ def is_cutset(path: Path) -> bool:
 
 
 def _cutsets(folder: Path) -> list[Path]:
-    files = [file for file in sorted(folder.iterdir()) if file.name.endswith(_ENDS) and file.is_file()]
+    files = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDS) and file.is_file())
     return [file for file in files if _is_cut(file)]
 
 
@@ -285,7 +285,7 @@ def lhotse_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
 
 def manifest_pairs(folder: Path) -> list[tuple[Path, Path]]:
     """Manifests of recordings, each with that of the supervisions, whose name differs in this word alone."""
-    files = {file.name: file for file in sorted(folder.iterdir()) if file.name.endswith(_ENDS)}
+    files = {file.name: file for file in sorted(file for file in folder.iterdir() if file.name.endswith(_ENDS))}
     pairs = []
     for name, file in files.items():
         for end in (name, name.removesuffix(".gz"), f"{name}.gz"):

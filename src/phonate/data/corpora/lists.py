@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import logging
+import os
 import re
 import zlib
 from collections import Counter
@@ -244,7 +245,8 @@ def lists_in(folder: Path, suffixes: Sequence[str] = (*OBJECTS, *TABLES)) -> tup
             _report_other_lists(folder, folder / name)
             return (folder / name,)
     try:
-        files = sorted(file for file in folder.iterdir() if suffix_of(file) in suffixes)
+        others = (name for name in os.listdir(folder) if os.path.splitext(name)[1].lower() not in AUDIO_SUFFIXES)
+        files = sorted(file for name in others if suffix_of(file := folder / name) in suffixes)
     except OSError as error:
         raise DataError(f"{folder}: {error.strerror}") from error
     lists = [file for file in files if not file.name.startswith(".") and file.is_file() and _names_recordings(file)]

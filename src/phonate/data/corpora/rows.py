@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import _lru_cache_wrapper, lru_cache
+from functools import _lru_cache_wrapper, cached_property, lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 from urllib.parse import unquote
@@ -167,10 +167,10 @@ class Row:
     member: Member | None = None
     """Where it is in a shard; `path` is then no file, and only names it."""
 
-    @property
+    @cached_property
     def source(self) -> str:
         """The absolute path of its file; of a recording in a shard, the shard's and its name there."""
-        return str(self.path.resolve()) if self.member is None else f"{self.member.shard}/{self.member.name}"
+        return os.path.realpath(self.path) if self.member is None else f"{self.member.shard}/{self.member.name}"
 
     @property
     def stamp(self) -> tuple[object, ...]:

@@ -102,11 +102,11 @@ def _is_link(file: Path, lines: Sequence[str]) -> bool:
 
 def said_beside(recording: Path, among: Collection[str]) -> Said | None:
     """What the object in a .json beside a recording, if that is `among` paths, says of it: a text, or a speaker."""
-    beside = recording.with_suffix(".json")
-    if str(beside) not in among:
+    beside = os.path.splitext(recording)[0] + ".json"
+    if beside not in among:
         return None
     try:
-        document = json.loads(read_text(beside))
+        document = json.loads(read_text(Path(beside)))
     except (OSError, ValueError, RecursionError):
         return None
     return _said(document, None) if isinstance(document, dict) else None

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,7 +20,9 @@ import numpy as np
 
 from phonate.audio.decoding import BLOCK_SECONDS, AudioInfo, FloatArray, Recording, joined, open_recording, regrouped
 from phonate.audio.quality import AudioQuality, describe, describe_blocks
+from phonate.audio.readers import holds_bytes
 from phonate.compute.remote import is_remote
+from phonate.compute.resources import cores
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora.lists import read_lines
@@ -179,7 +181,7 @@ class CheckedRow(Inspection):
         """The same for copies of a recording, and for no others: a checksum with what was measured of all samples."""
         return self.digest, self.quality
 
-    @property
+    @cached_property
     def segments(self) -> list[Segment]:
         """The row's segments with times in seconds from its beginning, cut off at its ends."""
         start, segments = self.row.start, []
@@ -191,13 +193,15 @@ class CheckedRow(Inspection):
         return segments
 
 
-@contextmanager
-def decoding() -> Iterator[None]:
+class decoding:  # in small letters as those of contextlib; a generator would take ten times as long, for each recording
     """Raises Unusable in place of what decoders raise for damaged files."""
-    try:
-        yield
-    except FAILURES as error:
-        raise Unusable("unreadable", reason_of(error)) from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, FAILURES):
+            raise Unusable("unreadable", reason_of(error)) from error
 
 
 def reason_of(error: BaseException) -> str:
@@ -275,38 +279,45 @@ def recording_of(path: Path) -> Iterator[Recording]:
     """A recording, open. Raises Unusable where there is no file or no recording."""
     with ExitStack() as stack:
         with decoding():
-            odd = (
-                "" if printable(str(path)) == str(path) else ", and its name is not UTF-8: is the list saved as UTF-8?"
-            )
-            below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
-            # A pipe or a device would be read for ever.
-            odd_kind = f"{path} is a folder, a pipe or a device; list a file"
-            _require(path.is_file() or not path.exists(), "not a file", odd_kind)
-            _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
-            _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
+            if not holds_bytes(path):
+                _require_file(path)
             recording = stack.enter_context(open_recording(path))
         yield recording
+
+
+def _require_file(path: Path) -> None:
+    odd = "" if printable(str(path)) == str(path) else ", and its name is not UTF-8: is the list saved as UTF-8?"
+    below = "" if path.is_absolute() else f"; it is relative to {Path.cwd()}"
+    # A pipe or a device would be read for ever.
+    odd_kind = f"{path} is a folder, a pipe or a device; list a file"
+    _require(path.is_file() or not path.exists(), "not a file", odd_kind)
+    _require(path.is_file(), "missing file", f"{path} is not there{odd}{below}")
+    _require(path.stat().st_size > 0, "empty file", f"{path} holds no bytes")
 
 
 def require_part(start: float, end: float | None, duration: float, slack: float) -> float:
     """The end of the part from `start` to `end` (None: to the end) of a recording, `end` cut off at its `duration`.
     All in seconds. Raises Unusable where the recording has no such part; `end` may be `slack` behind it."""
     inside = 0.0 <= start < duration and (end is None or start < end <= duration + slack)
-    part = f"seconds {start:g} to {duration if end is None else end:g}"
-    _require(inside, "no such part", f"{part} of a recording of {duration:.3f} s; correct the times")
+    if not inside:
+        part = f"seconds {start:g} to {duration if end is None else end:g}"
+        raise Unusable("no such part", f"{part} of a recording of {duration:.3f} s; correct the times")
     return duration if end is None else min(end, duration)
 
 
 def require_length(seconds: float, settings: str, least: float = 0.0, most: float | None = None) -> None:
     """Raises Unusable for a recording shorter than the option min_seconds of `settings`, or longer than max_seconds."""
-    long = f"{seconds:.1f} s, longer than {settings}.max_seconds {most or 0.0:g}; cut it"
-    _require(most is None or seconds <= most, "too long", long)
-    short = f"{seconds:.3f} s, shorter than {settings}.min_seconds {least:g}; record longer ones, or join them"
-    _require(seconds >= least, "too short", short)
+    if most is not None and not seconds <= most:
+        raise Unusable("too long", f"{seconds:.1f} s, longer than {settings}.max_seconds {most:g}; cut it")
+    if not seconds >= least:
+        short = f"{seconds:.3f} s, shorter than {settings}.min_seconds {least:g}; record longer ones, or join them"
+        raise Unusable("too short", short)
 
 
 def require_one_speaker(row: Row) -> None:
     """Raises Unusable for a row of several speakers."""
+    if len(row.segments) < 2:
+        return
     names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
     detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
     _require(len(row.speakers) <= 1, "several speakers", detail)
@@ -436,6 +447,7 @@ def _finding(reason: str, detail: str, score: float, warned: bool) -> Finding:
 # ---------------------------------------- Which rows of a corpus can be used, and why the others can't
 
 THREADS = 4
+"""At most. More than there are cores wait for each other; of two, one works while the other waits for the disk."""
 SILENT_SHARE = 0.5
 _OTHER_LENGTH = 0.5
 """Seconds. Lists are rounded, and ends may be trimmed."""
@@ -545,7 +557,8 @@ def validated(
     unique = list(unique_rows(listed, report))
     usable: list[CheckedRow] = []
     one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, then)
-    results = chosen(executor, Threads(threads or THREADS, source_of, notes)).map(one, unique, _crashed, file_of)
+    local = Threads(threads or min(THREADS, max(2, cores())), source_of, notes)
+    results = chosen(executor, local).map(one, unique, _crashed, file_of)
     for done, (problems, result) in enumerate(results, start=1):
         if result is None:
             report.refused.extend(problems)
@@ -605,6 +618,8 @@ def _add(checked: CheckedRow, report: Report) -> None:
 
 def coverage(segments: Sequence[Segment]) -> tuple[float, float]:
     """Seconds in at least one segment, and seconds in segments of two or more speakers."""
+    if len(segments) == 1 and segments[0].end is not None:
+        return segments[0].end - segments[0].start, 0.0
     changes = sorted(
         change
         for one in segments
@@ -738,11 +753,9 @@ def _require_segments(row: Row, end: float, duration: float, requirements: Requi
     """Times that make sense; for clips, also that segments with texts are whole and no speech is unlabelled."""
     spans = [(one.start, end if one.end is None else one.end) for one in row.segments]
     for start, stop in spans:
-        inside = 0.0 <= start < stop <= duration + SLACK_SECONDS and start < end and stop > row.start
-        detail = (
-            f"a segment from {start:g} to {stop:g} s, the recording has {row.start:g} to {end:g}; correct its times"
-        )
-        _require(inside, "bad segment", detail)
+        if not (0.0 <= start < stop <= duration + SLACK_SECONDS and start < end and stop > row.start):
+            span = f"from {start:g} to {stop:g} s, the recording has {row.start:g} to {end:g}"
+            raise Unusable("bad segment", f"a segment {span}; correct its times")
         if requirements.text:
             whole = start >= row.start - SLACK_SECONDS and stop <= end + SLACK_SECONDS
             cut = f"the segment from {start:g} to {stop:g} s is cut off at {row.start:g} or {end:g} s, its text is not"

@@ -1,12 +1,13 @@
 """What preparing a corpus costs (check, decode, resample, features, cache), beside an older revision.
 
     git worktree add --detach /tmp/older REVISION
-    OMP_NUM_THREADS=1 python benchmarks/preparing.py RECORDINGS --other /tmp/older/src [--rounds 5] [--out FILE.md]
+    OMP_NUM_THREADS=1 python benchmarks/preparing.py RECORDINGS [MORE ...] --other /tmp/older/src [--rounds 5]
 
 RECORDINGS: a folder of clips, of which the first `--clips`, by name, are written as the kinds in `KINDS`, each as one
-corpus. In each round both revisions prepare each corpus for `conversion` (mels at 22,050 Hz) into empty caches, in
-turns, each in a process of its own that has loaded the features: once, which includes what else is imported or made
-once, and once more, as more recordings would take. Files are in the page cache. Seconds are of the processor, which
+corpus; of MORE folders they are taken as they are. In each round both revisions prepare each corpus for `conversion`
+(mels at 22,050 Hz) into empty caches, in turns, in a process that has loaded the features: once, which includes what
+else is imported or made once, and once more, as more recordings would take. And in each `phonate data prepare` does so,
+with all that a process needs to begin and to end. Files are in the page cache. Seconds are of the processor, which
 depend less on what else the machine does. Ratios are medians over the rounds.
 """
 
@@ -16,18 +17,21 @@ import argparse
 import datetime
 import os
 import platform
+import resource
 import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import av
 import numpy as np
 
-from phonate.audio.decoding import read_audio
+from phonate.audio.decoding import probe, read_audio
 from phonate.data.voices import VoiceDataDetector
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
@@ -74,82 +78,115 @@ def write_as(path: Path, clip: np.ndarray, kind: tuple[str, str, str, int, int])
         file.mux(stream.encode(None))
 
 
-def prepared(sources: Path, corpus: Path, folder: Path) -> tuple[float, float, int]:
-    """Seconds of the first time and of another, and how many clips can be used."""
+def prepared(sources: Path, corpus: Path, folder: Path) -> tuple[tuple[float, ...], int]:
+    """Seconds of the first time, of another, and of the command; and how many clips can be used."""
     cache = folder / "cache"
-    shutil.rmtree(cache, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(sources), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, "-c", TIMED, str(corpus), str(cache)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=folder)
+    run = partial(subprocess.run, env=environment, capture_output=True, text=True, check=True, cwd=folder)
+    shutil.rmtree(cache, ignore_errors=True)
+    ran = run([sys.executable, "-c", TIMED, str(corpus), str(cache)])
     first, again, count = ran.stdout.strip().splitlines()[-1].strip("[]").split(", ")
-    return float(first), float(again), int(count)
+    shutil.rmtree(cache)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run([sys.executable, "-m", "phonate", "data", "prepare", str(corpus), "--cache-dir", str(cache)])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (float(first), float(again), command), int(count)
+
+
+Round = list[tuple[float, ...]]
+"""Seconds as of `prepared`, of now and of the older revision."""
+
+
+def compared(corpus: Path, other: Path, folder: Path, rounds: int) -> list[Round]:
+    """Both revisions, in turns."""
+    prepared(other, corpus, folder)  # compiles modules, and reads the files
+    counts, measured = set(), []
+    for number in range(rounds):
+        sides = [SOURCES, other] if number % 2 else [other, SOURCES]
+        spent = {side: prepared(side, corpus, folder) for side in sides}
+        counts |= {count for _, count in spent.values()}
+        measured.append([spent[side][0] for side in (SOURCES, other)])
+    assert len(counts) == 1, f"{corpus}: {counts} clips are used"
+    return measured
+
+
+def added(rounds: Sequence[Round]) -> Round:
+    """The same round of several corpora as one."""
+    return [tuple(map(sum, zip(*(one[side] for one in rounds), strict=True))) for side in (0, 1)]
+
+
+def seconds_of(clips: Sequence[Path]) -> float:
+    """Of all of them."""
+    return sum(probe(clip).duration for clip in clips)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="the cost of preparing a corpus, beside an older revision")
     parser.add_argument("recordings", type=Path)
+    parser.add_argument("more", type=Path, nargs="*")
     parser.add_argument("--other", type=Path, required=True, help="the folder src of another revision")
     parser.add_argument("--clips", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    clips = sorted(VoiceDataDetector(args.recordings).get_voice_files())[: args.clips]
+    clips, *others = [
+        sorted(VoiceDataDetector(folder).get_voice_files())[: args.clips] for folder in (args.recordings, *args.more)
+    ]
     rows: list[str] = []
-    sums: list[list[tuple[float, float]]] = [[(0.0, 0.0), (0.0, 0.0)] for _ in range(args.rounds)]
+
+    def tell(title: str, rounds: list[Round]) -> None:
+        rows.append(row(title, rounds))
+        print(rows[-1], flush=True)
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        seconds = 0.0
+        measured = []
         for title, kind in KINDS.items():
-            corpus, seconds = folder / kind[0] / str(kind[3]), 0.0
+            corpus = folder / kind[0] / str(kind[3])
             corpus.mkdir(parents=True)
             for number, clip in enumerate(clips):
-                samples, rate = read_audio(clip, kind[3])
-                write_as(corpus / f"{number:04d}.{kind[0]}", samples, kind)
-                seconds += len(samples) / rate
-            counts = set()
-            prepared(args.other, corpus, folder)  # compiles modules, and reads the files
-            rounds = []
-            for number in range(args.rounds):
-                sides = [SOURCES, args.other] if number % 2 else [args.other, SOURCES]
-                spent = {side: prepared(side, corpus, folder) for side in sides}
-                counts |= {one[2] for one in spent.values()}
-                rounds.append([spent[side][:2] for side in (SOURCES, args.other)])
-                for side in (0, 1):
-                    before = sums[number][side]
-                    sums[number][side] = (before[0] + rounds[-1][side][0], before[1] + rounds[-1][side][1])
-            assert len(counts) == 1, f"{title}: {counts} clips are used"
-            rows.append(row(title, rounds))
-            print(rows[-1], flush=True)
-    rows.append(row("all", sums))
-    print(rows[-1])
+                write_as(corpus / f"{number:04d}.{kind[0]}", read_audio(clip, kind[3])[0], kind)
+            measured.append(compared(corpus, args.other, folder, args.rounds))
+            tell(title, measured[-1])
+        tell("all", [added(rounds) for rounds in zip(*measured, strict=True)])
+        for number, some in enumerate(others):
+            corpus = folder / str(number)
+            corpus.mkdir()
+            for clip in some:
+                shutil.copy(clip, corpus / clip.name)
+            rate = probe(some[0]).sample_rate / 1000
+            title = f"{len(some)} others, {seconds_of(some) / 60:.0f} min, {some[0].suffix[1:].upper()}, {rate:g} kHz"
+            tell(title, compared(corpus, args.other, folder, args.rounds))
     revision = subprocess.run(
         ["git", "-C", str(args.other), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    command = f"python {shlex.join(['benchmarks/preparing.py', 'RECORDINGS', '--other', 'OLDER/src'])}"
+    words = ["benchmarks/preparing.py", "RECORDINGS", *["MORE"] * len(others), "--other", "OLDER/src"]
     text = f"""# Preparing a corpus
 
-    OMP_NUM_THREADS=1 {command} --clips {len(clips)} --rounds {args.rounds}
+    OMP_NUM_THREADS=1 python {shlex.join(words)} --clips {args.clips} --rounds {args.rounds}
 
-{len(clips)} clips, {seconds / 60:.0f} minutes, of each kind. Seconds of processor time, medians of
-{args.rounds} rounds in turns: of a process's first corpus, and of one more.
+{len(clips)} clips, {seconds_of(clips) / 60:.0f} minutes, of each kind. Seconds of processor time, medians of
+{args.rounds} rounds in turns: of a process's first corpus, of one more, and of `phonate data prepare`, of which most is
+starting Python and torch.
 Two cores of a server, shared with other work, load {os.getloadavg()[0]:.1f};
 Python {platform.python_version()}. The older revision is {revision}.
 
-| | first: now | older | now / older | one more: now | older | now / older |
-|---|---|---|---|---|---|---|
+| | first: now | older | now / older | one more: now | older | now / older | command: now | older | now / older |
+|---|---|---|---|---|---|---|---|---|---|
 """
     text += "\n".join(rows) + f"\n\nMeasured on {datetime.date.today():%Y-%m-%d}.\n"
     if args.out is not None:
         args.out.write_text(text, encoding="utf-8")
 
 
-def row(title: str, rounds: list[list[tuple[float, float]]]) -> str:
-    """One line of the table; each round has (first, one more) of now and of the older revision."""
+def row(title: str, rounds: list[Round]) -> str:
+    """One line of the table."""
     cells = [title]
-    for time in (0, 1):
-        now, older = (statistics.median(one[side][time] for one in rounds) for side in (0, 1))
-        ratio = statistics.median(one[0][time] / one[1][time] for one in rounds)
+    for what in range(3):
+        now, older = (statistics.median(one[side][what] for one in rounds) for side in (0, 1))
+        ratio = statistics.median(one[0][what] / one[1][what] for one in rounds)
         cells += [f"{now:.2f}", f"{older:.2f}", f"{ratio:.2f}"]
     return f"| {' | '.join(cells)} |"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from phonate.nn.convolution import ConvNeXtBlock, LimitedConv1d, convolution, depthwise
+from phonate.nn.convolution import ConvNeXtBlock, LimitedConv1d, convolution, convolved, depthwise
 from phonate.nn.sequences import Dropout
 
 
@@ -62,6 +62,38 @@ def test_a_depthwise_convolution_is_torchs_with_all_its_gradients(lookahead: int
         torch.autograd.grad(ours_BTD, inputs, grad_BTD), torch.autograd.grad(theirs_BTD, inputs, grad_BTD), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lookahead", [None, 0, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("frames", [1, 2, 7, 40])
+def test_a_convolution_in_the_layout_of_frames_is_torchs(lookahead: int | None, stride: int, frames: int) -> None:
+    torch.manual_seed(0)
+    layer = convolution(12, 20, 5, lookahead, stride)
+    x_BTF = torch.randn(3, frames, 12, requires_grad=True)
+    theirs_BTF, ours_BTF = layer(x_BTF.transpose(1, 2)).transpose(1, 2), convolved(layer, x_BTF)
+    torch.testing.assert_close(ours_BTF, theirs_BTF)
+    grad_BTF, inputs = torch.randn_like(theirs_BTF), [x_BTF, *layer.parameters()]
+    for ours, theirs in zip(
+        *(torch.autograd.grad(made, inputs, grad_BTF) for made in (ours_BTF, theirs_BTF)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("lookahead", [None, 1])
+def test_a_strided_convolution_of_data_in_bf16_is_torchs(lookahead: int | None) -> None:
+    torch.manual_seed(0)
+    layer, x_BTF = convolution(12, 20, 5, lookahead, 2), torch.randn(3, 41, 12)
+    exact_BTF = layer(x_BTF.transpose(1, 2)).transpose(1, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours_BTF = convolved(layer, x_BTF)
+    grad_BTF = torch.randn_like(exact_BTF)
+    for ours, exact in zip(
+        *(torch.autograd.grad(made, [*layer.parameters()], grad_BTF.to(made.dtype)) for made in (ours_BTF, exact_BTF)),
+        strict=True,
+    ):
+        assert (ours - exact).norm() < 0.01 * exact.norm()
+    assert (ours_BTF - exact_BTF).norm() < 0.01 * exact_BTF.norm()
 
 
 def reference(block: ConvNeXtBlock, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:

@@ -94,6 +94,16 @@ def test_convolutions_over_folded_bands_are_the_plain_ones(network: vocoder._Con
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_gradients_of_inputs_and_of_weights_can_be_asked_for_apart() -> None:
+    generator = torch.Generator().manual_seed(0)
+    network, given = MelDiscriminator(9, 6, 4), torch.randn(2, 21, 9, generator=generator).requires_grad_()
+    ((scores, _),) = network(given, torch.randn(2, 21, 6, generator=generator))
+    loss, weights = scores.square().mean(), list(network.parameters())
+    together = torch.autograd.grad(loss, [given, *weights], retain_graph=True)
+    apart = *torch.autograd.grad(loss, [given], retain_graph=True), *torch.autograd.grad(loss, weights)
+    torch.testing.assert_close(apart, together, rtol=0.0, atol=0.0)
+
+
 def test_compressed_spectra_keep_their_phase_and_have_the_gradient_of_the_formula() -> None:
     generator = torch.Generator().manual_seed(0)
     x_BTCK = torch.randn(2, 5, 2, 9, generator=generator, dtype=torch.float64).requires_grad_()

@@ -40,6 +40,17 @@ class Small(AdversarialTask[list[Tensor]]):
         return Pair(output, batch["real"])
 
 
+def test_the_distance_of_outputs_is_their_mean_one_and_where_they_are_equal_has_no_gradient() -> None:
+    generator = torch.Generator().manual_seed(0)
+    fake, real = (torch.randn(3, 4, 5, 2, generator=generator).transpose(1, 3) for _ in range(2))
+    fake[:, 0] = real[:, 0]
+    fake.requires_grad_()
+    distance = adversarial._distance(fake, real)
+    wanted = (fake - real).abs().mean((1, 2, 3)).sum()
+    torch.testing.assert_close(distance, wanted)
+    torch.testing.assert_close(torch.autograd.grad(2.0 * distance, fake), torch.autograd.grad(2.0 * wanted, fake))
+
+
 def gradients(model: nn.Module) -> dict[str, list[Tensor]]:
     """Of the weights of each part, in a step's two phases."""
     task = Small(SimpleNamespace(adversarial_start=0, adversarial_weight=1.0, feature_matching_weight=10.0))

@@ -57,8 +57,116 @@ def _folded(layer: nn.Conv2d, padded_BTKC: Tensor) -> Tensor:
     padded_OCIJ = F.pad(in_format(layer.weight), (0, -size % step))
     weight_OSCIJ = padded_OCIJ.view(*padded_OCIJ.shape[:3], -1, step).permute(0, 4, 1, 2, 3)
     weight_OCIJ = weight_OSCIJ.flatten(1, 2).contiguous(memory_format=torch.channels_last)
-    steps, sides = (layer.stride[0], 1), (layer.kernel_size[0] // 2, 0)
-    return F.conv2d(folded_BTKC.permute(0, 3, 1, 2), weight_OCIJ, layer.bias, steps, sides).permute(0, 2, 3, 1)
+    folded_BCTK, side = folded_BTKC.permute(0, 3, 1, 2), layer.kernel_size[0] // 2
+    if layer.stride[0] == 1 and folded_BCTK.shape[1] <= _FEW:
+        bias_O = None if layer.bias is None else in_format(layer.bias)
+        made_BOTK: Tensor = _OfFewChannels.apply(folded_BCTK, weight_OCIJ, bias_O, side)  # type: ignore[no-untyped-call]
+        return made_BOTK.permute(0, 2, 3, 1)
+    return F.conv2d(folded_BCTK, weight_OCIJ, layer.bias, (layer.stride[0], 1), (side, 0)).permute(0, 2, 3, 1)
+
+
+_FEW = 8
+"""Channels of which oneDNN computes sixteen."""
+
+
+class _OfFewChannels(torch.autograd.Function):
+    """A convolution (B, C, T, K) -> (B, O, T, K') with `side` zeros before the first and after the last frame.
+
+    The gradient of its input takes oneDNN five times as long as the convolution itself, and half of that for pairs of
+    bands as one band of twice the channels.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x_BCTK: Tensor, weight_OCIJ: Tensor, bias_O: Tensor | None, side: int) -> Tensor:
+        ctx.save_for_backward(x_BCTK, weight_OCIJ)
+        ctx.side, ctx.biases = side, None if bias_O is None else [len(bias_O)]
+        return F.conv2d(x_BCTK, weight_OCIJ, bias_O, padding=(side, 0))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BOTK: Tensor) -> tuple[Tensor | None, ...]:
+        x_BCTK, weight_OCIJ = ctx.saved_tensors
+        of_x_BCTK = of_weight_OCIJ = of_bias_O = None
+        if _wanted(ctx, 0):
+            of_x_BCTK = _of_input(grad_BOTK, weight_OCIJ, x_BCTK.shape[3], ctx.side)
+        if _wanted(ctx, 1):
+            given = (
+                ctx.biases,
+                [1, 1],
+                [ctx.side, 0],
+                [1, 1],
+                False,
+                [0, 0],
+                1,
+                [False, True, ctx.needs_input_grad[2]],
+            )
+            _, of_weight_OCIJ, of_bias_O = torch.ops.aten.convolution_backward(grad_BOTK, x_BCTK, weight_OCIJ, *given)
+        return of_x_BCTK, of_weight_OCIJ, of_bias_O, None
+
+
+def _wanted(ctx: Any, at: int) -> bool:
+    """Whether this backward pass asks for the gradient of input number `at`, which is no leaf of the graph."""
+    return ctx.needs_input_grad[at] and bool(torch._C._will_engine_execute_node(ctx.next_functions[at][0]))
+
+
+def _of_input(grad_BOTK: Tensor, weight_OCIJ: Tensor, bands: int, side: int) -> Tensor:
+    """The gradient of the input (B, C, T, bands) of a convolution, as a convolution over pairs of bands."""
+    outputs, channels, frames, size = weight_OCIJ.shape
+    pairs, before = -(-bands // 2), size // 2  # pairs of bands, and those that reach into the first one
+    grad_BTKO = grad_BOTK.permute(0, 2, 3, 1)
+    batch, steps, kept, _ = grad_BTKO.shape
+    padded_BTKO = grad_BTKO.new_empty(batch, steps, 2 * (before + pairs), outputs)
+    ours = slice(2 * before, 2 * before + kept)
+    _zero_ends(padded_BTKO, ours)
+    padded_BTKO[:, :, ours] = grad_BTKO
+    turned_CIJO = weight_OCIJ.flip(2, 3).permute(1, 2, 3, 0)
+    weight_PCIJO = weight_OCIJ.new_zeros(2, channels, frames, 2 * before + 2, outputs)
+    for one in range(2):
+        end = one + 2 * before + 1
+        weight_PCIJO[one, :, :, end - size : end] = turned_CIJO
+    paired_OCIJ = weight_PCIJO.view(2 * channels, frames, before + 1, 2 * outputs).permute(0, 3, 1, 2)
+    paired_BCTK = padded_BTKO.view(batch, steps, before + pairs, 2 * outputs).permute(0, 3, 1, 2)
+    made_BTKC = F.conv2d(paired_BCTK, paired_OCIJ, padding=(frames - 1 - side, 0)).permute(0, 2, 3, 1)
+    return made_BTKC.reshape(batch, steps, 2 * pairs, channels)[:, :, :bands].permute(0, 3, 1, 2)
+
+
+def scored(layer: nn.Conv2d, x_BCTK: Tensor) -> Tensor:
+    """What a centred convolution to one channel makes of (B, C, T, K): (B, T, K)."""
+    weight_1CIJ, bias_1 = in_format(layer.weight), None if layer.bias is None else in_format(layer.bias)
+    scores_B1TK: Tensor = _ToOneChannel.apply(x_BCTK, weight_1CIJ, bias_1)  # type: ignore[no-untyped-call]
+    return scores_B1TK.squeeze(1)
+
+
+class _ToOneChannel(torch.autograd.Function):
+    """A centred convolution to one channel. Its gradients are products with the windows of that of its output, which
+    are few numbers; oneDNN takes 3 to 10 times as long for them."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BCTK: Tensor, weight_1CIJ: Tensor, bias_1: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x_BCTK, weight_1CIJ)
+        return F.conv2d(x_BCTK, weight_1CIJ, bias_1, padding=(weight_1CIJ.shape[2] // 2, weight_1CIJ.shape[3] // 2))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_B1TK: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x_BCTK, weight_1CIJ = ctx.saved_tensors
+        batch, channels, frames, kept = x_BCTK.shape
+        height, width = weight_1CIJ.shape[2:]
+        padded_BTK = F.pad(grad_B1TK[:, 0], (width // 2, width // 2, height // 2, height // 2))
+        parts = [
+            padded_BTK[:, row : row + frames, column : column + kept]
+            for row in reversed(range(height))
+            for column in reversed(range(width))
+        ]
+        windows_NP = torch.stack(parts, -1).view(-1, len(parts))
+        of_x_BCTK = of_weight_1CIJ = None
+        if _wanted(ctx, 0):
+            of_x_NC = windows_NP @ weight_1CIJ.view(channels, -1).t()
+            of_x_BCTK = of_x_NC.view(batch, frames, kept, channels).permute(0, 3, 1, 2)
+        if _wanted(ctx, 1):
+            of_weight_CP = x_BCTK.permute(0, 2, 3, 1).reshape(-1, channels).t() @ windows_NP
+            of_weight_1CIJ = of_weight_CP.view(weight_1CIJ.shape)
+        return of_x_BCTK, of_weight_1CIJ, grad_B1TK.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None
 
 
 class _Padded(torch.autograd.Function):
@@ -101,10 +209,21 @@ class _LeakyReLU(torch.autograd.Function):
         (ours,) = ctx.saved_tensors
         if of_padded is not None:
             within = of_padded[:, :, ctx.before : ctx.before + ours.shape[2]]
-            of_ours = within if of_ours is None else within + of_ours
+            if of_ours is not None:
+                return _of_both(within, of_ours, ours), None, None
+            of_ours = within
         if of_ours is None:
             return None, None, None
         return torch.ops.aten.leaky_relu_backward(of_ours, ours, SLOPE, True), None, None
+
+
+def _of_both(one: Tensor, other: Tensor, result: Tensor) -> Tensor:
+    """The gradient of leaky ReLUs with this `result` from two of it, item by item: each stays in the cache."""
+    of_input = torch.empty_like(result)
+    for room, *parts, made in zip(of_input, one, other, result, strict=True):
+        torch.add(*parts, out=room)
+        torch.ops.aten.leaky_relu_backward.grad_input(room, made, SLOPE, True, grad_input=room)
+    return of_input
 
 
 def _zero_ends(padded_BTKC: Tensor, ours: slice) -> None:

@@ -22,7 +22,9 @@ from phonate.nn.sequences import Dropout, on_processor
 
 def zero_padding(x_BTF: Tensor, mask_BT: Tensor | None) -> Tensor:
     """`x_BTF` (B, T, F) with zeros in its padding, so that a convolution does not carry padding into real frames."""
-    return x_BTF if mask_BT is None else x_BTF * mask_BT[:, :, None].to(x_BTF.dtype)
+    if mask_BT is None or (on_processor(x_BTF) and bool(mask_BT.all())):
+        return x_BTF
+    return x_BTF * mask_BT[:, :, None].to(x_BTF.dtype)
 
 
 @dataclass
@@ -88,6 +90,35 @@ def convolution(
     if lookahead is not None:
         return LimitedConv1d(features, out_features, width, lookahead, stride, groups)
     return nn.Conv1d(features, out_features, width, stride=stride, padding=width // 2, groups=groups)
+
+
+def convolved(layer: nn.Conv1d, x_BTF: Tensor) -> Tensor:
+    """What a convolution over time makes of frames: (B, T, F) -> (B, ceil(T / stride), out).
+
+    Trained on a processor in the layout of the frames, in which it takes three quarters of the time: oneDNN rearranges
+    neither input nor output.
+    """
+    if not on_processor(x_BTF) or not torch.is_grad_enabled():
+        made_BTF: Tensor = layer(x_BTF.transpose(1, 2)).transpose(1, 2)
+        return made_BTF
+    weight_OFK, x_BTF, stride, sides = layer.weight, in_format(x_BTF), layer.stride[0], int(layer.padding[0])
+    if isinstance(layer, LimitedConv1d):
+        weight_OFK, sides = weight_OFK[..., : layer.taps], 0
+        x_BTF = F.pad(x_BTF, (0, 0, layer.past, layer.taps - 1 - layer.past))
+    if stride > 1 and layer.groups == 1 and x_BTF.dtype is torch.bfloat16 and not x_BTF.requires_grad:
+        return F.linear(_windows(x_BTF, weight_OFK.shape[2], stride, sides), weight_OFK.mT.flatten(1), layer.bias)
+    weight_OF1K = in_format(weight_OFK)[:, :, None].contiguous(memory_format=torch.channels_last)
+    x_BF1T = x_BTF.transpose(1, 2).unsqueeze(2)  # channels last, in torch's words
+    out_BF1T = F.conv2d(x_BF1T, weight_OF1K, layer.bias, (1, stride), (0, sides), groups=layer.groups)
+    return out_BF1T.squeeze(2).transpose(1, 2)
+
+
+def _windows(x_BTF: Tensor, taps: int, stride: int, sides: int) -> Tensor:
+    """(B, T', taps x F): few enough that a product with all of them is faster than a convolution."""
+    padded_BTF = F.pad(x_BTF, (0, 0, sides, sides)).contiguous()
+    batch, frames, features = padded_BTF.shape
+    sizes, steps = (batch, (frames - taps) // stride + 1, taps * features), (frames * features, stride * features, 1)
+    return padded_BTF.as_strided(sizes, steps)
 
 
 def in_format(x: Tensor) -> Tensor:
@@ -172,7 +203,7 @@ class Downsampling(nn.Module):
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Frames (B, T', out), and their mask (B, T')."""
-        out_BTF = self.convolution(zero_padding(x_BTF, mask_BT).transpose(1, 2)).transpose(1, 2)
+        out_BTF = convolved(self.convolution, zero_padding(x_BTF, mask_BT))
         return out_BTF, None if mask_BT is None else mask_BT[:, :: self.stride]
 
     def initial_state(self, batch: int) -> PastFrames:
@@ -205,7 +236,8 @@ class PostNet(nn.Module):
         """(B, T, F) -> (B, T, F): the input plus the output of the convolutions."""
         change_BTF = x_BTF
         for number, convolution in enumerate(self.convolutions, start=1):
-            change_BTF = convolution(zero_padding(change_BTF, mask_BT).transpose(1, 2)).transpose(1, 2)
+            assert isinstance(convolution, nn.Conv1d)
+            change_BTF = convolved(convolution, zero_padding(change_BTF, mask_BT))
             if number < len(self.convolutions):
                 change_BTF = self.dropout(self.activation(change_BTF))
         return x_BTF + change_BTF

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from phonate.audio.processor import AudioProcessor
 from phonate.nn import arrays, bands
 from phonate.nn.arrays import SHAPE_BANDS, SHAPE_WAVES, FloatArray
-from phonate.nn.convolution import ConvNeXt, convolution, limited
+from phonate.nn.convolution import ConvNeXt, convolution, convolved, limited
 from phonate.nn.sequences import on_processor
 
 # ------------------ The short-time Fourier transform and its inverse, in operations that ONNX exports
@@ -462,8 +462,7 @@ class Vocoder(nn.Module):
         return torch.where(voicing_BT > 0, f0_BT, torch.zeros_like(f0_BT))
 
     def _embedded(self, mel_BTM: Tensor) -> Tensor:
-        embedded: Tensor = self.embedding(2.0 * mel_BTM.transpose(1, 2) - 1.0).transpose(1, 2)
-        return embedded
+        return convolved(self.embedding, 2.0 * mel_BTM - 1.0)
 
     def forward(
         self,
@@ -726,7 +725,7 @@ class _Convolutions(nn.Module):
     """Convolutions with leaky ReLUs, and one that gives scores."""
 
     layers: nn.ModuleList
-    last: nn.Module
+    last: nn.Conv2d
 
     def _build(self, channels: int, kernel: tuple[int, int], strides: Sequence[tuple[int, int]]) -> None:
         """Three layers of these strides, from 2 channels to twice `channels`."""
@@ -742,7 +741,7 @@ class _Convolutions(nn.Module):
         layers = [one for one in self.layers if isinstance(one, nn.Conv2d)]
         if on_processor(x_BTCK):
             outputs = bands.convolved(layers, x_BTCK)
-            return self.last(outputs[-1]).squeeze(1), outputs
+            return bands.scored(self.last, outputs[-1]), outputs
         outputs, hidden = [], x_BTCK.transpose(1, 2)
         for layer in layers:
             hidden = F.leaky_relu(layer(hidden), bands.SLOPE)

@@ -224,11 +224,42 @@ def _generator_terms(fake: Sequence[Judgement], real: Sequence[Judgement]) -> tu
     and for real items, averaged over layers."""
     fooling = [_squared(scores - 1.0) for scores, _ in fake]
     distances = [
-        _item_means((fake_layer - real_layer).abs()).sum()
+        _distance(fake_layer, real_layer)
         for (_, fake_layers), (_, real_layers) in zip(fake, real, strict=True)
         for fake_layer, real_layer in zip(fake_layers, real_layers, strict=True)
     ]
     return torch.stack(fooling).mean(), torch.stack(distances).mean()
+
+
+def _distance(fake: Tensor, real: Tensor) -> Tensor:
+    """Mean L1 distance of the items of (B, ...), summed over items."""
+    if on_processor(fake) and not real.requires_grad:
+        distance: Tensor = _Distance.apply(fake, real)  # type: ignore[no-untyped-call]
+        return distance
+    return _item_means((fake - real).abs()).sum()
+
+
+class _Distance(torch.autograd.Function):
+    """`_distance`, item by item: each stays in the cache."""
+
+    @staticmethod
+    def forward(ctx: Any, fake: Tensor, real: Tensor) -> Tensor:
+        differences, wide = torch.empty_like(fake), torch.promote_types(fake.dtype, torch.float32)
+        sums = [
+            torch.sub(one, other, out=room).abs().sum(dtype=wide)
+            for one, other, room in zip(fake, real, differences, strict=True)
+        ]
+        ctx.save_for_backward(differences)
+        return torch.stack(sums).sum() / differences[0].numel()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (differences,) = ctx.saved_tensors
+        of_fake, scale = torch.empty_like(differences), grad.item() / differences[0].numel()
+        for room, difference in zip(of_fake, differences, strict=True):
+            torch.sign(difference, out=room).mul_(scale)
+        return of_fake, None
 
 
 def _discriminator_term(fake: Sequence[Judgement], real: Sequence[Judgement]) -> Tensor:

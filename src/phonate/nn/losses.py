@@ -73,9 +73,9 @@ class ElementwiseLoss(Loss):
     def measure(self, outputs: Tensor, targets: Tensor, mask: Tensor | None) -> SumCount:
         same_shape(outputs, targets)
         targets = targets.to(outputs.dtype)
-        if mask is None:
+        valid = None if mask is None else expanded(mask, outputs)
+        if mask is None or valid is None or (mask.device.type == "cpu" and bool(mask.all())):
             return self.cells(outputs, targets).sum(), float(outputs.numel())
-        valid = expanded(mask, outputs)
         # masked elements are zeroed first: 0 * nan would be nan in the backward pass
         values = self.cells(outputs.masked_fill(~valid, 0), targets.masked_fill(~valid, 0))
         return values.masked_fill(~valid, 0).sum(), valid.sum()

@@ -10,6 +10,7 @@ derivative nearly for free, so that the backward pass is a product.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -86,36 +87,38 @@ class _Function(torch.autograd.Function):
         ctx.like = x.dtype
         x_ND = x.to(dtype).reshape(-1, x.shape[-1])
         before_ND = None if residual is None else residual.reshape(x_ND.shape)
-        first, bias, last, last_bias = (one.to(dtype) for one in (first_HD, bias_H, last_DH, bias_D))
+        # what is kept is scaled with the weights, and that its mask is -1, not 1, in fp32
+        ctx.scale = NUMBERS / (NUMBERS - zeros) * (-1.0 if zeros and x_ND.element_size() != 2 else 1.0)
+        scaled_DH = last_DH * ctx.scale if zeros else last_DH
+        first, bias, last, last_bias = (one.to(dtype) for one in (first_HD, bias_H, scaled_DH, bias_D))
         out_ND = torch.empty_like(x_ND if before_ND is None else before_ND)
         hidden_RH, pieces, kept = _room(x_ND, first_HD), _Pieces(), []
-        for rows in _slices(len(x_ND), _ROWS):
+        for rows in _slices(len(x_ND)):
             part_RH = hidden_RH[: rows.stop - rows.start]
             torch.addmm(bias, x_ND[rows], first.t(), out=part_RH)
             mask_RH = dropped(part_RH.numel(), zeros).view(part_RH.shape) if zeros else None
             # in many blocks, as the C library gives large ones back to the system, which clears them each time
             activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
-            pieces.gelu(part_RH, activated_RH, slopes_RH, mask_RH, NUMBERS / (NUMBERS - zeros))
+            pieces.gelu(part_RH, activated_RH, slopes_RH, mask_RH)
             kept += [activated_RH, slopes_RH]
             change_RD = torch.addmm(last_bias, activated_RH, last.t())
             if before_ND is None:
                 out_ND[rows] = change_RD
             else:
                 torch.add(before_ND[rows], change_RD.to(before_ND.dtype), out=out_ND[rows])
-        ctx.save_for_backward(x_ND, first_HD, last_DH, *kept)
+        ctx.save_for_backward(x_ND, first, last, *kept)
         return out_ND.view(x.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x_ND, first_HD, last_DH, *kept = ctx.saved_tensors
+        x_ND, first, last, *kept = ctx.saved_tensors
         needs_residual, needs_x, *needs = ctx.needs_input_grad[:6]
         grad_ND = grad.reshape(x_ND.shape)
-        first, last = first_HD.to(x_ND.dtype), last_DH.to(x_ND.dtype)
         of_x_ND = torch.empty_like(x_ND) if needs_x else None
         sums: list[Tensor | None] = [None] * 4
-        hidden_RH = _room(x_ND, first_HD)
-        for rows, activated_RH, slopes_RH in zip(_slices(len(x_ND), _ROWS), kept[::2], kept[1::2], strict=True):
+        hidden_RH = _room(x_ND, first)
+        for rows, activated_RH, slopes_RH in zip(_slices(len(x_ND)), kept[::2], kept[1::2], strict=True):
             grad_RD, of_hidden_RH = grad_ND[rows].to(x_ND.dtype), hidden_RH[: rows.stop - rows.start]
             torch.mm(grad_RD, last, out=of_hidden_RH).mul_(slopes_RH)
             if of_x_ND is not None:
@@ -128,6 +131,8 @@ class _Function(torch.autograd.Function):
                 sums[2] = _plus(sums[2], grad_RD.t() @ activated_RH)
             if needs[3]:
                 sums[3] = _plus(sums[3], grad_RD.sum(0))
+        if sums[2] is not None and ctx.scale != 1.0:
+            sums[2] *= ctx.scale
         of_x = None if of_x_ND is None else of_x_ND.view(grad.shape).to(ctx.like)
         return grad if needs_residual else None, of_x, *sums, None, None
 
@@ -138,7 +143,7 @@ def _plus(total: Tensor | None, part: Tensor) -> Tensor:
 
 
 def _room(x_ND: Tensor, first_HD: Tensor) -> Tensor:
-    return x_ND.new_empty(min(_ROWS, len(x_ND)), len(first_HD))
+    return x_ND.new_empty(max(rows.stop - rows.start for rows in _slices(len(x_ND))), len(first_HD))
 
 
 class _Pieces:
@@ -148,11 +153,11 @@ class _Pieces:
         self.room = [torch.empty(_CELLS) for _ in range(3)]
         self.linear = torch.full((_CELLS,), _LINEAR)
 
-    def gelu(self, x: Tensor, activated: Tensor, slopes: Tensor, mask: Tensor | None, scale: float) -> None:
-        """GELUs of x, and their derivatives; times `scale`, and 0 where the 16-bit `mask` is 0."""
-        signed = scale if mask is None or x.element_size() == 2 else -scale  # all ones are -1
+    def gelu(self, x: Tensor, activated: Tensor, slopes: Tensor, mask: Tensor | None) -> None:
+        """GELUs of x, and their derivatives; 0 where the 16-bit `mask` is 0, times -1 in fp32 where it is not."""
         linear, room = self.linear, self.room
-        for given, *outputs in zip(*(torch.split(one.view(-1), _CELLS) for one in (x, activated, slopes)), strict=True):
+        whole = (x, activated, slopes) if mask is None else (x, activated, slopes, mask)
+        for given, *outputs in zip(*(torch.split(one.view(-1), _CELLS) for one in whole), strict=True):
             if (size := len(given)) < _CELLS:
                 linear, *room = (one[:size] for one in (linear, *room))
             values, sigmoids, slope = room
@@ -164,17 +169,21 @@ class _Pieces:
             torch.ops.aten.sigmoid_backward.grad_input(slope, sigmoids, grad_input=slope)
             torch.add(sigmoids, slope, alpha=3.0, out=slope)
             values.mul_(sigmoids)
-            for out, made in zip(outputs, (values, slope), strict=True):
-                if mask is not None:
-                    made.mul_(signed)
+            for out, made in zip(outputs, (values, slope), strict=False):
                 out.copy_(made)
-        if mask is not None:
-            for whole in (activated, slopes):
-                if x.element_size() == 2:
-                    whole.view(torch.int16).bitwise_and_(mask)
-                else:
-                    whole.mul_(mask)
+                if mask is not None:
+                    _mask(out, outputs[2])
 
 
-def _slices(count: int, most: int) -> list[slice]:
-    return [slice(start, min(start + most, count)) for start in range(0, count, most)]
+def _mask(values: Tensor, mask: Tensor) -> None:
+    """Zeros where the 16-bit `mask` has them; in fp32 times its -1 elsewhere."""
+    if values.element_size() == 2:
+        values.view(torch.int16).bitwise_and_(mask)
+    else:
+        values.mul_(mask)
+
+
+def _slices(count: int) -> list[slice]:
+    """Of `_ROWS`, since each new number of rows costs oneDNN a compilation; the last one of about as many."""
+    edges = [*range(0, max(1, count - _ROWS // 2), _ROWS), count]
+    return [slice(*both) for both in pairwise(edges)]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -152,10 +153,12 @@ def on_processor(x: Tensor) -> bool:
 def dropped(numel: int, zeros: int) -> Tensor:
     """Random numbers of 16 bits (numel,): none of them set with a probability of `zeros` / 65,536, else all.
 
-    Each draw of torch's generator gives four: 4 times as fast as `bernoulli_`.
+    Four numbers are a draw of numpy's fastest generator, whose seed is torch's: 6 times as fast as `bernoulli_`.
     """
-    drawn = torch.empty((numel + _LANES - 1) // _LANES, dtype=torch.int64).random_(-(2**63), None)
-    numbers = drawn.view(torch.int16)[:numel]
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    draws = (numel + _LANES - 1) // _LANES
+    drawn = np.random.Generator(np.random.SFC64(seed)).integers(0, 2**64, draws, dtype=np.uint64)
+    numbers = torch.from_numpy(drawn.view(np.int16))[:numel]
     return torch.ge(numbers, zeros - 2**15, out=torch.empty_like(numbers)).neg_()
 
 

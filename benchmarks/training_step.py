@@ -20,6 +20,7 @@ RECIPES = {
     "speech": ("training.init_from=null", "training.adversarial_start=1"),
     "vocoder": ("training.adversarial_start=1",),
     "conversion": ("training.adversarial_start=1",),
+    "conversion-whisper": ("training.adversarial_start=1",),
     "recognition": (),
 }
 FORMATS = ("fp32", "bf16")

@@ -1,7 +1,8 @@
 """How long an optimizer step of a shipped recipe takes, for these sources beside an older revision.
 
     git worktree add /tmp/older REVISION
-    OMP_NUM_THREADS=1 python benchmarks/training_step.py --other /tmp/older/src [--rounds 3] [--out FILE.md]
+    OMP_NUM_THREADS=1 python benchmarks/training_step.py --other /tmp/older/src [--rounds 3] [--formats bf16]
+        [--out FILE.md]
 
 `phonate train RECIPE` on the packaged recordings, adversarial from its first step, in processes in turns. A callback
 from a plug-in notes the processor time of each step; the first ones, in which memory is allocated, are left out. Each
@@ -61,14 +62,14 @@ def step(recipe: str, number_format: str, sources: Path, folder: Path) -> float:
 
 def main() -> None:
     """Run all in turns and print the table."""
-    given = arguments(__doc__, RECIPES, rounds=3)
+    given = arguments(__doc__, RECIPES, rounds=3, formats=FORMATS)
     taken: dict[tuple[str, str], list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, PLUGIN)
         for _ in range(given.rounds):
             for recipe in given.recipes:
-                for number_format in FORMATS:
+                for number_format in given.formats:
                     both = [step(recipe, number_format, sources, folder) for sources in sides(given).values()]
                     taken.setdefault((recipe, number_format), []).append(both)
     text = _HEADER.format(steps=STEPS, rounds=given.rounds, **conditions())

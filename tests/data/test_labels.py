@@ -113,6 +113,16 @@ def test_what_is_no_such_file_is_one_line(name, content, place, tmp_path):
         label_format(file).read(file)
 
 
+def test_several_objects_of_praat_in_a_file_are_no_textgrid(tmp_path):
+    """As Praat saves a selection, or a chronological TextGrid."""
+    for head in (
+        'File type = "ooTextFile"\nObject class = "Collection"\n',
+        '"Praat chronological TextGrid text file"\n"x"\n',
+    ):
+        with pytest.raises(DataError, match="save it alone in Praat, as text file"):
+            read_turns(text(tmp_path, "x.TextGrid", head + "\nsize = 2\n"))
+
+
 def test_a_damaged_binary_textgrid_is_one_line(tmp_path):
     whole = (FILES / "binary.TextGrid").read_bytes()
     for length in range(30, len(whole) - 1, 11):
@@ -259,7 +269,7 @@ def test_ami_words_in_the_segments_of_the_transcriber(tmp_path):
         '<w nite:id="ES2002a.A.words0" starttime="0.50" endtime="0.80">caf&#xE9;</w>'
         '<w nite:id="ES2002a.A.words1" starttime="0.80" endtime="0.80" punc="true">.</w>'
         '<vocalsound nite:id="ES2002a.A.words2" starttime="0.9" endtime="1.2" type="laugh"/>'
-        '<w nite:id="ES2002a.A.words3" starttime="2.00" endtime="2.40">Yes</w>'
+        '<w nite:id="ES2002a.A.words3" starttime="2.00" endtime="2.40">P_C_\'s</w>'
     )
     head = '<?xml version="1.0" encoding="ISO-8859-1" standalone="yes"?>\n'
     (tmp_path / "words/ES2002a.A.words.xml").write_text(f"{head}<nite:root {nite}>{words}</nite:root>", "latin-1")
@@ -278,8 +288,8 @@ def test_ami_words_in_the_segments_of_the_transcriber(tmp_path):
     (row,) = CORPORA.get(detect_format(tmp_path))(tmp_path)
     assert [(one.start, one.end, one.speaker, one.text) for one in row.segments] == [
         (0.4, 1.3, "MEE006", "café."),
-        (0.5, 1.4, "ES2002B", "café. Yes"),
-        (1.9, 2.5, "MEE006", "Yes"),
+        (0.5, 1.4, "ES2002B", "café. P C's"),
+        (1.9, 2.5, "MEE006", "P C's"),
     ]
     assert set(read_turns(tmp_path)) == {"ES2002a"}
 

@@ -55,6 +55,19 @@ def test_a_manifest_and_the_folder_that_holds_nothing_else(cuts, tmp_path, name)
         assert [one.path.name for one in rows] == ["ann.wav", "bob.wav"]
 
 
+def test_cuts_beside_the_recordings_that_they_name(cuts, tmp_path):
+    """And not beside others; of several manifests one is to be named."""
+    cuts.to_file(tmp_path / "cuts.jsonl.gz")
+    assert detect_format(tmp_path) == "cutset"
+    assert [one.text for one in read(cutset_rows, tmp_path, tmp_path)] == ["i am ann", "i am bob"]
+    wav(tmp_path / "others/x.wav")
+    cuts.to_file(tmp_path / "others/cuts.jsonl")
+    assert detect_format(tmp_path / "others") == "folder"
+    cuts.to_file(tmp_path / "more.jsonl")
+    with pytest.raises(DataError, match=r"has cuts\.jsonl\.gz, more\.jsonl; give the file that is meant"):
+        read(cutset_rows, tmp_path, tmp_path)
+
+
 def test_recordings_and_supervisions_in_json(cuts, tmp_path):
     parts = tmp_path / "parts"
     parts.mkdir()

@@ -447,3 +447,24 @@ def test_a_list_that_says_more_seconds_than_there_are_is_told(tmp_path):
     _, report = check_corpus(corpus(tmp_path / "voice"))
     (detail,) = [one.detail for one in report.warnings if one.reason == "other length"]
     assert "4.00 s" in detail
+
+
+def test_texts_in_files_that_a_list_names(tmp_path):
+    """NeMo's text_filepath."""
+    (tmp_path / "voice/texts").mkdir(parents=True)
+    lines = []
+    for number, content in enumerate([b"One two,\nthree.", b"\xff\xfe\xfd", None, b"never read"]):
+        wav(tmp_path / f"voice/{number}.wav", 0.5, hertz=200 + 20 * number)
+        name = f"texts/{number}.txt" if number != 3 else str(tmp_path / "voice/texts/3.txt")
+        if content is not None:
+            (tmp_path / f"voice/texts/{number}.txt").write_bytes(content)
+        lines.append({"audio_filepath": f"{number}.wav", "duration": 0.5, "text_filepath": name})
+    lines[3]["text"] = "Four."
+    (tmp_path / "voice/list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows, _ = list_corpus(corpus(tmp_path / "voice"))
+    assert [row.text for row in rows if not hasattr(row, "reason")] == ["One two, three.", "Four."]
+    problems = [row for row in rows if hasattr(row, "reason")]
+    assert [(one.id, one.reason, one.detail.partition(":")[0]) for one in problems] == [
+        ("1", "unreadable text", "texts/1.txt"),
+        ("2", "unreadable text", "texts/2.txt"),
+    ]

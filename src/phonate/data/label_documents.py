@@ -53,7 +53,7 @@ def textgrid_tiers(path: Path) -> list[Tier]:
         raise DataError(f"{path}: {error.strerror}") from error
     except (StopIteration, ValueError, RuntimeError, struct.error, IndexError) as error:
         reason = str(error) if isinstance(error, ValueError) else "it ends too early"
-        raise DataError(f"{path}: not a readable TextGrid ({reason}); save it again in Praat") from error
+        raise DataError(f"{path}: not a readable TextGrid ({reason}); save it alone in Praat, as text file") from error
 
 
 Values = Iterator[str | float]
@@ -405,7 +405,8 @@ def _ami_words(path: Path) -> list[tuple[str, float, float, str]]:
     """Id, start, end and text of the words, with the marks behind them. Laughs and noises are no words."""
     words: list[tuple[str, float, float, str]] = []
     for element in _xml(path).iter("w"):
-        text = " ".join((element.text or "").split())
+        # Letters that are spelled: T_V_ is T V.
+        text = " ".join((element.text or "").replace("_'", "'").replace("_", " ").split())
         if element.get("punc") == "true" and words:
             id, start, end, before = words[-1]
             words[-1] = (id, start, end, before + text)

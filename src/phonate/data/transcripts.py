@@ -170,9 +170,13 @@ class Alignment(Transcription):
         return [words, phones] if self.phones else [words]
 
 
+_AROUND = re.compile(r"^(?:(?![$€£¥])[\W_])+|(?:(?![%°#+])[\W_])+$")
+"""Marks, but not those that are spoken: 50%, $5, C++."""
+
+
 def bare(word: str) -> str:
     """A word without the marks around it."""
-    return re.sub(r"^[\W_]+|[\W_]+$", "", word) or word
+    return _AROUND.sub("", word) or word
 
 
 def written_transcription(transcription: Transcription, recording: str, form: str) -> str:
@@ -216,10 +220,11 @@ def _textgrid(transcription: Transcription, _: str) -> str:
 
 
 def _ctm(transcription: Transcription, recording: str) -> str:
-    """A line for each word: recording, channel, start, duration, word, and its confidence where it is known."""
+    """A line for each word: recording, channel, start, duration, word, and its confidence where it is known. Marks that
+    stand alone are no words, which scorers would count."""
     name = "_".join(recording.split())
     lines = []
-    for word in transcription.words:
+    for word in (word for word in transcription.words if any(map(str.isalnum, word.text))):
         confidence = "" if word.confidence is None else f" {word.confidence:.4f}"
         times = f"{word.start:.3f} {word.end - word.start:.3f}"
         lines.append(f"{name} 1 {times} {'_'.join(bare(word.text).split())}{confidence}\n")

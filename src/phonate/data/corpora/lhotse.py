@@ -58,9 +58,12 @@ _ENDS = (".jsonl", ".jsonl.gz", ".json")
 
 
 def is_cutset(path: Path) -> bool:
-    """JSON of cuts, or a folder with one such file and no recordings; compressed JSON lines are nothing else."""
+    """JSON of cuts, or a folder with such a file, and no recordings or those of its cuts; compressed JSON lines are
+    nothing else."""
     if path.is_dir():
-        return len(_cutsets(path)) > 0 and next(audio_files(path, problems=[]), None) is None
+        files = _cutsets(path)
+        recorded = files and next(audio_files(path, problems=[]), None) is not None
+        return bool(files) and (not recorded or any(_is_of_files_in(path, file) for file in files))
     name = path.name.lower()
     return path.is_file() and (name.endswith(".jsonl.gz") or (name.endswith(_ENDS) and _is_cut(path)))
 
@@ -68,6 +71,18 @@ def is_cutset(path: Path) -> bool:
 def _cutsets(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDS) and file.is_file())
     return [file for file in files if _is_cut(file)]
+
+
+def _is_of_files_in(folder: Path, manifest: Path) -> bool:
+    """Whether the recording of a manifest's first cut is in a folder."""
+    cut = first_entry(manifest)
+    try:
+        cut = cut if "recording" in cut else cut["tracks"][0]["cut"]
+        sources = [Path(one["source"]) for one in cut["recording"]["sources"]]
+    except NOT_LHOTSE:
+        return False
+    files = [file for source in sources for file in (folder / source, source) if file.is_file()]
+    return any(file.resolve().is_relative_to(folder.resolve()) for file in files)
 
 
 def _is_cut(path: Path) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError
+from phonate.data.annotations import read_text
 from phonate.data.corpora.lists import (
     COLUMNS,
     LANGUAGES,
@@ -33,7 +34,17 @@ from phonate.data.corpora.lists import (
     unfolded,
 )
 from phonate.data.corpora.places import Places
-from phonate.data.corpora.rows import Problem, Row, Segment, as_text, checked_row, corpus_format, id_of, malformed
+from phonate.data.corpora.rows import (
+    Problem,
+    Row,
+    Segment,
+    as_text,
+    checked_row,
+    corpus_format,
+    id_of,
+    listed_file,
+    malformed,
+)
 
 
 def is_json(path: Path) -> bool:
@@ -63,7 +74,7 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
     places = Places(path, [name for name in names if name])
     if alone is not None:
         report_one_speaker(path, tuple(keys), alone)
-    if "text" not in spelled(list(keys)):
+    if "text" not in spelled(list(keys)) and _TEXT_FILE not in keys:
         report_no_text(path, tuple(keys))
     for place, sample in samples:
         if isinstance(sample, Problem):
@@ -76,7 +87,7 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
         parts = _segments_of(sample)
         try:
             if parts is None:
-                yield _json_row(sample, name, places.find(name), alone, place)
+                yield _json_row(sample, name, places.find(name), alone, place, path.parent)
             else:
                 yield _recording(sample, parts, places.find(name), alone, place)
         except (TypeError, ValueError) as error:
@@ -121,10 +132,21 @@ def _spoken(text: str | None) -> str | None:
     return text and (_MARK.sub(lambda match: _MARKS.get(match[1], ""), text).strip() or None)
 
 
-def _json_row(sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str) -> Row | Problem:
+_TEXT_FILE = "text_filepath"
+"""NeMo's key for the file that holds the text."""
+
+
+def _json_row(
+    sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str, root: Path
+) -> Row | Problem:
     listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
     if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
         listed.pop("text", None)
+    if not listed.get("text") and sample.get(_TEXT_FILE):
+        try:
+            listed["text"] = " ".join(read_text(listed_file(root, str(sample[_TEXT_FILE]))).split())
+        except (OSError, UnicodeDecodeError) as error:
+            return Problem(id_of(name), place, "unreadable text", f"{sample[_TEXT_FILE]}: {error}")
     speaker = listed.get("speaker_id")
     return clip_of(listed, name, file, as_text(alone if speaker is None else speaker), place)
 

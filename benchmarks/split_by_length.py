@@ -31,9 +31,9 @@ import torch
 
 from gauges import clock
 from phonate.config.resolve import resolve
+from phonate.data.loading import accumulation_groups
 from phonate.tasks.speech.task import SpeechTask
 from phonate.training.run import Run
-from phonate.training.step import accumulation_groups
 from phonate.training.trainer import Trainer
 
 HEADER = """# Batches in parts of similar length

@@ -309,6 +309,21 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
             raise
 
 
+def accumulation_groups(planned: Iterator[MicroBatch], times: int) -> Iterator[list[MicroBatch]]:
+    """The micro-batches `planned` for an epoch, grouped by optimizer step; the last step may have fewer.
+
+    `times`: how many micro-batches of the plan a step has. One that stands for several counts as so many.
+    """
+    group: list[MicroBatch] = []
+    for one in planned:
+        group.append(one)
+        if sum(member.planned for member in group) >= times:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
 FRAMES_PER_TOKEN = 4
 """Where batches are padded to few shapes, tokens are to multiples of this part of the frames': there are fewer."""
 

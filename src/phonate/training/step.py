@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -38,21 +38,6 @@ from phonate.training.settings import TrainingSettings
 from phonate.training.task import Batch, Count, CountedTerms, Coupling, Task, Terms, counted
 
 NO_CONTEXT = contextlib.nullcontext()
-
-
-def accumulation_groups(planned: Iterator[MicroBatch], times: int) -> Iterator[list[MicroBatch]]:
-    """The micro-batches `planned` for an epoch, grouped by optimizer step; the last step may have fewer.
-
-    `times`: how many micro-batches of the plan a step has. One that stands for several counts as so many.
-    """
-    group: list[MicroBatch] = []
-    for one in planned:
-        group.append(one)
-        if sum(member.planned for member in group) >= times:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def no_mark(stage: str) -> None:
@@ -160,16 +145,6 @@ class TrainStep:
             ema.update(step + 1)
         self.recovery.learn(step, parts)
         self.mark("step")
-
-    def state(self) -> list[Any] | None:
-        """What fitted into the memory of each rank, where there are several: gradients are added up in another order
-        when ranks compute apart, so a resumed run must do that in the same steps. All ranks call it together."""
-        return self.ranks.gather(self.recovery.state()) if self.ranks.world_size > 1 else None
-
-    def restore(self, state: Sequence[Any] | None) -> None:
-        """Restore it, for as many ranks."""
-        if state is not None and len(state) == self.ranks.world_size:
-            self.recovery.restore(state[self.ranks.rank])
 
     def _forward_backward(self, phase: PhaseState, parts: Sequence[MicroBatchState], step: int, last: bool) -> None:
         """Add the gradients of one phase over all micro-batches; `last` says whether it is the step's last phase."""
@@ -310,6 +285,16 @@ class TrainStep:
             hook(part.batch, means)
 
     # ------------------------------------------------------------- recovery
+
+    def state(self) -> list[Any] | None:
+        """What fitted into the memory of each rank, where there are several: gradients are added up in another order
+        when ranks compute apart, so a resumed run must do that in the same steps. All ranks call it together."""
+        return self.ranks.gather(self.recovery.state()) if self.ranks.world_size > 1 else None
+
+    def restore(self, state: Sequence[Any] | None) -> None:
+        """Restore it, for as many ranks."""
+        if state is not None and len(state) == self.ranks.world_size:
+            self.recovery.restore(state[self.ranks.rank])
 
     def _gradients(self, phase: PhaseState, parts: list[MicroBatchState], step: int, last: bool) -> None:
         """`_forward_backward`, begun anew with a micro-batch in halves where memory ran out, and in fp32 where the

@@ -26,7 +26,7 @@ from phonate.config.documents import parse
 from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.config.metrics import plain
 from phonate.config.resolve import Resolved
-from phonate.data.loading import LeftOut, MicroBatch
+from phonate.data.loading import LeftOut, MicroBatch, accumulation_groups
 from phonate.training import quarantine
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, files, listing
@@ -57,7 +57,7 @@ from phonate.training.setup import (
 )
 from phonate.training.signals import Signals, StopNow
 from phonate.training.state import Parts, Progress, Saver, TrainingData, ValidationData, Weights
-from phonate.training.step import LossModule, StepHooks, TrainStep, accumulation_groups, no_mark
+from phonate.training.step import LossModule, StepHooks, TrainStep, no_mark
 from phonate.training.stuck import StuckWatch
 from phonate.training.task import Dataset, Task
 from phonate.training.time_left import TimeLeft

@@ -26,6 +26,7 @@ from phonate.compute.system import peak_memory
 from phonate.config.errors import InputError
 from phonate.config.resolve import Overrides, Resolved
 from phonate.config.tasks import task_info
+from phonate.data.loading import accumulation_groups
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
@@ -34,7 +35,6 @@ from phonate.training.metrics import Best
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
-from phonate.training.step import accumulation_groups
 from phonate.training.task import Task
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer

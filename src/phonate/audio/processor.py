@@ -56,8 +56,9 @@ class MelSpectrum:
     def of_padded(self, padded: torch.Tensor) -> torch.Tensor:
         """Samples (samples,), among them those before the first frame's centre and after the last's -> (T, n_mels)."""
         frames_TN = padded.unfold(0, self.n_fft, self.hop_length)
-        mel_TM = torch.empty(len(frames_TN), self.filters_FM.shape[1])
-        for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+        count = frames_TN.shape[0]
+        mel_TM = torch.empty(count, self.filters_FM.shape[1])
+        for start in range(0, count, _FRAMES_PER_BLOCK):
             block = slice(start, start + _FRAMES_PER_BLOCK)
             spectrum_TF = torch.fft.rfft(frames_TN[block] * self.window)[:, : self.bins]
             # Not abs(): its guard against overflow takes longer than the transform.

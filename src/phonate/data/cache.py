@@ -14,7 +14,7 @@ import socket
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -320,11 +320,13 @@ _hash: Callable[[], hashlib.blake2b] = partial(hashlib.blake2b, digest_size=16)
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path, known: Mapping[str, str] | None = None) -> Iterator[Path]:
     """A temporary folder to fill, which is synced, given digests of its files and renamed to `folder` on exit.
 
     If another process created `folder` meanwhile, that one is kept. Temporary folders of killed processes are removed.
+    `known`: the digests of files that who fills it made while they were written, at the end.
     """
+    known = {} if known is None else known
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder.parent)
     host = socket.gethostname().replace(".", "-")
@@ -332,7 +334,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     beside.mkdir(exist_ok=True)
     try:
         yield beside
-        digests = {file.name: _digest(file) for file in sorted(beside.iterdir())}
+        digests = {file.name: known.get(file.name) or _digest(file) for file in sorted(beside.iterdir())}
         _note_verified(beside, {name: _stamp(beside / name) for name in digests})
         (beside / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
         sync_all(beside)
@@ -453,6 +455,7 @@ class CacheWriter:
     ) -> None:
         """`keeps_audio`: whether waveforms are written; otherwise only their lengths and digests are known."""
         self.digests: list[bytes] = []
+        self._whole = {AUDIO: Checksum(), FEATURES: Checksum()}
         self._sums: list[tuple[int, int]] = []
         self._sum = [0, 0]
         self._folder = folder
@@ -491,6 +494,7 @@ class CacheWriter:
         if self._keeps_audio:
             self._audio.write(samples.data)
             self._sum[0] = zlib.crc32(samples.data, self._sum[0])
+            self._whole[AUDIO].update(samples.data)
         else:
             self._hash.update(samples.data)
         self._samples += len(block)
@@ -502,6 +506,7 @@ class CacheWriter:
         values = np.ascontiguousarray(block, dtype=self._dtype).reshape(-1).view(np.uint8).data
         self._features.write(values)
         self._sum[1] = zlib.crc32(values, self._sum[1])
+        self._whole[FEATURES].update(values)
         self._frames += len(block)
 
     def take_written(self) -> int:
@@ -510,6 +515,11 @@ class CacheWriter:
         written = samples + self._frames * self._width * self._dtype.itemsize
         taken, self._taken = written - self._taken, written
         return taken
+
+    @property
+    def file_digests(self) -> dict[str, str]:
+        """Of the two files."""
+        return {name: whole.hexdigest() for name, whole in self._whole.items()}
 
     def end_recording(self) -> None:
         """The recording is complete."""

@@ -277,7 +277,8 @@ def build(
     """Write everything beside its final name, then rename. Raises DataError where nothing can be used, or the disk is
     full or read-only."""
     try:
-        with new_folder(folder) as beside:
+        digests: dict[str, str] = {}
+        with new_folder(folder, digests) as beside:
             full_scale = NORMALISED_SCALE if features.normalises_level else FILE_SCALE
             checked: list[CheckedRow] = []
             streamed = _streamed(rows)
@@ -294,6 +295,7 @@ def build(
                     checked.append(item)
                     space.add(positions.get(item.row.id, len(checked) - 1), writer.take_written())
                 report.require_usable()
+            digests |= writer.file_digests
             index_of(checked, writer).save(beside)
             if streamed:
                 np.save(beside / _SOUNDS, np.frombuffer(b"".join(writer.digests), dtype=np.uint8).reshape(-1, 16))

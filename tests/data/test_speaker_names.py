@@ -10,6 +10,7 @@ from small_corpora import corpus, wav
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.names import speakers_in
+from phonate.tasks.conversion.settings import ConversionData
 
 
 def listed(folder, files, caplog, **options):
@@ -129,6 +130,21 @@ def test_the_numbers_of_speakers_that_could_be_years(tmp_path, caplog):
     files = [f"1998/{chapter}/1998_{chapter}_{n}.wav" for chapter in (15444, 29454) for n in range(2)]
     found, _ = listed(tmp_path / "voice", files, caplog)
     assert set(found.values()) == {"1998"}
+
+
+@pytest.mark.parametrize(("names", "told"), [(("spk00", "SPEAKER_01"), True), (("anna", "p225"), False)])
+def test_speakers_whom_each_recording_numbers_anew_are_told_to_who_trains_on_voices(names, told, tmp_path, caplog):
+    for call in ("a", "b"):
+        wav(tmp_path / f"calls/{call}.wav", 4.0, 200 if call == "a" else 300)
+        lines = [f"SPEAKER {call} 1 {2 * n} 1.5 <NA> <NA> {name} <NA> <NA>\n" for n, name in enumerate(names)]
+        (tmp_path / f"calls/{call}.rttm").write_text("".join(lines))
+    data = ConversionData(path=str(tmp_path / "calls"), unit="segment")
+    rows, _ = list_corpus(data)
+    assert {row.speaker for row in rows} == set(names)
+    assert ("speaks in 2 recordings of several people, and is taken for one person" in caplog.text) == told
+    caplog.clear()
+    list_corpus(corpus(tmp_path / "calls"))
+    assert not caplog.records
 
 
 def test_a_pattern_that_is_wrong_is_one_line(tmp_path, caplog):

@@ -26,7 +26,7 @@ from phonate.config.errors import DataError, optional_package
 from phonate.data.cluster import require_ray
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
-from phonate.data.corpora.names import named_by, tell_speakers_in_names
+from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_in_names
 from phonate.data.corpora.rows import (
     FORMATS,
     CorpusFormat,
@@ -341,6 +341,8 @@ def _with_speakers(settings: RecordingData, path: Path, name: str, listed: list[
         return [named_by(settings.speaker_in_name, row) for row in listed]
     if settings.speaker_folder is None:
         tell_speakers_in_names(path, name, listed)
+    if settings.requirements.one_speaker:  # others need no names that mean the same everywhere
+        tell_numbered_speakers(path, listed)
     return listed
 
 

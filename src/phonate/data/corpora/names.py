@@ -180,6 +180,36 @@ def _report(path: Path, level: int, speaker: str, likeness: Likeness) -> None:
     )
 
 
+# ------------------------------------------------------------ Speakers who are numbered in each recording anew
+
+_NUMBER = re.compile(r"(speaker|spkr?|s)?[ _-]?\d{1,2}", re.IGNORECASE)
+"""What diarizers call speakers: SPEAKER_00, spk00, speaker_1."""
+
+
+def tell_numbered_speakers(path: Path, rows: Sequence[Row | Problem]) -> None:
+    """Warns, once, where recordings of several people share a speaker with a number for a name."""
+    heard: dict[Path, set[str]] = {}
+    for row in rows:
+        if isinstance(row, Row):
+            heard.setdefault(row.path, set()).update(row.speakers)
+    shared = Counter(
+        name for names in heard.values() if len(names) > 1 for name in names if _NUMBER.fullmatch(name)
+    ).most_common(1)
+    if shared and shared[0][1] > 1:
+        _report_numbered(path, *shared[0])
+
+
+@cache
+def _report_numbered(path: Path, speaker: str, recordings: int) -> None:
+    logger.warning(
+        "%s: %s speaks in %d recordings of several people, and is taken for one person; if each recording numbers its "
+        "speakers anew, give them names of their own there",
+        printable(str(path)),
+        speaker,
+        recordings,
+    )
+
+
 def named_by(pattern: str, row: Row | Problem) -> Row | Problem:
     """The row with the speaker that a pattern finds in the name of its file. Raises DataError where it finds none."""
     if isinstance(row, Problem):

@@ -4,6 +4,7 @@ name may as well be that of a sentence, a chapter or a take."""
 from __future__ import annotations
 
 import logging
+import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -65,6 +66,8 @@ _COUNTED = re.compile(
     re.IGNORECASE,
 )
 """What is counted, other than people."""
+_LOOKED_AT = 20_000
+"""Recordings of a corpus whose names are looked at."""
 _FEWEST = 2
 """Recordings that each of several speakers has on average."""
 _MOST_OF_ALL = 0.9
@@ -151,13 +154,20 @@ def speaker_by(pattern: str, stem: str) -> str | None:
 def tell_speakers_in_names(path: Path, name: str, rows: Sequence[Row | Problem]) -> None:
     """Tells, once, where all recordings are of one speaker, called after a folder, and their names look like those of
     several. That LJSpeech's layout has one speaker is known to who uses it."""
+    speakers: set[str | None] = set()
+    for row in rows:
+        if isinstance(row, Row):
+            speakers.update(one.speaker for one in row.segments)
+        if len(speakers) > 1:
+            return
     found = [row for row in rows if isinstance(row, Row)]
-    speakers = {name for row in found for name in row.speakers}
-    if len(speakers) != 1 or speakers.isdisjoint(map(printable, _folders(path, found))):
+    speaker = speakers.pop() if speakers else None
+    if speaker is None or speaker not in map(printable, _folders(path, found)):
         return
-    likeness = speakers_in(sorted({printable(row.path.stem) for row in found}))
+    some = random.Random(0).sample(found, min(_LOOKED_AT, len(found)))
+    likeness = speakers_in(sorted({printable(row.path.stem) for row in some}))
     if likeness is not None:
-        _report(path, logging.INFO if name == "ljspeech" else logging.WARNING, speakers.pop(), likeness)
+        _report(path, logging.INFO if name == "ljspeech" else logging.WARNING, speaker, likeness)
 
 
 def _folders(path: Path, rows: Sequence[Row]) -> Collection[str]:
@@ -190,7 +200,7 @@ def tell_numbered_speakers(path: Path, rows: Sequence[Row | Problem]) -> None:
     """Warns, once, where recordings of several people share a speaker with a number for a name."""
     heard: dict[Path, set[str]] = {}
     for row in rows:
-        if isinstance(row, Row):
+        if isinstance(row, Row) and (row.end is not None or len(row.segments) > 1):
             heard.setdefault(row.path, set()).update(row.speakers)
     shared = Counter(
         name for names in heard.values() if len(names) > 1 for name in names if _NUMBER.fullmatch(name)

@@ -126,7 +126,8 @@ def _files_below(folder: Path | str, depth: int) -> Iterator[str]:
         return
     for entry in listed:
         yield entry.path
-        if depth > 1 and entry.is_dir():
+        # Of links that form a loop os.path.isdir says that they are no folder, which entry.is_dir raises.
+        if depth > 1 and (os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()):
             yield from _files_below(entry.path, depth - 1)
 
 

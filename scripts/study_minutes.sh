@@ -28,3 +28,11 @@ done
 for run in base-2 base-5 base-15 base-50 scratch-2 scratch-5 scratch-15; do
     phonate evaluate study/$run --data study/held_out.csv --output study/evaluated-$run
 done
+
+# The voice of 2026-11-29: the recordings that the packaged voice begins with, on one core.
+python scripts/prepare_base.py $PHONATE_TEST_DATA/tts_en_kathleen $PHONATE_TEST_DATA/tts_de_kerstin \
+    $PHONATE_TEST_DATA/spk_en_librispeech study/base-tables
+phonate train speech data.path=study/base-tables/voice.csv training.init_from=null data.judged=0 $options \
+    training.validation.metric_for_best_model=step training.validation.greater_is_better=true \
+    training.performance.threads=1 --output study/scratch-50
+phonate evaluate study/scratch-50 --data study/base-tables/held_out.csv --output study/evaluated-scratch-50

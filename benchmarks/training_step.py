@@ -54,9 +54,9 @@ of a step, mean of {steps}; medians of {rounds} rounds in turns, and the median 
 """
 
 
-def step(recipe: str, number_format: str, sources: Path, folder: Path) -> float:
-    """Processor seconds of a step with the sources in `sources`."""
-    options = (f"training.mixed_precision={number_format}", "training.max_steps=60", "data.cache_dir=cache")
+def step(recipe: str, number_format: str, side: str, sources: Path, folder: Path) -> float:
+    """Processor seconds of a step with the sources in `sources`, which prepare the corpus for themselves."""
+    options = (f"training.mixed_precision={number_format}", "training.max_steps=60", f"data.cache_dir=cache-{side}")
     return measured([recipe, "data.path=clips", *RECIPES[recipe], *options], sources, folder)[0]
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         for _ in range(given.rounds):
             for recipe in given.recipes:
                 for number_format in given.formats:
-                    both = [step(recipe, number_format, sources, folder) for sources in sides(given).values()]
+                    both = [step(recipe, number_format, *side, folder) for side in sides(given).items()]
                     taken.setdefault((recipe, number_format), []).append(both)
     text = _HEADER.format(steps=STEPS, rounds=given.rounds, **conditions())
     for (recipe, number_format), rounds in taken.items():

@@ -29,8 +29,8 @@ PACE = {"anna": 1.0, "ben": 1.3}
 RECORDINGS = ROOT / "src" / "phonate" / "base" / "recordings"
 SHORT = {
     "speech": ("training.max_steps=2",),
-    "conversion": ("size=tiny", "training.max_steps=2", "training.batch_size=2"),
-    "diarization": ("size=tiny", "training.max_steps=2", "training.batch_size=2"),
+    "conversion-whisper": ("size=tiny", "training.max_steps=2", "training.batch_size=2"),
+    "diarization-whisper": ("training.max_steps=2", "data.samples=8"),
 }
 """Given to the training of each recipe: how well it learns is not asked here."""
 

@@ -605,7 +605,7 @@ class PitchData(VoiceData):
 
     f0_method: F0Method = "swift"
     """How the fundamental frequency is measured. swift: by a network (SwiftF0), up to 1,100 Hz, right in telephone
-    speech, children's voices and singing. yin: as in version 0.2, up to 500 Hz and often an octave off in those;
+    speech, children's voices and singing. yin: the older way, up to 500 Hz and often an octave off in those;
     runs that were trained with it go on with it."""
 
 

@@ -113,6 +113,13 @@ def test_what_is_no_such_file_is_one_line(name, content, place, tmp_path):
         label_format(file).read(file)
 
 
+def test_a_text_without_labels_is_not_blamed_on_its_name(tmp_path):
+    with pytest.raises(DataError, match=r"notes\.txt:1: neither Audacity labels nor RTTM"):
+        read_turns(text(tmp_path, "notes.txt", "we met at noon\n"))
+    with pytest.raises(DataError, match=r"notes\.md: .*by its name"):
+        read_turns(text(tmp_path, "notes.md", "we met at noon\n"))
+
+
 def test_several_objects_of_praat_in_a_file_are_no_textgrid(tmp_path):
     """As Praat saves a selection, or a chronological TextGrid."""
     for head in (

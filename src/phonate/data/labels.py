@@ -243,6 +243,8 @@ def _labelled(file: Path) -> list[Labelled]:
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error
     if kind is None:
+        if by_name := [one.title for one in LABEL_FORMATS.values() if one.ends(file.name)]:
+            raise DataError(f"{file}:1: neither {' nor '.join(by_name)} nor RTTM; give a file of labels, such as .rttm")
         raise DataError(f"{file}: not RTTM, nor a label file by its name; these end in {suffixes()}")
     return kind.read(file)
 

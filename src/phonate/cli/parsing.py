@@ -106,6 +106,8 @@ class Parser(argparse.ArgumentParser):
             needed = [one for one in self._actions if one.required]
             names = ("/".join(one.option_strings) or str(one.metavar or one.dest) for one in needed)
             message = f"{_MISSING}: {', '.join(names)}"
+        elif message.startswith(_MISSING) and self._subparsers is None:
+            message = self._in_order(message)
         takes_overrides = any(action.dest == "overrides" for action in self._actions)
         meant = _option_of(message) if takes_overrides else None
         near = _nearest_flag(message, self._flags())
@@ -113,6 +115,21 @@ class Parser(argparse.ArgumentParser):
         parts = [self._with_values(_in_words(message)), mend]
         said = "".join(part + (" " if part.endswith("?") else "; ") for part in parts if part)
         self.exit(2, f"error: {said}see {self.prog} --help\n")
+
+    def _in_order(self, message: str) -> str:
+        """A message about missing arguments, of which argparse names the last ones, though any may have been forgotten:
+        with all that stand in a row, in their order."""
+        row = [
+            str(one.metavar or one.dest)
+            for one in self._actions
+            if one.required and not one.option_strings and one.nargs is None and not one.choices
+        ]
+        missing = message.removeprefix(f"{_MISSING}: ").split(", ")
+        lacking = sum(name in row for name in missing)
+        if not 0 < lacking < len(row):
+            return message
+        others = "".join(f", {name}" for name in missing if name not in row)
+        return f"{_MISSING}: {' '.join(row)}, of which {lacking} {'is' if lacking == 1 else 'are'} missing{others}"
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
         """Exit where `words` have an option that is none: argparse would first miss what it stands for."""
@@ -156,9 +173,16 @@ class Parser(argparse.ArgumentParser):
         return [*self._option_string_actions, *within]
 
 
+_SYNONYMS = {"--voice": ("--speaker", "--reference")}
+"""What an option is called elsewhere -> what it may be called here, the first that the command has."""
+
+
 def _nearest_flag(message: str, flags: Sequence[str]) -> str | None:
     unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
-    return next(iter(difflib.get_close_matches(unknown[1], flags, n=1)), None) if unknown else None
+    if unknown is None:
+        return None
+    called_here = [flag for flag in _SYNONYMS.get(unknown[1], ()) if flag in flags]
+    return next(iter(called_here or difflib.get_close_matches(unknown[1], flags, n=1)), None)
 
 
 def _in_words(message: str) -> str:
@@ -250,7 +274,11 @@ def _add_globals(parser: argparse.ArgumentParser) -> None:
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:
     """RECIPE and its overrides, for commands that take them."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, a shipped name, or a run's folder")
+    from phonate.config.documents import shipped
+
+    parser.add_argument(
+        "recipe", metavar="RECIPE", help=f"a recipe file, a run's folder, or a shipped recipe: {', '.join(shipped())}"
+    )
     parser.add_argument(
         "overrides", metavar="key=value", nargs="*", default=[], help="options that override the recipe's"
     )

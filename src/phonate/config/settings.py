@@ -246,6 +246,7 @@ ELSEWHERE = {
     "num_epochs": "training.epochs",
     "num_train_epochs": "training.epochs",
     "num_steps": "training.max_steps",
+    "steps": "training.max_steps",
     "seed": "training.random_seed",
     "gradient_clip": "training.gradient_clipping",
     "max_grad_norm": "training.gradient_clipping",

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -97,6 +98,19 @@ def test_unknown_fields_are_ignored_and_named(serving: Serve) -> None:
     assert_error(serving(strict=True).post("/v1/audio/speech", json=asked), 400, "instructions", "instructions")
     misspelt = {**SAID, "sped": 2}
     assert_error(serving(strict=True).post("/v1/audio/speech", json=misspelt), 400, "did you mean speed")
+
+
+def test_characters_that_are_not_said_are_named(voice: TestClient) -> None:
+    """Those of later sentences, too, though the answer begins before they are read."""
+    said = {"model": "voice", "input": "Hello there. Hello \u0416 friend.", "response_format": "pcm"}
+    warning = voice.post("/v1/audio/speech", json={**said, "sped": 2}).headers["warning"]
+    assert re.fullmatch(
+        r'299 phonate ".*sped", 299 phonate "left out .*U\+0416 \(CYRILLIC CAPITAL LETTER ZHE\)"', warning
+    )
+    marked = {**said, "input": "<speak>Hello \u0416 friend.</speak>"}
+    assert "U+0416" in voice.post("/v1/audio/speech", json=marked).headers["warning"]
+    plain = {**said, "input": "Hello friend."}
+    assert "warning" not in voice.post("/v1/audio/speech", json=plain).headers
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/v1/models", "/v1/audio/voices", "/metrics"])

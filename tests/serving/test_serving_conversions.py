@@ -128,6 +128,11 @@ def test_pcm_is_the_default_of_nobody_and_has_openais_rate(turning: Make, wav: b
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["turn"]
 
 
+def test_the_page_offers_openais_clients_nothing_that_they_know(turning: Make, serving: Serve) -> None:
+    assert "OpenAI's clients and others" not in turning()[0].get("/").text
+    assert "OpenAI's clients and others" in serving().get("/").text
+
+
 def test_a_recording_may_give_the_voice(turning: Make, wav: bytes) -> None:
     client, turns = turning()
     assert posted(client, wav, recording(2.0)).status_code == 200

@@ -110,6 +110,10 @@ class LazyService(SpeechService):
         with self.model.use() as service:
             return service.submit(request)
 
+    def left_out(self, request: SpeechRequest) -> str:
+        with self.model.use() as service:
+            return service.left_out(request)
+
     @property
     def active(self) -> int:
         return 0 if (service := self.model.loaded) is None else service.active

@@ -246,16 +246,19 @@ def state_of(request: Request) -> ServerState:
     return cast(ServerState, request.app.state.server)
 
 
-def marks(sample_rate: int, ignored: Iterable[str] = ()) -> dict[str, str]:
-    """Headers of every answer with sound, at `sample_rate` Hz. `ignored`: unknown fields of the request."""
+def marks(sample_rate: int, ignored: Iterable[str] = (), left_out: str = "") -> dict[str, str]:
+    """Headers of every answer with sound, at `sample_rate` Hz. `ignored`: unknown fields of the request; `left_out`:
+    characters of its text that are not said."""
     headers = {"X-AI-Generated": "true", "X-Sample-Rate": str(sample_rate), "Cache-Control": "no-store"}
-    return headers | warned(ignored)
+    return headers | warned(ignored, left_out)
 
 
-def warned(ignored: Iterable[str]) -> dict[str, str]:
-    """The header that names unknown fields of a request, where there are any."""
+def warned(ignored: Iterable[str], left_out: str = "") -> dict[str, str]:
+    """The header that names unknown fields of a request, and characters that are not said, where there are any."""
     names = ", ".join(json.dumps(name[:50])[1:-1].replace("\\", "") for name in ignored)[:500]
-    return {"Warning": f'299 phonate "ignored, as this server knows no such field: {names}"'} if names else {}
+    told = [f"ignored, as this server knows no such field: {names}"] * bool(names)
+    told += [f"left out of the text, as this model can't say them: {left_out}"] * bool(left_out)
+    return {"Warning": ", ".join(f'299 phonate "{one}"' for one in told)} if told else {}
 
 
 # ---------------------------------------------- OpenAI's protocol: `/v1/audio/speech` and `/v1/models`
@@ -380,10 +383,11 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
         if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request = await _speech_request(state, service, body, content)
+    left_out = await state.in_thread(lambda: service.left_out(speech_request))
     speech = await state.speaker.speak(
         request, service.sample_rate, lambda: service.submit(speech_request), body.response_format
     )
-    headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown)
+    headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown, left_out)
     if body.stream_format == "sse":
         return StreamedSpeech(
             speech,
@@ -545,6 +549,7 @@ async def generate_speech(
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
     content = state.spoken_text(service, text, "target_text")
     speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
+    left_out = await state.in_thread(lambda: service.left_out(speech_request))
     speech = await state.speaker.speak(
         request, service.sample_rate, lambda: service.submit(speech_request), "wav", whole=True
     )
@@ -552,7 +557,7 @@ async def generate_speech(
         file = b"".join([part async for part in speech.parts()])
     finally:
         await speech.close()
-    response.headers.update(marks(service.sample_rate))
+    response.headers.update(marks(service.sample_rate, left_out=left_out))
     return {"audio": base64.b64encode(file).decode(), "sample_rate": service.sample_rate}
 
 
@@ -628,6 +633,7 @@ async def page(request: Request) -> HTMLResponse:
         "figures": [],
         "nonce": nonce,
         "key": bool(state.settings.api_keys),
+        "as_openai": bool(state.services or state.recognisers),
         "requests": list(examples(state, str(request.base_url).rstrip("/"))),
         "speaks": None if service is None else _speaking(state, service),
     }

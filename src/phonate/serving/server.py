@@ -364,7 +364,8 @@ def _listening(host: str, port: int, option: str = "--port") -> socket.socket:
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None)  # those of names that can't be resolved are below zero
         reason = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
-        raise InputError(f"--host {host} {option} {port}: can't listen there ({reason}); choose another") from error
+        where = f"--host {host} {option} {port}"
+        raise InputError(f"{where}: can't listen there ({reason}); choose another {option}") from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ import unicodedata
 from phonate.config.errors import InputError
 from phonate.config.language_codes import is_english, primary
 from phonate.text import phonemes
-from phonate.text.english.normalisation import normalise
+from phonate.text.english.normalisation import normalise, without_pronunciation
 from phonate.text.language import language
 from phonate.text.phonemes import Word, report_left_out
 
@@ -140,3 +140,14 @@ class CharacterPhonemizer:
 
 def _set_off(word: Word, between: str) -> Word:
     return Word(word.text, word.phones, phonemes.mark_of(between), phonemes.pause_of(between))
+
+
+def left_out(text: str, phonemizer: phonemes.Phonemizer) -> list[str]:
+    """The characters of `text` that `phonemizer` leaves out, each once; none of espeak's in languages other than
+    English, where it reads most scripts in some way."""
+    if is_english(phonemizer.language):
+        return without_pronunciation(text)
+    if phonemizer.name != CharacterPhonemizer.name:
+        return []
+    read = CharacterPhonemizer(phonemizer.language)._read(text)
+    return list(dict.fromkeys(one for one in read if one.isalnum() and one not in phonemizer.symbols))

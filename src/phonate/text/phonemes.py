@@ -104,9 +104,14 @@ def report_left_out(characters: Iterable[str], why: str) -> None:
     if not new:
         return
     _reported.update(new)
-    names = ", ".join(f"U+{ord(one):04X} ({unicodedata.name(one, 'without a name')})" for one in new[:NAMED])
-    others = f" and {len(new) - NAMED} more characters" if len(new) > NAMED else ""
-    logger.warning("left out, %s: %s%s", why, names, others)
+    logger.warning("left out, %s: %s", why, named(new))
+
+
+def named(characters: Sequence[str]) -> str:
+    """The first few of `characters` by their names in Unicode, and how many more there are."""
+    names = ", ".join(f"U+{ord(one):04X} ({unicodedata.name(one, 'without a name')})" for one in characters[:NAMED])
+    others = f" and {len(characters) - NAMED} more characters" if len(characters) > NAMED else ""
+    return names + others
 
 
 # ------------------------------------------------------------------------------------------------------ Symbols <-> ids

@@ -102,6 +102,10 @@ class SpeechService(ABC):
     def voices(self) -> Sequence[str]:
         """The names of voices that can be asked for."""
 
+    def left_out(self, request: SpeechRequest) -> str:
+        """The characters of the text that will not be said, in words; "" where all are, or where that isn't known."""
+        return ""
+
     @abstractmethod
     def submit(self, request: SpeechRequest) -> SpeechResult:
         """Begin to work on `request`, as soon as there is room. Raises InputError for one that can't be met."""

@@ -21,6 +21,8 @@ from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech.arrays import ArrayVoice
 from phonate.tasks.speech.inference import Sentence, Spoken, Synthesiser, check_delivery, parallel
 from phonate.text.captions import TimedWord
+from phonate.text.characters import left_out
+from phonate.text.phonemes import named
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 # -------------- The mels that a voice makes of its own corpus, frame by frame beside the recorded ones
@@ -168,6 +170,10 @@ class SynthesiserService(SpeechService):
     def voices(self) -> Sequence[str]:
         """The speakers of the run."""
         return self._synthesiser.speakers
+
+    def left_out(self, request: SpeechRequest) -> str:
+        spoken = (part.text for part in request.script if part.phones is None) if request.script else (request.text,)
+        return named(left_out("\n".join(spoken), self._synthesiser.phonemizer))
 
     @property
     def active(self) -> int:

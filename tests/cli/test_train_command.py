@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 import phonate_process
 from phonate.cli import main
@@ -154,9 +156,7 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
         assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
-    said = (
-        "error: nowhere: no such run or checkpoint; give a run's folder, such as runs/speech; phonate train makes one\n"
-    )
+    said = "error: nowhere: no such run or checkpoint; give a run's folder; phonate train makes one\n"
     assert capsys.readouterr().err == said
 
 
@@ -215,6 +215,22 @@ def test_a_folder_that_is_no_run_is_bad_input(
         words.append("data.path=.")
     assert main(words) == 2
     assert f"error: {tmp_path}: no checkpoints here; give a run's folder" in capsys.readouterr().err
+
+
+def test_a_refused_training_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wave = np.sin(np.arange(22050) / 9)
+    (tmp_path / "mine").mkdir()
+    soundfile.write(tmp_path / "mine" / "a.wav", wave, 22050)
+    arguments = ["train", "speech", "data.path=mine", "--output", "runs/refused"]
+    assert main(arguments) == 2
+    assert "error: " in capsys.readouterr().err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["mine"]
+    (tmp_path / "runs" / "refused").mkdir(parents=True)  # somebody else's
+    assert main(arguments) == 2
+    assert (tmp_path / "runs" / "refused").is_dir()
 
 
 def test_a_port_that_is_none_is_refused_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:

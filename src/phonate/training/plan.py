@@ -194,14 +194,19 @@ class Plan:
 
     @property
     def reason(self) -> str:
-        """What was decided, in a line for each decision that holds; "" where there is none."""
+        """The lines of `reasons`; "" where there is none."""
+        return "\n".join(self.reasons())
+
+    def reasons(self, begins: bool = True) -> list[str]:
+        """What was decided, in a line for each decision that holds; of where training starts only if it `begins`."""
         holding = {
             change.source + ".".join(path)
             for path, change in self.decided.items()  # not decided otherwise later
             if path not in self._own or self.written.value(path) == change.value
         }
+        start = ".".join(_INIT_FROM)
         told = (one for one in self.decisions if holding & {one.origin + name for name in one.changes})
-        return "\n".join(one.reason for one in told if one.reason)
+        return [one.reason for one in told if one.reason and (begins or start not in one.changes)]
 
     @cached_property
     def _own(self) -> set[Key]:

@@ -10,7 +10,7 @@ import re
 import secrets
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,9 +22,10 @@ from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import folder_lock
 
 _ID = "run_id"
+_LOCK = ".lock"
 _BEFORE_TRAINING = frozenset(
     {
-        ".lock",
+        _LOCK,
         _ID,
         "events",
         "hyperparameters.json",
@@ -88,6 +89,11 @@ class Run:
         return self.path / "logs"
 
     @property
+    def log(self) -> Path:
+        """What is told while it trains."""
+        return self.logs / "training.log"
+
+    @property
     def previews(self) -> Path:
         """Latest sounds and pictures of the task."""
         return self.path / "previews"
@@ -148,6 +154,7 @@ class Run:
         """
         from phonate.training.checkpoints.listing import has_checkpoint
 
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.create(resuming)
         try:
             lock = folder_lock(self.path)
@@ -157,8 +164,21 @@ class Run:
             if not has_checkpoint(self.path):
                 (self.path / _ID).unlink(missing_ok=True)  # of a start that failed
             yield
+        except InputError:
+            self._unmake(made)
+            raise
         finally:
             lock.release()
+
+    def _unmake(self, made: Sequence[Path]) -> None:
+        """Remove the folders `made` for a training that was refused, unless there is more than its log in them."""
+        if not made or {entry.name for entry in self.path.iterdir()} - {_LOCK, self.logs.name, files.PLUGINS}:
+            return
+        with contextlib.suppress(OSError):  # what another has put there stays
+            for file in (self.log, self.path / files.PLUGINS, self.path / _LOCK):
+                file.unlink(missing_ok=True)
+            for folder in (self.logs, *made):
+                folder.rmdir()
 
     def write(self, name: str, content: str) -> None:
         """Write a text file of the run, whole or not at all."""

@@ -324,7 +324,7 @@ class VoiceTrainer:
         steps = config.num_epochs * train.steps(0) // config.gradient_accumulation_steps
         ranks = self._ranks()
         owned = self.run.opened(resuming) if ranks.is_main else contextlib.nullcontext()
-        with ranks.together(), owned, log_file(self.run.logs / "training.log", ranks):
+        with ranks.together(), owned, log_file(self.run.log, ranks):
             self.trainer = Trainer(
                 self.task,
                 config.settings(steps, validated=validation is not None),

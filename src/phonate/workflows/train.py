@@ -191,10 +191,10 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:
         if plan.plugins and ranks.is_main:
             run.write_json(files.PLUGINS, {"plugins": plan.plugins})
-        with log_file(run.logs / "training.log", ranks):
-            for line in filter(None, (transcribed, *plan.reason.splitlines())):
-                logger.info(line)
+        with log_file(run.log, ranks):
             checkpoint = _checkpoint_to_resume(plan, run)
+            for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None))):
+                logger.info(line)
             plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
             trainer = Trainer(
                 task,

@@ -486,9 +486,10 @@ def resolve_checkpoint(
 
 def no_run(path: str | Path, what: str = "no such run or checkpoint") -> NoRunError:
     """The error where something else than a run was given, which names those that are here."""
-    here = sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime)
-    runs = listed([str(recipe.parent) for recipe in here[:_RUNS]]) if here else "runs/speech; phonate train makes one"
-    return NoRunError(f"{path}: {what}; give a run's folder, such as {runs}")
+    newest = sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime)
+    here = [str(recipe.parent) for recipe in newest if recipe.parent.resolve() != Path(path).resolve()]
+    runs = f", such as {listed(here[:_RUNS])}" if here else "; phonate train makes one"
+    return NoRunError(f"{path}: {what}; give a run's folder{runs}")
 
 
 def located(path: Path) -> Path:

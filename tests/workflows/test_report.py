@@ -116,13 +116,26 @@ def test_the_loss_of_epochs_stands_in_where_no_step_was_logged(run: Path) -> Non
     assert len([one for one in page.all("path") if "stroke: var(--s0)" in str(one["style"])]) == 1
 
 
+def test_losses_of_other_terms_are_not_drawn_over_each_other(run: Path) -> None:
+    def titles(validated: dict[str, float]) -> list[str]:
+        trained = [{"step": step, "split": "train", "loss": 0.1, "l1": 0.1} for step in (10, 20)]
+        write_lines(
+            run / "metrics.jsonl",
+            trained + [{**one, "split": "validation", "loss": 1.1, **validated} for one in trained],
+        )
+        return [title for title in ("Loss in training", "Loss in validation") if title in page_of(run).text]
+
+    assert titles({}) == []
+    assert titles({"discriminator": 1.0}) == ["Loss in training", "Loss in validation"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "lines", "said"),
     [
         ("{validation: {interval: 500}, max_steps: 900}", [], "that comes every 500 steps .* and at the end"),
         ("{max_steps: 40}", [], "nothing was kept for it: set data.validation"),
         ("{validation: {previews: false}}", [], "training.validation.previews is false"),
-        ("{}", [{"step": 40, "split": "validation", "loss": 1.0}], r"None of the recordings kept for validation"),
+        ("{}", [{"step": 40, "split": "validation", "loss": 1.0}], r"shows a validation recording of a speaker who"),
     ],
 )
 def test_a_report_without_sounds_says_why(run: Path, recipe: str, lines: list[dict[str, Any]], said: str) -> None:
@@ -182,7 +195,7 @@ def test_previews_are_shown_where_there_are_no_samples(run: Path) -> None:
     (run / "previews" / "source_mel.png").write_bytes(b"not looked at: reports draw a spectrogram with axes")
     page = page_of(run)
     text = " ".join(page.text.split())
-    assert text.index("source a validation recording of another speaker") < text.index("converted voice")
+    assert text.index("source a validation recording of a speaker who") < text.index("converted voice")
     assert len(page.all("audio")) == len(page.all("img")) == 2
 
 

@@ -116,7 +116,7 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
     if sounds:
         names = ", ".join(printable(file.name) for file in sounds[:3]) + (", ..." if len(sounds) > 3 else "")
         logger.warning(
-            "%s: %s%d files hold sound, but are not called as recordings are, and are left out (%s); to use them, give "
+            "%s: %s%d files hold sound, but are not named as recordings are, and are left out (%s); to use them, give "
             "them a suffix such as .wav",
             printable(str(root)),
             "at least " if len(files) > MOST_LOOKED_AT else "",

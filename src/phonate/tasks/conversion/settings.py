@@ -217,7 +217,7 @@ METRICS = by_name(
 INFO = TaskInfo(
     use="phonate convert {run} RECORDING -o converted.wav",
     previews={
-        "source": "a validation recording of another speaker",
+        "source": "a validation recording of a speaker who is not the target",
         "converted": "the same in the target's voice",
     },
     hub_task="audio-to-audio",

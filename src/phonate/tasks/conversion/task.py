@@ -119,8 +119,8 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         speakers = self.corpus.speakers
         if split == "train" and len(speakers) == 1:
             message = (
-                "all recordings are of one speaker, %s: no other voice can be converted to, others' speech may keep "
-                "its voice, since training hears none of it; add recordings of others, a sub-folder for each"
+                "all recordings are of one speaker, %s: the model will convert to that voice alone, and may leave the "
+                "speech of others in their voices, as it has heard none; add recordings of others, a sub-folder each"
             )
             logger.warning(message, *speakers)
         elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:

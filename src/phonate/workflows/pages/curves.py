@@ -46,8 +46,12 @@ def curves(
     metrics = {} if declared is None else with_losses(_names(lines, "validation"), declared)
     groups: dict[str, list[plots.Series]] = {}
     training = _series(lines, "train", LOSS, "training") or _series(lines, "epoch", LOSS, "training")
-    groups["Loss"] = training + _series(lines, "validation", LOSS, "validation", dots=True)
-    once = [] if any(len(one.xs) > 1 for one in groups["Loss"]) else [Metric(LOSS)]
+    validation = _series(lines, "validation", LOSS, "validation", dots=True)
+    if _same_terms(lines, metrics):
+        groups["Loss"] = training + validation
+    else:  # one below or above the other would say nothing
+        groups |= {"Loss in training": training, "Loss in validation, which has other terms": validation}
+    once = [] if any(len(one.xs) > 1 for one in training + validation) else [Metric(LOSS)]
     for name in _names(lines, "validation"):
         if name in {LOSS, "step", "epoch"} or _is_term(name, lines):
             continue
@@ -68,6 +72,13 @@ def curves(
     validated = [line for line in lines if line["split"] == "validation"]
     rows = [_row(metric, validated[-1]) for metric in once if validated and metric.name in validated[-1]]
     return Curves(charts, rows, int(validated[-1]["step"]) if validated else 0, _missing(lines, recipe, step))
+
+
+def _same_terms(lines: Lines, metrics: Mapping[str, Metric]) -> bool:
+    """Whether the losses of training and of validation are sums of the same terms, as far as is declared."""
+    terms = {name for name, metric in metrics.items() if metric.is_term}
+    validated = terms & {*_names(lines, "validation")}
+    return validated == terms & {*_names(lines, "train"), *_names(lines, "epoch")} or not validated
 
 
 def _missing(lines: Lines, recipe: Mapping[str, Any], step: int) -> list[str]:
@@ -99,7 +110,7 @@ def not_validated(recipe: Mapping[str, Any], step: int) -> str:
 
 
 def _chart(title: str, series: Sequence[plots.Series], marks: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    svg = plots.line_chart(series, title, marks, log=title == "Loss")
+    svg = plots.line_chart(series, title, marks, log=title.startswith("Loss"))
     return {"title": title, "names": [one.name for one in series], "svg": Markup(svg)}  # texts are escaped there
 
 

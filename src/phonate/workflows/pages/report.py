@@ -326,7 +326,8 @@ def _silent(story: _Story) -> str:
         return f"The training of the task {task} keeps no sounds or pictures."
     if not any(line["split"] == "validation" for line in story.lines):
         return f"Sounds and pictures come from validation. {not_validated(story.recipe, story.step)}"
-    return "None of the recordings kept for validation (data.validation) can be shown by this task."
+    first = next(iter(story.info.previews.values()))
+    return f"None of the recordings kept for validation (data.validation) can be shown: this task shows {first}."
 
 
 def _summary(story: _Story) -> str:
@@ -390,7 +391,7 @@ def _validated_so(story: _Story) -> str:
     parts = [f"{one.title} {_valued(line[one.name], one)}" for one in own]
     if not parts:
         loss = number(line.get(LOSS))
-        return f"On what it was not trained on its loss is {loss}, which says little but in comparison with other runs."
+        return f"On what it was not trained on its loss is {loss}, which means little except beside other runs' losses."
     return f"In validation at step {line['step']:,}: {'; '.join(parts[:_METRICS_IN_WORDS])}; compared with nothing yet."
 
 

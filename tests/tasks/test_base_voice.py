@@ -350,10 +350,10 @@ def test_training_starts_from_it_and_says_so(tmp_path: Path) -> None:
     assert all(torch.equal(mine[name], base[name].float()) for name in acoustic if name != voices)
     assert torch.equal(mine[voices], base[voices].float().mean(dim=0).expand(1, -1))
     assert main(["train", str(run), "--output", str(run), "--resume", "auto", "training.max_steps=3"]) == 0
+    assert resolve(run).recipe.training.max_steps == 3
     (run / "logs" / "training.log").unlink()
     assert main([*arguments, "training.max_steps=4", "--output", str(run), "--resume", "auto"]) == 0
     assert "training starts from" not in (run / "logs" / "training.log").read_text()
-    assert resolve(run).recipe.training.max_steps == 3
     # the texts have no mark, but the base had learnt some
     learnt = [learnt_marks(phonate.load(one, "speech").inference_metadata) for one in (run, BASE_VOICE)]
     assert learnt[0] == learnt[1] == {",", "."}

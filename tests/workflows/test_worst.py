@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import soundfile
 
 from phonate.config.errors import InputError
+from phonate.data.corpora.manifest import check_corpus
 from phonate.data.settings import VoiceData
 from phonate.workflows.pages.recordings import write_worst_page
 
@@ -63,6 +65,21 @@ def test_the_worst_come_first_and_can_be_heard(corpus: Path, tmp_path: Path) -> 
     text = (tmp_path / "new/worst.html").read_text()
     assert 'link.download = "drop.txt"' in text
     assert not re.search(r'(src|href)="(?!data:)', text)
+
+
+def test_every_warning_of_the_corpus_is_shown(corpus: Path, tmp_path: Path) -> None:
+    shutil.copy(corpus / "wavs/more0.wav", corpus / "wavs/more7.wav")
+    with (corpus / "metadata.csv").open("a") as file:
+        file.write(f"\nmore7|{'z' * 30} 7")
+    _, report = check_corpus(VoiceData(path=str(corpus)))
+    told = write_worst_page(VoiceData(path=str(corpus)), tmp_path / "worst.html")
+    content = dict(shown(tmp_path / "worst.html"))
+    assert told["with_findings"] == len({one.id for one in report.warnings})
+    assert any("duplicate" in one.reason for one in report.warnings)
+    shown_of = [one for one in report.warnings if one.id in content]
+    assert shown_of
+    for one in shown_of:
+        assert one.reason in content[one.id]
 
 
 @pytest.mark.slow

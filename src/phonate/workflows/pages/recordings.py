@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -314,7 +314,9 @@ def write_worst_page(
     if path.suffix.lower() not in {".html", ".htm"}:
         raise InputError(f"{option('page', str(page))}: must be a file name that ends in .html")
     clips, report = check_corpus(settings, progress)
-    rates = Rates.of(clips)
+    rates, warned = Rates.of(clips), defaultdict[str, list[Finding]](list)
+    for one in report.warnings:
+        warned[one.id].append(Finding(one.reason, one.detail, 1.0))
     suspects = []
     for done, clip in enumerate(clips, start=1):
         hypothesis = None
@@ -322,7 +324,9 @@ def write_worst_page(
             hypothesis = transcribe.transcribe(*read_part(clip.row))
             if progress is not None:
                 progress("transcribing", done, len(clips))
-        suspects.append(Suspect(clip, [*findings(clip, rates), *_misheard(clip, hypothesis)], hypothesis))
+        found = [*findings(clip, rates), *_misheard(clip, hypothesis)]
+        found += [one for one in warned[clip.row.id] if one.reason not in {known.reason for known in found}]
+        suspects.append(Suspect(clip, found, hypothesis))
     worst = sorted(suspects, key=lambda one: (-one.score, one.clip.row.id))[:SHOWN]
     write_output(path, _render(worst, report.path, len(clips)).encode(errors="backslashreplace"), parents=True)
     odd = sum(any(finding.score >= 1.0 for finding in one.findings) for one in suspects)

@@ -124,10 +124,8 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
             names,
         )
     told = set(sounds)
-    kinds = Counter(
-        file.suffix.lower() or "no suffix" for file in files if file not in told and not NOTES.fullmatch(file.name)
-    )
-    if kinds:
+    kinds = Counter(file.suffix.lower() or "no suffix" for file in files if file not in told)
+    if any(file not in told and not NOTES.fullmatch(file.name) for file in files):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
         message = f"{printable(str(root))}: not called as recordings are, and left alone: {counts}"
         held = next((file for file in files if file not in told and file.name.lower().endswith(_HELD_TEXTS)), None)

@@ -323,6 +323,7 @@ def test_traceback_shows_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     error = capsys.readouterr().err
     assert "Traceback" in error
     assert error.endswith("error: row 3\n")
+    assert error.count("row 3") == 1
 
 
 def test_the_traceback_of_a_surprise_is_kept_in_the_run(

@@ -130,7 +130,7 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise DataError(f"{path}: no such file")
     if not path.is_file():  # reading a pipe would block, and a device may have no end
-        raise DataError(f"{path}: is a folder, a pipe or a device; give a recording")
+        raise DataError(f"{path}: is a {'folder' if path.is_dir() else 'pipe or a device'}; give a recording")
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty; copy it again")
 

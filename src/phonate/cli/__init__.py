@@ -111,7 +111,7 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
     from phonate.config.errors import Interrupted, PhonateError
 
     if args.traceback:
-        traceback.print_exception(error)
+        print("".join(traceback.format_exception(error)[:-1]), end="", file=sys.stderr)  # the error itself is below
     if isinstance(error, PhonateError):
         for line in str(error).splitlines():
             print_error(line, label=not isinstance(error, Interrupted))

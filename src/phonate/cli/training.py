@@ -217,6 +217,7 @@ def _train(args: argparse.Namespace) -> int:
             print_json({**outcome, "metrics": trained.metrics})
         elif args.dry_run:
             print_table([_estimated(name, value) for name, value in trained.metrics.items()], ["estimate", "value"])
+            print("\nTimes are those of a few steps, with the machine as busy as it was just now.")
         else:
             print(_summary(trained))
     return 0

@@ -134,7 +134,8 @@ def _locate(source: str | Path) -> Path:
     if path.suffix in {".yaml", ".yml"} or path.name != text:
         beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         hint = f"; {nearest(text, beside)}" if beside else ""
-        raise RecipeError(f"{text}: no such recipe file{hint}")
+        what = "recipe file" if path.suffix in {".yaml", ".yml"} else "run or recipe file"
+        raise RecipeError(f"{text}: no such {what}{hint}")
     raise RecipeError(f"{text}: neither a file nor a shipped recipe; {nearest(text, shipped())}")
 
 

@@ -154,7 +154,8 @@ class Run:
         """
         from phonate.training.checkpoints.listing import has_checkpoint
 
-        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        # of a name that is too long pathlib would raise, and `create` says it better
+        made = [folder for folder in (self.path, *self.path.parents) if not os.path.exists(folder)]
         self.create(resuming)
         try:
             lock = folder_lock(self.path)

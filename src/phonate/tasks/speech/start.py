@@ -120,7 +120,7 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
     else:
         return Start({}, "")
     reason = f"the newest checkpoint counts as the best: what judges them is not installed ({mend})"
-    return Start({"data.judged": 0, **_NEWEST}, reason, "judges: not installed")
+    return Start({"data.judged": 0, **_NEWEST}, reason, "packages that judge speech: not installed")
 
 
 def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:

@@ -383,7 +383,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
         if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request = await _speech_request(state, service, body, content)
-    left_out = await state.in_thread(lambda: service.left_out(speech_request))
+    left_out = await anyio.to_thread.run_sync(service.left_out, speech_request)
     speech = await state.speaker.speak(
         request, service.sample_rate, lambda: service.submit(speech_request), body.response_format
     )
@@ -549,7 +549,7 @@ async def generate_speech(
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
     content = state.spoken_text(service, text, "target_text")
     speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
-    left_out = await state.in_thread(lambda: service.left_out(speech_request))
+    left_out = await anyio.to_thread.run_sync(service.left_out, speech_request)
     speech = await state.speaker.speak(
         request, service.sample_rate, lambda: service.submit(speech_request), "wav", whole=True
     )

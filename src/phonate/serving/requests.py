@@ -32,22 +32,26 @@ def examples(state: ServerState, url: str, recording: str = "recording.wav") -> 
     `recording`: the file that is sent where one is needed.
     """
     key = ' -H "Authorization: Bearer $PHONATE_API_KEY"' if state.settings.api_keys else ""
-    curl, file = f"curl -sSf {url}/v1/audio", shlex.quote(f"file=@{recording}")
+    file = shlex.quote(f"file=@{recording}")
+
+    def curl(path: str) -> str:
+        return f"curl -sSf {shlex.quote(f'{url}/v1/audio/{path}')}{key}"  # zsh takes [::1] for a pattern
+
     for service in [*state.services.values()][:1]:
-        yield _speech(service, f"{curl}/speech{key}", recording)
+        yield _speech(service, curl("speech"), recording)
     for name, recogniser in [*state.recognisers.items()][:1]:
         form = "diarized_json" if recogniser.tells_speakers else "text"
         model = shlex.quote(f"model={name}")
         yield Example(
             "Transcribe a recording",
-            f"{curl}/transcriptions{key} -F {model} -F {file} -F response_format={form}",
+            f"{curl('transcriptions')} -F {model} -F {file} -F response_format={form}",
         )
     for name, conversion in [*state.converters.items()][:1]:
         model = shlex.quote(f"model={name}")
         voice = f" -F {shlex.quote(f'reference_audio=@{recording}')}" if conversion.needs_reference else ""
         yield Example(
             "Convert a recording to another voice",
-            f"{curl}/conversions{key} -F {model} -F {file}{voice} -o converted.mp3",
+            f"{curl('conversions')} -F {model} -F {file}{voice} -o converted.mp3",
         )
 
 

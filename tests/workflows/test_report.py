@@ -133,6 +133,7 @@ def test_losses_of_other_terms_are_not_drawn_over_each_other(run: Path) -> None:
     ("recipe", "lines", "said"),
     [
         ("{validation: {interval: 500}, max_steps: 900}", [], "that comes every 500 steps .* and at the end"),
+        ("{validation: {interval: 1 epochs}, epochs: 2}", [], r"that comes every epoch \("),
         ("{max_steps: 40}", [], "nothing was kept for it: set data.validation"),
         ("{validation: {previews: false}}", [], "training.validation.previews is false"),
         ("{}", [{"step": 40, "split": "validation", "loss": 1.0}], r"shows a validation recording of a speaker who"),

@@ -37,11 +37,17 @@ class Curves:
 
 
 def curves(
-    lines: Lines, recipe: Mapping[str, Any], step: int, resumes: Sequence[int], declared: Sequence[Metric] | None
+    lines: Lines,
+    recipe: Mapping[str, Any],
+    step: int,
+    resumes: Sequence[int],
+    declared: Sequence[Metric] | None,
+    ended: bool,
 ) -> Curves:
     """Losses first, then validation metrics of the task, then learning rate, gradient norm and speed.
 
-    `step`: the run's last one; `resumes`: the steps at which it was resumed; `declared`: the task's metrics.
+    `step`: the run's last one; `resumes`: the steps at which it was resumed; `declared`: the task's metrics;
+    `ended`: whether training has.
     """
     metrics = {} if declared is None else with_losses(_names(lines, "validation"), declared)
     groups: dict[str, list[plots.Series]] = {}
@@ -71,7 +77,7 @@ def curves(
     ]
     validated = [line for line in lines if line["split"] == "validation"]
     rows = [_row(metric, validated[-1]) for metric in once if validated and metric.name in validated[-1]]
-    return Curves(charts, rows, int(validated[-1]["step"]) if validated else 0, _missing(lines, recipe, step))
+    return Curves(charts, rows, int(validated[-1]["step"]) if validated else 0, _missing(lines, recipe, step, ended))
 
 
 def _same_terms(lines: Lines, metrics: Mapping[str, Metric]) -> bool:
@@ -81,7 +87,7 @@ def _same_terms(lines: Lines, metrics: Mapping[str, Metric]) -> bool:
     return validated == terms & {*_names(lines, "train"), *_names(lines, "epoch")} or not validated
 
 
-def _missing(lines: Lines, recipe: Mapping[str, Any], step: int) -> list[str]:
+def _missing(lines: Lines, recipe: Mapping[str, Any], step: int, ended: bool) -> list[str]:
     """Why there are no curves, or fewer than usual, and what to do."""
     found = []
     splits = {line["split"] for line in lines}
@@ -92,16 +98,15 @@ def _missing(lines: Lines, recipe: Mapping[str, Any], step: int) -> list[str]:
             f"this run has {step:,}."
         )
     if "validation" not in splits:
-        found.append(not_validated(recipe, step))
+        found.append(not_validated(recipe, ended))
     return found
 
 
-def not_validated(recipe: Mapping[str, Any], step: int) -> str:
-    """Why no validation has taken place, and what to do."""
-    last = value_at(recipe, ("training", "max_steps"))
-    if isinstance(last, int) and step < last:
+def not_validated(recipe: Mapping[str, Any], ended: bool) -> str:
+    """Why no validation has taken place in a training that has `ended` or not, and what to do."""
+    if not ended:
         interval = value_at(recipe, ("training", "validation", "interval"))
-        every = f"{interval} steps" if isinstance(interval, int) else interval
+        every = f"{interval} steps" if isinstance(interval, int) else "epoch" if interval == "1 epochs" else interval
         return f"Nothing was validated yet: that comes every {every} (training.validation.interval), and at the end."
     return (
         "Nothing was validated, as nothing was kept for it: set data.validation, such as 0.1, and give so much that "

@@ -260,6 +260,14 @@ class _Story:
         return max(steps, default=0)
 
     @property
+    def ended(self) -> bool:
+        """Whether all steps or epochs of the recipe are done, as far as it names them."""
+        steps, epochs = (value_at(self.recipe, ("training", name)) for name in ("max_steps", "epochs"))
+        if isinstance(steps, int):
+            return self.step >= steps
+        return not isinstance(epochs, int) or (self.newest is not None and self.newest.epoch >= epochs)
+
+    @property
     def info(self) -> TaskInfo:
         """What the run's task offers; nothing if its plug-in is not loaded."""
         task = self.recipe.get("task")
@@ -294,7 +302,7 @@ def _page(story: _Story) -> dict[str, Any]:
         "next": _next(story),
         "figures": _figures(story),
         "facts": _facts(story),
-        "curves": curves(story.lines, story.recipe, story.step, story.resumes, info.metrics),
+        "curves": curves(story.lines, story.recipe, story.step, story.resumes, info.metrics, story.ended),
         "resumes": story.resumes,
         "checkpoints": [_checkpoint(info, story.best) for info in reversed(story.checkpoints)],
         "texts": _texts(run),
@@ -325,7 +333,7 @@ def _silent(story: _Story) -> str:
     if not story.info.previews:
         return f"The training of the task {task} keeps no sounds or pictures."
     if not any(line["split"] == "validation" for line in story.lines):
-        return f"Sounds and pictures come from validation. {not_validated(story.recipe, story.step)}"
+        return f"Sounds and pictures come from validation. {not_validated(story.recipe, story.ended)}"
     first = next(iter(story.info.previews.values()))
     return f"None of the recordings kept for validation (data.validation) can be shown: this task shows {first}."
 

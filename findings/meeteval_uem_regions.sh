@@ -2,7 +2,7 @@
 # A UEM file says which parts of a recording are scored, and NIST's often name several parts of one recording. One would
 # guess that MeetEval, which has a class for UEM and a command that takes one, reads such a file. It raises a ValueError,
 # because it keeps one region a recording.
-# Who scores what `phonate diarize` wrote on an evaluation with several regions meets it; `phonate score --uem` takes them.
+# Anyone who scores the output of `phonate diarize` against several regions meets this; `phonate score --uem` takes them.
 set -euo pipefail
 
 folder="$(mktemp -d)"

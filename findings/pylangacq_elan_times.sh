@@ -2,7 +2,7 @@
 # In CHAT the time of an utterance stands behind it, between two characters U+0015. pylangacq writes CHAT as ELAN's XML,
 # with the times where ELAN has them, and one would guess that the words are then without. It leaves the mark in the text,
 # too, and U+0015 is not allowed in XML: no reader of XML opens a file that has one utterance with a time.
-# Who brings a CHAT corpus to phonate by way of ELAN meets it; phonate reads CHAT itself.
+# Anyone who brings a CHAT corpus to phonate by way of ELAN meets this; phonate reads CHAT itself.
 set -euo pipefail
 
 folder="$(mktemp -d)"

@@ -77,6 +77,17 @@ def test_one_channel_of_several(tmp_path: Path) -> None:
         read_audio(tmp_path / "three.wav", channel=3)
 
 
+@pytest.mark.parametrize(("suffix", "subtype"), [("wav", "GSM610"), ("au", "G721_32"), ("wav", "PCM_16")])
+def test_a_recording_of_several_blocks_whose_format_may_not_seek(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, subtype: str
+) -> None:
+    path = tmp_path / f"call.{suffix}"
+    soundfile.write(path, 0.5 * np.sin(np.arange(40000) / 20), 8000, subtype=subtype)
+    whole = read_audio(path, 8000)[0]
+    monkeypatch.setattr("phonate.audio.readers._BLOCK", 1000)
+    assert np.array_equal(read_audio(path, 8000)[0], whole)
+
+
 def test_flac_without_a_length(tmp_path: Path) -> None:
     """An encoder that writes into a pipe leaves the number of samples 0, which is legal (RFC 9639, 8.2)."""
     path = tmp_path / "streamed.flac"

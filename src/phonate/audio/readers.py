@@ -178,6 +178,11 @@ class _Sound(soundfile.SoundFile):  # type: ignore[misc]  # soundfile has no typ
     def seekable(self) -> bool:
         return False
 
+    @property
+    def can_seek(self) -> bool:
+        """Whether its format can, which GSM 6.10 and G.721 can't."""
+        return bool(super().seekable())
+
 
 class _SoundfileReader:
     slack = 0
@@ -203,7 +208,7 @@ class _SoundfileReader:
         skip = start if self.format == "MP3" else 0
         # Opus is sought to 0, too: where its first page begins late, libsndfile is late by as much until then.
         if start > skip or self._file.subtype == "OPUS":
-            self._left -= self._file.seek(start)
+            self._left = self._file.frames - self._file.seek(start)
         while self._left > 0 and len(block := self._read()):
             if skip < len(block):
                 yield block[skip:]
@@ -219,7 +224,8 @@ class _SoundfileReader:
                 scaled = self._file.read(count, dtype="float32", always_2d=True)
             block: FloatArray = scaled
             self._left -= len(block)
-            if self._left > 0:  # as soundfile would: behind a seek, decoders round some samples otherwise
+            # As soundfile would: behind a seek, decoders round some samples otherwise.
+            if self._left > 0 and self._file.can_seek:
                 self._file.seek(self._file.frames - self._left)
         return block
 

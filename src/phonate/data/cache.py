@@ -277,11 +277,11 @@ class Index:
     def load(cls, folder: Path) -> Index:
         """Map what `save` wrote, or what earlier versions did, each array into a file of its own. Raises OSError and
         ValueError."""
-        if (folder / INDEX).is_file():
-            arrays = _mapped(folder / INDEX)
-        else:
-            arrays = {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
         try:
+            if (folder / INDEX).is_file():
+                arrays = _mapped(folder / INDEX)
+            else:
+                arrays = {file.stem: np.load(file, mmap_mode="r") for file in folder.glob("*.npy")}
             parts: dict[str, Any] = {name: Strings.among(arrays, name) for name in _STRINGS}
             return cls(**parts | {name: arrays[name] for name in _ARRAYS}, places=Places.among(arrays))
         except KeyError as error:
@@ -293,7 +293,7 @@ _TYPES = {"I64": "<i8", "F64": "<f8", "U8": "|u1"}
 
 
 def _mapped(file: Path) -> Arrays:
-    """The arrays of a file of safetensors, which would read them all. Raises OSError and ValueError."""
+    """The arrays of a file of safetensors, which would read them all. Raises OSError, ValueError and KeyError."""
     content = map_array(file, np.uint8)
     begin = 8 + int.from_bytes(content[:8].tobytes(), "little")
     arrays: Arrays = {}

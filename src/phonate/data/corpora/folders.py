@@ -57,8 +57,7 @@ def is_folder(path: Path) -> bool:
 def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool = False) -> Iterator[Row | Problem]:
     """Every audio file under `path`; a folder names its speaker, and a `.txt` or `.lab` beside it holds its text, or a
     file of its name in a folder of texts does, or a line of a transcript. Texts without a recording are problems in
-    folders where recordings have texts. `of_others`: the settings say who speaks, and
-    not the folders."""
+    folders where recordings have texts. `of_others`: the settings say who speaks, and not the folders."""
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
     unreadable: list[Problem] = []

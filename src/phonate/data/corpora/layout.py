@@ -55,9 +55,10 @@ class Layout:
     @staticmethod
     def _is_day(core: Sequence[str], count: int) -> bool:
         """Whether the lowest folders, so many, are those of a day or a month, or of a year in another folder: alone
-        1988 may be a speaker."""
-        day = "-".join(core[-count:])
-        return len(core) >= count and DATE.fullmatch(day) is not None and (len(core) > count or len(day) > len("1988"))
+        1988 may be a speaker, and 1988/147956 is one with a chapter."""
+        day, below = "-".join(core[-count:]), core[-count:][1:]
+        dated = DATE.fullmatch(day) is not None and all(len(part) == 2 for part in below)
+        return len(core) >= count and dated and (len(core) > count or len(day) > len("1988"))
 
     def speaker(self, inside: Path) -> str:
         """What the speaker of a recording is called. Raises DataError where it has no folder of the number given."""

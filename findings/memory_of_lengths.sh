@@ -6,6 +6,7 @@
 # A phonate user meets this in a loop of torch over recordings of any length; phonate trains speech and recognition in few
 # lengths (training.performance.batch_shim).
 set -euo pipefail
+if [ "$(uname -m)" != x86_64 ]; then echo "needs an x86 processor"; exit 2; fi
 
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -98,7 +98,7 @@ def test_speakers_that_a_list_or_a_folder_names_are_not_doubted(tmp_path, caplog
         (["take1", "take2"], "sessions or takes", 0, "voice"),
         (["ann/session_1", "ann/session_2"], "sessions or takes", 1, "ann"),
         (["wavs/Angry", "wavs/Happy"], "moods", 1, "wavs"),
-        (["2019", "2020"], "years", 0, "voice"),
+        (["2019", "2020"], "years or days", 0, "voice"),
     ],
 )
 def test_folders_that_are_not_called_after_people_are_told(folders, kind, number, then, tmp_path, caplog):

@@ -50,7 +50,7 @@ def not_people(folders: Iterable[str]) -> str | None:
     if all(map(_NUMBERED.fullmatch, names)):
         return "sessions or takes"
     if all(map(DATE.fullmatch, names)):
-        return "years"
+        return "years or days"
     if all(_MOODS & set(re.split(r"[\W\d_]+", name.lower())) for name in names):
         return "moods"
     return None

@@ -653,6 +653,7 @@ def test_init_from_takes_what_fits_and_says_what_did_not(tmp_path):
 
     with pytest.raises(InputError, match=r"no weight of .* fits"):
         train(tmp_path / "c", Other(), init_from=str(path))
+    assert "new       odd.weight" in (tmp_path / "c/init_from.txt").read_text()
 
 
 def test_ema_is_validated_and_saved_for_inference(tmp_path):

@@ -234,6 +234,7 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
     path = resolve_checkpoint(source)
     weights = task.adopted(load(path, weights_only=True).weights, path)
     table, matched = match(weights, task.saved(model))
+    run.write("init_from.txt", f"{path}\n\n{table}\n")
     if not matched:
         raise InputError(
             f"training.init_from: no weight of {path} fits this model; the table is in {run.path}/init_from.txt"
@@ -241,7 +242,6 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
     with torch.no_grad():
         saved = task.saved(model)
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
-    run.write("init_from.txt", f"{path}\n\n{table}\n")
     shown = source if source in PACKAGED else path
     whole = len(matched) == len(weights) == len(saved)
     if whole and source in PACKAGED:  # what was decided says it
@@ -251,7 +251,7 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
 
 
 def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """Tensors of `given` that fit `wanted` by name and shape, and a table of what became of every name."""
+    """Tensors of `source` that fit `target` by name and shape, and a table of what became of every name."""
     rows, matched = [], {}
     for name in sorted({*source, *target}):
         if name not in source:

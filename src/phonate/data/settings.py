@@ -317,8 +317,8 @@ class RecordingData(Settings):
     """The folder that names the speaker of a recording, in format folder: 0 is data.path itself, 1 one in it. Null:
     the lowest, but those called after what is in them (wavs, train), and others where files or folders say so."""
     speaker_in_name: str | None = None
-    """The part of a file's name that is its speaker, where folders and lists don't say it: a regular expression, of
-    which the first group counts, or else all that it finds. `^[^_]+` is A11 in A11_7.wav."""
+    """The part of a file's name that is its speaker, whatever folders and lists say: a regular expression, of which the
+    first group counts, or else all that it finds. `^[^_]+` is A11 in A11_7.wav."""
     drop: str | None = None
     """A file of recording ids to leave out, one per line."""
     limit: PositiveInt | None = None

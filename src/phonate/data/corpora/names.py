@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -179,13 +180,13 @@ def _report(path: Path, level: int, speaker: str, likeness: Likeness) -> None:
     names = ", ".join(likeness.speakers[:3]) + (", ..." if len(likeness.speakers) > 3 else "")
     logger.log(
         level,
-        "%s: one speaker: %s; if names of files hold the speaker (%s: %d), set data.speaker_in_name='%s', else "
+        "%s: one speaker: %s; if names of files hold the speaker (%s: %d), set data.speaker_in_name=%s, else "
         "data.speaker=%s",
         printable(str(path)),
         speaker,
         names,
         len(likeness.speakers),
-        likeness.pattern,
+        shlex.quote(likeness.pattern),
         speaker,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import pytest
 
@@ -33,6 +34,12 @@ def test_kept_words_are_those_that_are_pronounced(tmp_path, pronounced):
     pronounced.clear()
     assert words.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == expected
     assert pronounced == [TEXTS[1], TEXTS[2]]
+
+
+def test_words_are_pronounced_where_nothing_can_be_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert words.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == words.words_of(TEXTS, EnglishPhonemizer())
+    assert not any(tmp_path.iterdir())
 
 
 def test_what_is_left_out_is_told_by_each_run(tmp_path, monkeypatch, caplog):

@@ -173,9 +173,10 @@ class Run:
 
     def _unmake(self, made: Sequence[Path]) -> None:
         """Remove the folders `made` for a training that was refused, unless there is more than its log in them."""
-        if not made or {entry.name for entry in self.path.iterdir()} - {_LOCK, self.logs.name, files.PLUGINS}:
-            return
+        own = {_LOCK, self.logs.name, files.PLUGINS}
         with contextlib.suppress(OSError):  # what another has put there stays
+            if not made or {entry.name for entry in self.path.iterdir()} - own:
+                return
             for file in (self.log, self.path / files.PLUGINS, self.path / _LOCK):
                 file.unlink(missing_ok=True)
             for folder in (self.logs, *made):

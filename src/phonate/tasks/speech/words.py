@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -37,16 +38,18 @@ def words_of(texts: Iterable[str], phonemizer: Phonemizer) -> tuple[list[list[Wo
 
 
 def kept_words(folder: Path, texts: Sequence[str], phonemizer: Phonemizer) -> tuple[list[list[Word]], dict[int, str]]:
-    """As `words_of`, with the words of English texts kept in `folder`.
+    """As `words_of`, with the words of English texts kept in `folder`, unless that can only be read.
 
     Another phonemizer's words depend on more than this package, or are there as soon as they are read. A text of which
     nothing or not all can be spoken is not kept: that is told by each run.
     """
-    if not isinstance(phonemizer, EnglishPhonemizer):
+    if type(phonemizer) is not EnglishPhonemizer:  # a plug-in's may have other words by the same name
         return words_of(texts, phonemizer)
     facts = json.dumps([_package(), phonemizer.language, list(texts)]).encode()
-    name = f"words-{phonemizer.name}-{hashlib.blake2b(facts, digest_size=8).hexdigest()}"
-    kept = open_derived(folder / name, len(texts), partial(_written, texts, phonemizer), np.uint8, what="pronouncing")
+    words_folder = folder / f"words-{phonemizer.name}-{hashlib.blake2b(facts, digest_size=8).hexdigest()}"
+    if not words_folder.is_dir() and not os.access(folder, os.W_OK):  # what others share can be trained on
+        return words_of(texts, phonemizer)
+    kept = open_derived(words_folder, len(texts), partial(_written, texts, phonemizer), np.uint8, what="pronouncing")
     words = [_read(kept[position].tobytes()) for position in range(len(texts))]
     others = [position for position, found in enumerate(words) if not found]
     anew, reasons = words_of([texts[position] for position in others], phonemizer)

@@ -65,7 +65,7 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
 def test_a_translation_is_learnt_and_holds_for_unseen_sentences(tmp_path: Path) -> None:
     """Linear attention throughout; the targets have their words in the opposite order."""
     path = write_pairs(tmp_path / "pairs.tsv", pairs(4)[::4])
-    train("sequence", settings(path, **{**SLOWLY, "training.max_steps": 300}), output=tmp_path / "run")
+    train("sequence", settings(path, **{**SLOWLY, "training.max_steps": 400}), output=tmp_path / "run")
     assert main(["evaluate", str(tmp_path / "run")]) == 0
     systems = json.loads((tmp_path / "run/evaluation.json").read_text())["systems"]
     assert systems["trained"]["exact_match"] >= 0.9

@@ -136,11 +136,11 @@ def _edges(text: str) -> list[tuple[str, str]]:
 
 def test_ctm_has_words_alone() -> None:
     """A line is a word to scorers: marks that stand alone are none, those that are spoken stay."""
-    said = ["It's", "—", '"50%,"', "$5.", "(uh)", "C++."]
+    said = ["It's", "—", '"50%,"', "$5.", "(uh)", "C++.", "%,", "&", "@", "♪"]
     words = [TimedWord(text, number / 2, number / 2 + 0.4, 0.5) for number, text in enumerate(said)]
     lines = written_transcription(Transcription(words, 5.0), "my talk", ".ctm").splitlines()
     assert lines[0] == "my_talk 1 0.000 0.400 It's 0.5000"
-    assert [line.split()[4] for line in lines] == ["It's", "50%", "$5", "uh", "C++"]
+    assert [line.split()[4] for line in lines] == ["It's", "50%", "$5", "uh", "C++", "%", "&"]
 
 
 @pytest.mark.parametrize("name", ["talk.doc", "talk", "talk.SRT"])

@@ -172,11 +172,14 @@ class Alignment(Transcription):
 
 _AROUND = re.compile(r"^(?:(?![$€£¥])[\W_])+|(?:(?![%°#+])[\W_])+$")
 """Marks, but not those that are spoken: 50%, $5, C++."""
+_SIGN = re.compile(r"[\W_]*?([%‰°§&#+=$€£¥])[\W_]*")
+"""A mark that is spoken although it stands alone, as in `50 %,`. In CTM a lone `@` is no word."""
 
 
 def bare(word: str) -> str:
     """A word without the marks around it."""
-    return _AROUND.sub("", word) or word
+    sign = _SIGN.fullmatch(word)
+    return sign[1] if sign else _AROUND.sub("", word) or word
 
 
 def written_transcription(transcription: Transcription, recording: str, form: str) -> str:
@@ -221,10 +224,10 @@ def _textgrid(transcription: Transcription, _: str) -> str:
 
 def _ctm(transcription: Transcription, recording: str) -> str:
     """A line for each word: recording, channel, start, duration, word, and its confidence where it is known. Marks that
-    stand alone are no words, which scorers would count."""
+    stand alone and are not spoken are no words, which scorers would count."""
     name = "_".join(recording.split())
     lines = []
-    for word in (word for word in transcription.words if any(map(str.isalnum, word.text))):
+    for word in (one for one in transcription.words if _SIGN.fullmatch(one.text) or any(map(str.isalnum, one.text))):
         confidence = "" if word.confidence is None else f" {word.confidence:.4f}"
         times = f"{word.start:.3f} {word.end - word.start:.3f}"
         lines.append(f"{name} 1 {times} {'_'.join(bare(word.text).split())}{confidence}\n")

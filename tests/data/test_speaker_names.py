@@ -133,6 +133,22 @@ def test_the_numbers_of_speakers_that_could_be_years(tmp_path, caplog):
     assert set(found.values()) == {"1998"}
 
 
+@pytest.mark.parametrize(
+    ("folders", "speakers"),
+    [
+        (["train/1988", "dev/1988"], ["1988"]),
+        (["train-clean-100/1988", "train-clean-100/2004"], ["1988", "2004"]),
+        (["LibriX/1988", "LibriX/103"], ["103", "1988"]),
+        (["ann/1988", "ann/2004"], ["ann"]),
+        (["train/ann/1988", "train/ben/2004"], ["ann", "ben"]),
+    ],
+)
+def test_a_year_alone_may_be_a_speaker(folders, speakers, tmp_path, caplog):
+    files = [f"{folder}/{folder[-4:]}_{at}{n}.wav" for at, folder in enumerate(folders) for n in range(2)]
+    found, _ = listed(tmp_path / "voice", files, caplog)
+    assert sorted(set(found.values())) == speakers
+
+
 @pytest.mark.parametrize(("names", "told"), [(("spk00", "SPEAKER_01"), True), (("anna", "p225"), False)])
 def test_speakers_whom_each_recording_numbers_anew_are_told_to_who_trains_on_voices(names, told, tmp_path, caplog):
     for call in ("a", "b"):

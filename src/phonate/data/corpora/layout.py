@@ -23,6 +23,11 @@ _LABEL = re.compile(r"(spk|speaker|id|p|s|g)?[_-]?\d{2,}", re.IGNORECASE)
 """What speakers are called in corpora of many."""
 
 
+def _named(folders: Sequence[str]) -> tuple[str, ...]:
+    """Folders but for those called after what is in them."""
+    return tuple(part for part in folders if not _KIND.fullmatch(part))
+
+
 class Layout:
     """Which of the folders that a recording lies in names its speaker, and which its split."""
 
@@ -33,6 +38,11 @@ class Layout:
         self._cores: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.inside = [file.relative_to(root) for file in listed]
         """The recordings by their paths in the folder."""
+        self._beside: dict[tuple[str, ...], set[str]] = {}
+        """The folders in a folder, but for those called after what is in them."""
+        for folders in map(_named, {inside.parts[:-1] for inside in self.inside}):
+            for at, part in enumerate(folders):
+                self._beside.setdefault(folders[:at], set()).add(part)
         # Folders with recordings of one speaker, where all of them are called after splits and one is for training
         # (train/1.wav, test/2.wav); else such names are those of speakers.
         direct = {core for inside in self.inside if len(core := self._core(inside)) == 1}
@@ -46,19 +56,20 @@ class Layout:
         """The folders of a recording but those called after what is in them, and days (2024-03-01, 2024/03/01)."""
         folders = inside.parts[:-1]
         if folders not in self._cores:
-            core = [part for part in folders if not _KIND.fullmatch(part)]
+            core = _named(folders)
             while days := next((n for n in (1, 2, 3) if self._is_day(core, n)), None):
                 core = core[:-days]
-            self._cores[folders] = tuple(core)
+            self._cores[folders] = core
         return self._cores[folders]
 
-    @staticmethod
-    def _is_day(core: Sequence[str], count: int) -> bool:
-        """Whether the lowest folders, so many, are those of a day or a month, or of a year in another folder: alone
-        1988 may be a speaker, and 1988/147956 is one with a chapter."""
-        day, below = "-".join(core[-count:]), core[-count:][1:]
-        dated = DATE.fullmatch(day) is not None and all(len(part) == 2 for part in below)
-        return len(core) >= count and dated and (len(core) > count or len(day) > len("1988"))
+    def _is_day(self, core: tuple[str, ...], count: int) -> bool:
+        """Whether the lowest folders, so many, are those of a day or a month, or of a year among nothing but such in a
+        folder that is not a split's: else 1988 may be a speaker, and 1988/147956 is one with a chapter."""
+        day, below, above = "-".join(core[-count:]), core[-count:][1:], core[:-count]
+        if len(core) < count or DATE.fullmatch(day) is None or any(len(part) != 2 for part in below):
+            return False
+        years = all(map(DATE.fullmatch, self._beside[above])) and not all(map(official_split, above))
+        return years or len(day) > len("1988")
 
     def speaker(self, inside: Path) -> str:
         """What the speaker of a recording is called. Raises DataError where it has no folder of the number given."""

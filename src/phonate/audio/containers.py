@@ -333,6 +333,8 @@ def _mp3(file: BinaryIO, part: Part) -> Examined:
         return part, None
     if stream.changes:  # libmpg123 stops where they do
         return replace(part, kind=Kind("MP3", "mp3"), channels=2), stream.follows
+    if stream.varies:  # libsndfile takes all frames to be as long as the first, and stops where the file would end
+        return replace(part, kind=Kind("MP3", "mp3")), stream.follows
     return replace(part, kind=MP3, counted=stream.counted), stream.follows
 
 
@@ -475,6 +477,8 @@ class Stream:
     """The byte at which another file begins that was joined to it."""
     changes: bool = False
     """Whether some frames are mono and others stereo."""
+    varies: bool = False
+    """Whether frames without a count have several bit rates, so that the length of the file says nothing of theirs."""
 
 
 def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | None:
@@ -486,7 +490,7 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     file.seek(first)
     frames, length = _count(file.read(_HEAD))
     if not frames:
-        return Stream(False, *_new_stream(file, first, size))
+        return _uncounted(file, first, size)
     end, changes = _behind(file, first, frames)
     if length:
         end = first + length
@@ -568,17 +572,18 @@ def _behind(file: BinaryIO, first: int, frames: int) -> tuple[int | None, bool]:
     return at, len(channels) > 1
 
 
-def _new_stream(file: BinaryIO, first: int, size: int) -> tuple[int | None, bool]:
-    """Where in frames without a count those of another rate begin, or a tag or count that only a file begins with; and
-    whether some before are mono and others stereo."""
-    at, stream, damaged, channels = first, None, 0, set[int]()
+def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
+    """Frames without a count end where those of another rate begin, or a tag or count that only a file begins with."""
+    at, stream, damaged, follows = first, None, 0, None
+    channels, bit_rates = set[int](), set[int]()
     while at < size and damaged < _MOST_DAMAGED:
         file.seek(at)
         head = file.read(64)
         frame = _frame(head[:4])
         if frame is None:
             if head[:3] == b"ID3":
-                return at, len(channels) > 1
+                follows = at
+                break
             following = _next_frames(file, at + 1, 2)
             if following is None:
                 break
@@ -586,10 +591,12 @@ def _new_stream(file: BinaryIO, first: int, size: int) -> tuple[int | None, bool
             continue
         length, (*kind, mono) = frame
         if stream is not None and (kind != stream or any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32))):
-            return at, len(channels) > 1
+            follows = at
+            break
         channels.add(mono)
+        bit_rates.add(head[2] >> 4)
         at, stream = at + length, kind
-    return None, len(channels) > 1
+    return Stream(False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1)
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

@@ -514,3 +514,42 @@ def test_a_wav_that_phonate_streamed_is_no_surprise(tmp_path: Path, caplog: pyte
         assert len(read_audio(path)[0]) == RATE
     assert len(parts) > 1
     assert not caplog.text
+
+
+def test_of_several_sound_tracks_the_one_that_players_choose_is_read(tmp_path: Path, caplog) -> None:
+    path = tmp_path / "obs.mkv"
+    with av.open(str(path), "w", format="matroska") as file:
+        tracks = {
+            title: file.add_stream("flac", rate=RATE, layout="mono") for title in ("Desktop", "Microphone", "Music")
+        }
+        for title, track in tracks.items():
+            track.metadata["title"] = title
+            track.disposition = av.stream.Disposition.default if title == "Microphone" else 0
+        for pitch, track in zip((0.0, 440.0, 880.0), tracks.values(), strict=True):
+            frame = av.AudioFrame.from_ndarray(np.round(32767 * tone(1.0, pitch))[None].astype(np.int16), "s16", "mono")
+            frame.sample_rate, frame.pts = RATE, 0
+            file.mux([*track.encode(frame), *track.encode(None)])
+    with caplog.at_level(logging.WARNING):
+        samples, _ = read_audio(path)
+    np.testing.assert_allclose(samples, tone(1.0, 440.0), atol=1e-4)
+    assert "3 sound tracks (Desktop, Microphone, Music); Microphone alone is read" in caplog.text
+
+
+@pytest.mark.parametrize("ending", ["amr", "3gp"])
+def test_pauses_that_a_phone_leaves_out_of_amr_are_read(tmp_path: Path, ending: str) -> None:
+    path, rate = tmp_path / f"memo.{ending}", 8000
+    noise = np.random.default_rng(0).normal(0.0, 1e-4, 2 * rate).astype(np.float32)
+    spoken = np.concatenate([tone(1.0, rate=rate), noise, tone(1.0, rate=rate)])
+    with av.open(str(path), "w", format=ending) as file:
+        track = file.add_stream("libopencore_amrnb", rate=rate, layout="mono", options={"dtx": "1"})
+        samples = np.round(32767 * spoken).astype(np.int16)
+        for start in range(0, len(samples), 160):
+            frame = av.AudioFrame.from_ndarray(samples[None, start : start + 160], "s16", "mono")
+            frame.sample_rate, frame.pts, frame.time_base = rate, start, Fraction(1, rate)
+            file.mux(track.encode(frame))
+        file.mux(track.encode(None))
+    own, _ = read_audio(path)
+    assert len(own) / rate == pytest.approx(4.0, abs=0.05)
+    loud = np.flatnonzero(np.abs(own) > 0.05)
+    pause = np.argmax(np.diff(loud))
+    assert (loud[pause] / rate, loud[pause + 1] / rate) == pytest.approx((1.0, 3.0), abs=0.05)

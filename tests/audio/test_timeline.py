@@ -91,6 +91,9 @@ KINDS = {
     "mkv, aac": Kind("mkv", "matroska", "aac"),
     "mpeg-ts": Kind("ts", "mpegts", "aac"),
     "mpeg-ts, mp2": Kind("ts", "mpegts", "mp2"),
+    "mpeg-ps": Kind("mpg", "mpeg", "mp2"),
+    "amr": Kind("amr", "amr", "libopencore_amrnb", 8000),
+    "3gp": Kind("3gp", "3gp", "libopencore_amrnb", 8000),
     "flv": Kind("flv", "flv", "libmp3lame", 44_100),
     "avi": Kind("avi", "avi", "pcm_s16le"),
 }
@@ -151,7 +154,7 @@ def shown(path: Path) -> tuple[np.ndarray, int]:
         rate, pieces = stream.rate, []
         first = 0.0
         if (
-            container.format.name in ("mpegts", "flv", "mp3") and stream.start_time is not None
+            container.format.name in ("mpegts", "mpeg", "flv", "mp3") and stream.start_time is not None
         ):  # clocks that don't begin at 0
             first = float(stream.start_time * stream.time_base)
         resampler = av.AudioResampler("flt", "mono")

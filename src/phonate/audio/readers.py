@@ -268,9 +268,14 @@ def _unreadable(path: Path, part: Part, error: soundfile.LibsndfileError | TypeE
 
 
 class _AVReader:
-    def __init__(self, path: Path, container: av.container.InputContainer, kind: Kind, part: Part) -> None:
+    def __init__(
+        self, path: Path, container: av.container.InputContainer, stream: av.AudioStream, kind: Kind, part: Part
+    ) -> None:
         self._path, self._container, self._kind, self._begins = path, container, kind, part.begins
-        self._stream = container.streams.audio[0]
+        self._stream = stream
+        self._decoder = _decoder(stream)
+        self.read = 0
+        """Samples so far."""
         context = self._stream.codec_context
         self.rate: int = context.sample_rate
         self.channels: int = part.channels or context.channels
@@ -291,13 +296,14 @@ class _AVReader:
         if kind.promises and duration and unit:
             self.frames = round(float((duration + start) * unit) * self.rate)
         self.slack = round(0.05 * self.rate)
-        self.remarks: list[str] = []
+        self.remarks = [remark] if (remark := _tracks(container, stream)) else list[str]()
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         if self._begun:
             raise RuntimeError(f"{self._path}: is decoded from its beginning once; open it again")
         self._begun, skip = True, start
         for block in self._blocks():
+            self.read += len(block)
             if skip < len(block):
                 yield block[skip:]
             skip = max(0, skip - len(block))
@@ -375,7 +381,7 @@ class _AVReader:
             if (
                 packet.size or packet.pts is None
             ):  # not the empty one with which some streams end, which decoders refuse
-                yield from packet.decode()
+                yield from packet.decode() if self._decoder is None else self._decoder.decode(packet)
 
     def _check_channels(self, frame: av.AudioFrame, at: int) -> None:
         channels = frame.layout.nb_channels
@@ -384,6 +390,37 @@ class _AVReader:
                 f"{self._path}: from {at / self.rate:.2f} s on it has {channels} instead of {self.channels} channels; "
                 "cut it there, or convert it to WAV or FLAC"
             )
+
+
+def _decoder(stream: av.AudioStream) -> av.AudioCodecContext | None:
+    """A decoder that reads more than FFmpeg's own, which does not know the pauses that recorders leave out of AMR; None
+    where its own is to decode."""
+    import av
+
+    name = f"libopencore_{stream.codec_context.name}"
+    if name not in av.codecs_available:
+        return None
+    decoder = av.AudioCodecContext.create(name, "r")
+    assert isinstance(decoder, av.AudioCodecContext)
+    decoder.sample_rate, decoder.layout = stream.codec_context.sample_rate, "mono"
+    return decoder
+
+
+def _track(streams: Sequence[av.AudioStream]) -> av.AudioStream:
+    """The sound track that players choose."""
+    import av.stream
+
+    chosen = (one for one in streams if one.disposition & av.stream.Disposition.default)
+    return next(chosen, streams[0])
+
+
+def _tracks(container: av.container.InputContainer, stream: av.AudioStream) -> str | None:
+    """What to say of a file with several sound tracks."""
+    streams = list(container.streams.audio)
+    if len(streams) < 2:
+        return None
+    names = [one.metadata.get("title") or f"number {number}" for number, one in enumerate(streams, start=1)]
+    return f"holds {len(streams)} sound tracks ({', '.join(names)}); {names[streams.index(stream)]} alone is read"
 
 
 def _silence(samples: int, channels: int) -> Iterator[FloatArray]:
@@ -398,6 +435,7 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
 
     if part.missing is not None:
         raise cut_short(path, None, None)
+    reader: _AVReader | None = None
     try:
         options = {"protocol_whitelist": "file"}
         with av.open(
@@ -409,12 +447,14 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
         ) as opened_file:
             # A header cut in the middle lists streams that have no decoder or no rate.
             streams = [stream for stream in opened_file.streams.audio if stream.codec_context]
-            if not streams or not streams[0].codec_context.sample_rate:
+            if not streams or not (stream := _track(streams)).codec_context.sample_rate:
                 raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
-            yield _AVReader(path, opened_file, kind, part)
+            reader = _AVReader(path, opened_file, stream, kind, part)
+            yield reader
     except av.error.FFmpegError as error:
+        place = f" from {reader.read / reader.rate:.2f} s on" if reader is not None and reader.read else ""
         raise DataError(
-            f"{path}: not readable as audio ({error.strerror}); copy it again, or convert it to WAV or FLAC"
+            f"{path}: not readable as audio{place} ({error.strerror}); copy it again, or convert it to WAV or FLAC"
         ) from error
 
 

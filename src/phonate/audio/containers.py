@@ -25,12 +25,12 @@ USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Those of most recordings, which messages name."""
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".3gp", ".3g2", ".asf", ".wmv", ".avi", ".flv", ".ogv", ".mxf"}
-    | {".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".vob"}
+    | {".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".vob", ".rm"}
 )
 """Those of files that may hold a video, whose sound is read."""
 AUDIO_SUFFIXES = frozenset(
     {*USUAL_SUFFIXES, *VIDEO_SUFFIXES, ".wave", ".bwf", ".w64", ".rf64", ".aiff", ".aif", ".aifc", ".caf"}
-    | {".au", ".snd", ".sph", ".nist", ".mp2", ".mpga", ".oga", ".opus", ".spx", ".weba", ".mka", ".ac3", ".dts"}
+    | {".au", ".snd", ".sph", ".nist", ".mp2", ".mpga", ".oga", ".opus", ".spx", ".weba", ".mka", ".ac3", ".dts", ".ra"}
     | {".m4b", ".m4r", ".aac", ".adts", ".wma", ".amr", ".awb", ".wv", ".ape", ".tta", ".tak", ".mpc", ".dsf"}
 )
 """Suffixes, in lower case, of the files in folders that are taken for recordings, by training, checks, sessions and
@@ -85,7 +85,9 @@ _SIGNATURES = (
     (re.compile(rb"DSD "), DSF),
     (re.compile(rb"FRM8........DSD ", re.DOTALL), DSDIFF),
     (re.compile(rb"G@[\0\x11][\x10-\x1f]"), Kind("MPEG-TS", "mpegts")),  # with its tables first, as files have them
+    (re.compile(rb"....G@[\0\x11][\x10-\x1f]", re.DOTALL), Kind("MPEG-TS", "mpegts")),  # of AVCHD, behind its times
     (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg")),
+    (re.compile(rb"\.RMF"), Kind("RealMedia", "rm")),
     (re.compile(rb"\x06\x0e\+4\x02\x05\x01\x01"), Kind("MXF", "mxf", promises=True)),
     (re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"), Kind("DTS", "dts")),
     (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import CORPORA, detect_format, list_corpus
 from phonate.data.corpora.rows import Problem
+from phonate.data.label_documents import Tier, write_tiers
 from phonate.data.label_texts import chat_words
 from phonate.data.labels import LABEL_FORMATS, label_format, read_pair, read_turns, write_turns
+from phonate.data.transcripts import TimedWord, Transcription, write_transcription
 
 FILES = Path(__file__).with_name("labels")
 PRAAT = [(0.5, 2.25, "Ann", 'she said "hello" twice'), (2.0, 3.5, "Bob", "grüß Gott")]
@@ -341,3 +345,91 @@ def test_a_pair_of_files_of_which_one_names_no_recording_is_of_one_recording(tmp
     write_turns(tmp_path / "hyp.rttm", "call_2", [SpeakerTurn(0.0, 1.0, "a")])
     reference, hypothesis = read_pair(read_turns, tmp_path / "ref.TextGrid", tmp_path / "hyp.rttm")
     assert reference.keys() == hypothesis.keys()
+
+
+SAID = [(0.0, 1.5, "SPEAKER_00", "Good morning."), (1.6, 2.9, "SPEAKER_01", "And to you.")]
+
+
+def whisperx(speakers=True, whole=False):
+    """As WhisperX writes it; `whole`: with the text of all, as Whisper does."""
+    segments = [
+        {"start": start, "end": end, "text": f" {said}", "words": [{"word": "x", "score": 0.9}]}
+        | ({"speaker": speaker} if speakers else {})
+        for start, end, speaker, said in SAID
+    ]
+    return ({"text": "Good morning. And to you."} if whole else {}) | {"segments": segments, "language": "en"}
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        (whisperx(), "labels"),
+        (whisperx(speakers=False), "labels"),
+        (whisperx(whole=True), "labels"),
+        (whisperx(speakers=False, whole=True), "folder"),
+    ],
+)
+def test_transcripts_in_json_are_labels_where_they_name_speakers_or_no_text_of_all(document, kind, tmp_path):
+    for name in ("a", "b"):
+        wav(tmp_path / f"calls/{name}.wav", 3.0)
+        (tmp_path / f"calls/{name}.json").write_text(json.dumps(document))
+    assert detect_format(tmp_path / "calls") == kind
+    rows, _ = list_corpus(corpus(tmp_path / "calls"))
+    if kind == "folder":
+        assert {row.text for row in rows} == {"Good morning. And to you."}
+        rows, _ = list_corpus(corpus(tmp_path / "calls", format="transcript"))
+    speakers = "speaker" in document["segments"][0]
+    expected = [(start, end, speaker if speakers else None, said) for start, end, speaker, said in SAID]
+    assert [(row.start, row.end, row.speaker, row.text) for row in rows] == 2 * expected
+
+
+def test_what_transcribe_writes_as_json_is_read_back(tmp_path):
+    wav(tmp_path / "call.wav", 3.0)
+    words = [TimedWord("Good", 0.1, 0.5, 0.9, "ann"), TimedWord("morning.", 0.5, 1.0, 0.9, "ann")]
+    words.append(TimedWord("Hello.", 1.1, 1.9, 0.9, "bob"))
+    write_transcription(tmp_path / "call.json", Transcription(words, 3.0), "call")
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [(row.speaker, row.text) for row in rows] == [("ann", "Good morning."), ("bob", "Hello.")]
+    assert read_turns(tmp_path / "call.json") == {"call": [SpeakerTurn(0.1, 1.0, "ann"), SpeakerTurn(1.1, 1.9, "bob")]}
+
+
+def test_json_that_says_nothing_of_a_recording_is_told(tmp_path, caplog):
+    wav(tmp_path / "call.wav", 3.0)
+    (tmp_path / "call.json").write_text(json.dumps({"events": [{"tStartMs": 0, "segs": [{"utf8": "hello"}]}]}))
+    with caplog.at_level(logging.WARNING):
+        (row,), _ = list_corpus(corpus(tmp_path))
+    assert row.text is None
+    assert "left alone: 1 .json (such as call.json); no recording has a text" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("Ann Lee  0:00  \nGood morning.\n\nBob  0:04\nAnd to you.\n\nTranscribed by https://otter.ai\n", "times"),
+        ("[00:00:01] Ann: Good morning.\n\n[00:00:04] Bob: And to you.\n", "times"),
+        ("Speaker 1 (00:00:01):\nGood morning.\nSpeaker 2 (00:00:04):\nAnd to you.\n", "times"),
+        ("1\n00:00:01,000 --> 00:00:02,000\nGood morning.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n", "times"),
+        ("ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\n", "names of speakers (ANN, BOB)"),
+        ("The train leaves at 10:30\n", None),
+        ("Note: the door\nis open.\n", None),
+        ("Good morning.\nAnd to you: hello.\n", None),
+    ],
+)
+def test_transcripts_of_conversations_are_no_texts(said, what, tmp_path, caplog):
+    wav(tmp_path / "call.wav", 3.0)
+    text(tmp_path, "call.txt", said)
+    with caplog.at_level(logging.WARNING):
+        (row,), _ = list_corpus(corpus(tmp_path))
+    assert row.text == (" ".join(said.split()) if what is None else None)
+    assert (f"call.txt: a transcript with {what}; save them as captions" in caplog.text) == (what is not None)
+
+
+def test_tiers_of_webmaus_are_words_and_what_is_less(tmp_path):
+    tiers = [
+        Tier("ORT-MAU", [(0.1, 0.5, "Good"), (0.5, 1.0, "morning")]),
+        Tier("KAN-MAU", [(0.1, 0.5, "gUd"), (0.5, 1.0, "mO:nIN")]),
+        Tier("MAU", [(0.1, 0.3, "g"), (0.3, 0.5, "U")]),
+    ]
+    write_tiers(tmp_path / "call.TextGrid", tiers, 3.0)
+    (one,) = label_format(tmp_path / "call.TextGrid").read(tmp_path / "call.TextGrid")
+    assert [(segment.speaker, segment.text) for segment in one.segments] == [(None, "Good morning")]

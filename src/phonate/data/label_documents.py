@@ -1,19 +1,22 @@
-"""Label files that are documents: Praat's TextGrid, ELAN's XML, the AMI corpus' own XML."""
+"""Label files that are documents: Praat's TextGrid, ELAN's XML, transcripts in JSON, the AMI corpus' own XML."""
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from phonate.config.errors import DataError
-from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, seconds, write_lines
-from phonate.data.corpora.rows import Segment
+from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, read_text, seconds, write_lines
+from phonate.data.corpora.lists import audio_name
+from phonate.data.corpora.rows import Segment, as_text
 from phonate.data.labels import Labelled, by_start, utterances
 
 # -------------- TextGrid: tiers of intervals and points, as long or short text, or in Praat's binary form
@@ -21,9 +24,11 @@ from phonate.data.labels import Labelled, by_start, utterances
 _TOKEN = re.compile(r'"((?:[^"]|"")*)"|(?<!\S)(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?!\S)|<(exists|absent)>')
 _BINARY = b"ooBinaryFile\x08TextGrid"
 _INTERVALS = "IntervalTier"
-_PARTS = ("phones", "phone", "phonemes", "phoneme", "segments", "syllables", "syllable")
-"""Tiers of what is less than a word."""
-_WORDS = ("words", "word")
+_PARTS = (
+    "phones", "phone", "phonemes", "phoneme", "segments", "syllables", "syllable", "mau", "mas", "kan-mau", "kas-mau",
+)  # fmt: skip
+"""Tiers of what is less than a word, or of how words are pronounced; the last are WebMAUS'."""
+_WORDS = ("words", "word", "ort-mau")
 _UTTERANCES = (
     "phrase", "phrases", "utterance", "utterances", "sentence", "sentences", "transcript", "transcription", "text",
     "ort", "ortho", "orthography", "speech",
@@ -367,6 +372,62 @@ def write_elan(path: Path, recording: str, turns: Sequence[SpeakerTurn], length:
     )
     ET.indent(root)
     write_lines(path, ['<?xml version="1.0" encoding="UTF-8"?>', ET.tostring(root, encoding="unicode")])
+
+
+# ------------------- Transcripts in JSON: of Whisper, WhisperX and `phonate transcribe`, of no recording by name
+
+_LARGEST = 64 * 2**20
+
+
+def is_timed(path: Path) -> bool:
+    """Whether a JSON file is a transcript with times."""
+    try:
+        return path.stat().st_size <= _LARGEST and bool(_timed(_document(path)))
+    except DataError:  # told by whoever reads it as something else
+        return False
+
+
+def names_speakers(path: Path) -> bool:
+    """Whether a transcript with times says who speaks, or has no text for the whole."""
+    document = _document(path)
+    return "text" not in document or any(one.speaker is not None for one in _timed(document))
+
+
+def read_json(path: Path) -> list[Labelled]:
+    """The `segments` of Whisper and WhisperX, or the `words` of `phonate transcribe`; detected where they name
+    speakers."""
+    segments = _timed(_document(path))
+    if not segments:
+        raise DataError(f"{path}: neither segments nor words with times (start, end, text) in it")
+    return [Labelled(path.stem, str(path), by_start(segments))]
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """The object that a JSON file holds; an empty one for another value. Raises DataError."""
+    try:
+        document = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not readable as JSON ({error})") from error
+    return document if isinstance(document, dict) and audio_name(document) is None else {}
+
+
+def _timed(document: Mapping[str, Any]) -> list[Segment]:
+    """The segments with times of a transcript; of words what they are joined to."""
+    if segments := _said(document.get("segments")):
+        return segments
+    words = _said(document.get("words"))
+    return utterances(words) if any(one.start % 1 for one in words) else []  # others count milliseconds
+
+
+def _said(listed: object) -> list[Segment]:
+    """Objects with a start, an end and a text; none where one has not."""
+    segments = []
+    for one in listed if isinstance(listed, list) else []:
+        start, end, text = (one.get(key) for key in ("start", "end", "text")) if isinstance(one, dict) else (None,) * 3
+        if not isinstance(start, (int, float)) or not isinstance(end, (int, float)) or not isinstance(text, str):
+            return []
+        segments.append(Segment(float(start), float(end), as_text(one.get("speaker")), text.strip() or None))
+    return segments
 
 
 # ----------- AMI: words/MEETING.AGENT.words.xml, segments/MEETING.AGENT.segments.xml, meetings.xml

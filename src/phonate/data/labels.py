@@ -59,7 +59,9 @@ class LabelFormat:
     names_speakers: bool = True
     """Whether it can say who speaks."""
     content: str | None = None
-    """A pattern that the first line matches, for suffixes that other files have as well."""
+    """For suffixes that other files have as well: a pattern that the first line matches."""
+    holds: str | None = None
+    """For such suffixes, too: `module:function`, which says whether a file holds labels."""
 
     def ends(self, name: str) -> bool:
         """Whether a file's name has one of the suffixes, in small or capital letters."""
@@ -79,6 +81,8 @@ class LabelFormat:
         if not self.ends(path.name):
             return False
         try:
+            if self.holds is not None:
+                return bool(_function(self.holds)(path))
             return self.content is None or bool(re.match(self.content, _first_line(path)))
         except OSError:  # reported by whoever reads it
             return False
@@ -118,6 +122,9 @@ LABEL_FORMATS = {
         ),
         LabelFormat("chat", "CHAT", (".cha",), f"{_TEXTS}:read_chat"),
         LabelFormat(
+            "transcript", "Transcripts in JSON", (".json",), f"{_DOCUMENTS}:read_json", holds=f"{_DOCUMENTS}:is_timed"
+        ),
+        LabelFormat(
             "ami", "AMI words and segments", (".words.xml", ".segments.xml"), f"{_DOCUMENTS}:read_ami", None, True
         ),
     )
@@ -144,7 +151,7 @@ def label_files(folder: Path) -> dict[LabelFormat, list[Path]]:
         for kind in LABEL_FORMATS.values():
             if not kind.ends(file.name):
                 continue
-            if kind.content is not None and kind not in listed:
+            if (kind.content or kind.holds) is not None and kind not in listed:
                 opened[kind] += 1
                 if opened[kind] > _LOOKED_AT:
                     continue

@@ -251,6 +251,7 @@ CORPORA: Registry[object] = Registry(
         "stm": "phonate.data.corpora.annotation_files:stm_rows",
         "webdataset": "phonate.data.corpora.shards:webdataset_rows",
         "textgrid": "phonate.data.corpora.annotation_files:textgrid_rows",
+        "transcript": "phonate.data.corpora.annotation_files:transcript_rows",
         "webvtt": "phonate.data.corpora.annotation_files:webvtt_rows",
     },
     suffix="rows",
@@ -306,8 +307,8 @@ class RecordingData(Settings):
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
     cutset, lhotse (recordings with supervisions), shar, webdataset, audiofolder, huggingface (Arrow or Parquet), rttm,
     stm, nemo (a manifest for diarization), kaldi, labels (TextGrid, ELAN, WebVTT and others beside recordings; of
-    several kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, ami), or your own; auto looks at what
-    is there."""
+    several kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, transcript, ami), or your own; auto looks
+    at what is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances, and in other labels with texts; else recordings."""

@@ -39,7 +39,7 @@ from phonate.data.corpora.rows import (
     printable,
     split_among,
 )
-from phonate.data.label_documents import is_alignment
+from phonate.data.label_documents import is_alignment, names_speakers
 from phonate.data.label_texts import stm_segment
 from phonate.data.labels import (
     LABEL_FORMATS,
@@ -463,7 +463,7 @@ _OWN_CORPORA = ("rttm", "stm")
 
 def is_labels(path: Path) -> bool:
     """A folder in which at least half of the recordings have labels, and no texts beside them. TextGrids of words and
-    phones belong to such texts."""
+    phones belong to such texts, and so do transcripts in JSON that name no speakers."""
     if not path.is_dir():
         return False
     kinds = {kind: files for kind, files in label_files(path).items() if kind.name not in _OWN_CORPORA}
@@ -488,6 +488,8 @@ def _fits(kind: LabelFormat, files: list[Path], recordings: list[Path], texts: i
         return False
     stems = {same_name(name) for file in files for name in (file.stem, _LANGUAGE.sub("", file.stem))}
     labelled = sum(same_name(file.stem) in stems for file in recordings)
+    if kind.name == "transcript" and not names_speakers(files[0]):
+        return False
     return 0 < len(recordings) <= 2 * labelled and not (kind.name == "textgrid" and is_alignment(files[0]))
 
 
@@ -589,6 +591,6 @@ def _kind_rows(name: str) -> Callable[[Path], Iterator[Row | Problem]]:
     return rows
 
 
-ami_rows, audacity_rows, chat_rows, ctm_rows, elan_rows, srt_rows, textgrid_rows, webvtt_rows = map(
-    _kind_rows, ("ami", "audacity", "chat", "ctm", "elan", "srt", "textgrid", "webvtt")
+ami_rows, audacity_rows, chat_rows, ctm_rows, elan_rows, srt_rows, textgrid_rows, transcript_rows, webvtt_rows = map(
+    _kind_rows, ("ami", "audacity", "chat", "ctm", "elan", "srt", "textgrid", "transcript", "webvtt")
 )

@@ -37,6 +37,7 @@ from phonate.data.corpora.transcripts import (
     text_beside,
     text_of,
 )
+from phonate.data.labels import label_format
 
 logger = logging.getLogger("phonate")
 
@@ -62,6 +63,8 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     spoken: set[Path] = set()
     unreadable: list[Problem] = []
     unnamed: list[Path] = []
+    unread: list[Path] = []
+    conversations: dict[Path, str] = {}
     every = list(audio_files(path, None, unreadable))
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
     transcripts = Transcripts(path, every, listed)
@@ -74,15 +77,14 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         names.add(file.stem)
         if text is not None:
             spoken.add(file.parent)
-        try:
-            words = read_text_file(text) if text is not None else None
-        except OSError as error:
-            yield Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
+        words = None if text is None else _words(text, id, conversations)
+        if isinstance(words, Problem):
+            yield words
             continue
-        except UnicodeDecodeError:
-            yield Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
-            continue
-        said = transcripts.said.get(file) or said_beside(file, transcripts.paths) or Said(None)
+        beside = said_beside(file, transcripts.paths)
+        if beside is None and words is None and str(object := file.with_suffix(".json")) in transcripts.paths:
+            unread.append(object)
+        said = transcripts.said.get(file) or beside or Said(None)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
         unnamed += [] if named else [inside]
         yield checked_row(
@@ -96,16 +98,42 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
             )
         )
     yield from unreadable
+    if conversations:
+        example, what = next(iter(conversations.items()))
+        _report_conversations(path, len(conversations), printable(str(example)), what)
     for folder in sorted(spoken):
         yield from _unspoken(path, folder, {composed(name) for name in folders[folder]}, transcripts.files)
     others = [
         file
-        for file in transcripts.rest
+        for file in (*transcripts.rest, *unread)
         if file not in transcripts.files and not (file.parent in spoken and file.name.endswith(TEXTS))
     ]
     _report_others(path, tuple(others), bool(spoken or transcripts.files))
     if not of_others:
         layout.report(unnamed)
+
+
+def _words(text: Path, id: str, conversations: dict[Path, str]) -> str | Problem | None:
+    """The text of a recording, or why it can't be read; what is no text but a transcript of a conversation is added to
+    these."""
+    try:
+        return read_text_file(text)
+    except OSError as error:
+        return Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
+    except UnicodeDecodeError:
+        return Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
+    except DataError as error:
+        conversations[text] = str(error)
+        return None
+
+
+@cache
+def _report_conversations(root: Path, count: int, example: str, what: str) -> None:
+    """Warns, once, of texts that are not those of a recording's words alone."""
+    logger.warning(
+        "%s: %d texts are left out, such as %s: %s; save them as captions (.srt, .vtt), or the words alone",
+        *(printable(str(root)), count, example, what),
+    )
 
 
 @cache
@@ -127,16 +155,16 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
     if any(file not in told and not NOTES.fullmatch(file.name) for file in files):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
         message = f"{printable(str(root))}: not called as recordings are, and left alone: {counts}"
+        labels = [kind for file in files[:MOST_LOOKED_AT] if file not in told and (kind := label_format(file))]
+        if labels:
+            message += "".join(f"; data.format={kind.name} reads {kind.suffixes[0]}" for kind in dict.fromkeys(labels))
         held = next((file for file in files if file not in told and file.name.lower().endswith(_HELD_TEXTS)), None)
         if held is None or with_texts or NOTES.fullmatch(held.name):
             logger.info(message)
         else:
             name = printable(str(held.relative_to(root)))
-            logger.warning(
-                "%s (such as %s); no recording has a text: if they hold them, give the list as data.path, or write one",
-                message,
-                name,
-            )
+            mend = "set it" if labels else "give the list as data.path, or write one"
+            logger.warning("%s (such as %s); no recording has a text: if they hold them, %s", message, name, mend)
 
 
 def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Collection[Path]) -> Iterator[Problem]:

@@ -44,6 +44,11 @@ _ENDS = (*TEXTS, ".TXT", ".LAB", ".transcript.txt", ".transcription.txt")
 _BEHIND = (".txt", ".trn")
 """Ends that stand behind the suffix of a recording: a.wav.trn."""
 NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
+_CLOCK = r"[\[(]?(?:\d{1,2}:)?\d{1,2}:\d\d(?:[.,]\d+)?[\])]?:?"
+_AT = re.compile(rf"{_CLOCK}(\s.*)?|.*\S\s{{1,3}}{_CLOCK}")
+"""A line of a transcript with times: `Ann  0:04`, `Ann (00:00:04):`, `[00:00:04] Ann: hello`."""
+_NAMED = re.compile(r"[\[(]?([^\W_][^:\[\]()]{0,30})[\])]?:\s+\S.*")
+"""A line of a transcript that says who speaks: `ANN: hello`."""
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 _SAMPLES = re.compile(r"0 \d{4,} (?=\S)")
 """What TIMIT has before a text: where it begins and ends."""
@@ -84,16 +89,31 @@ def text_beside(recording: Path) -> str | None:
 
 
 def read_text_file(file: Path) -> str | None:
-    """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none."""
+    """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none.
+    Raises DataError for a transcript of a conversation."""
     content = read_text(file).strip()
     lines = [line.strip() for line in content.split("\n") if line.strip()]
     if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
         return None
     if file.suffix.lower() == ".trn":  # of THCHS-30: the words, then syllables and phones; or where these are
         return read_text_file(file.parent / lines[0]) if lines and _is_link(file, lines) else next(iter(lines), "")
+    if kind := _conversation(lines):
+        raise DataError(f"a transcript with {kind}")
     text = _SAMPLES.sub("", " ".join(lines), count=1)
     name, tab, rest = text.partition("\t")
     return rest.strip() if tab and name.strip() == file.name.partition(".")[0] else text
+
+
+def _conversation(lines: Sequence[str]) -> str | None:
+    """What the lines of a text have besides words that are spoken: times, or the names of several speakers who return;
+    None where they have neither."""
+    times = [number for number, line in enumerate(lines) if _AT.fullmatch(line)]
+    if len(times) > 1 and times[0] < 2 and 4 * len(times) >= len(lines):
+        return "times"
+    names = [match[1] for match in map(_NAMED.fullmatch, lines) if match is not None]
+    if 2 * len(names) > len(lines) and 1 < len({*names}) < len(names):
+        return f"names of speakers ({', '.join(sorted({*names})[:3])})"
+    return None
 
 
 def _is_link(file: Path, lines: Sequence[str]) -> bool:
@@ -204,7 +224,7 @@ class Transcripts:
                 found = [recording for recording in stems.get(stem, []) if recording.parent == file.parent]
             try:
                 text = read_text_file(file) if found else None
-            except (OSError, UnicodeDecodeError):
+            except (OSError, UnicodeDecodeError, DataError):
                 continue  # it is among the files that are left alone, which are told
             for recording in self._below.nearest(found, file) if text else ():
                 if recording not in self.said and text_of(recording, self.paths) is None:

@@ -87,12 +87,12 @@ def test_every_librarys_words_for_a_full_disk_are_known(error, tmp_path) -> None
 
 def test_captions_name_the_speakers_and_end_with_them() -> None:
     assert written_transcription(TALK, "talk", ".srt") == (
-        "1\n00:00:00,500 --> 00:00:01,400\nanna: Good <morning>.\n\n"
-        "2\n00:00:01,300 --> 00:00:01,600\nben: Hello\n\n"  # a long pause follows
-        '3\n00:00:04,000 --> 00:00:04,500\nben: "Ben"\n'
+        "1\n00:00:00,500 --> 00:00:01,500\nanna: Good <morning>.\n\n"
+        "2\n00:00:01,300 --> 00:00:02,300\nben: Hello\n\n"  # a long pause follows
+        '3\n00:00:04,000 --> 00:00:05,000\nben: "Ben"\n'
     )
     assert written_transcription(TALK, "talk", ".vtt").startswith(
-        "WEBVTT\n\n00:00:00.500 --> 00:00:01.400\n<v anna>Good &lt;morning&gt;.\n\n"
+        "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\n<v anna>Good &lt;morning&gt;.\n\n"
     )
     assert written_transcription(TALK, "talk", ".txt") == 'anna: Good <morning>.\nben: Hello "Ben"\n'
 

@@ -107,8 +107,8 @@ def test_every_format_is_as_openais(hearing: Make, mp3: bytes) -> None:
         return create(model="whisper-1", file=("talk.mp3", mp3), response_format=form, **more)
 
     assert asked("text") == "Good morning. Hello Ben.\n"
-    assert asked("srt").startswith("1\n00:00:00,000 --> 00:00:00,900\nGood morning.\n")
-    assert asked("vtt").startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nGood morning.\n")
+    assert asked("srt").startswith("1\n00:00:00,000 --> 00:00:01,900\nGood morning. Hello Ben.\n")
+    assert asked("vtt").startswith("WEBVTT\n\n00:00:00.000 --> 00:00:01.900\nGood morning. Hello Ben.\n")
     verbose = asked("verbose_json", timestamp_granularities=["word", "segment"])
     assert [word.word for word in verbose.words] == WORDS
     assert [(one.text, one.start, one.end) for one in verbose.segments] == [

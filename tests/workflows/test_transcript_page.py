@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from phonate.data.transcripts import Transcription
+from phonate.data.transcripts import Transcription, written_transcription
 from phonate.text.captions import TimedWord
 from phonate.workflows.pages.recordings import write_transcript_page
 
@@ -38,8 +40,9 @@ def test_words_are_text_and_not_markup(page: Path) -> None:
     assert "http" not in text
 
 
-@pytest.mark.slow
-def test_words_play_light_up_are_corrected_and_saved(page: Path, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def _tab(page: Path) -> Iterator[Any]:
+    """A browser that shows `page`."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs a browser's driver: pip install playwright")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
@@ -49,6 +52,13 @@ def test_words_play_light_up_are_corrected_and_saved(page: Path, tmp_path: Path)
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", autoplay])
         tab = browser.new_page()
         tab.goto(page.as_uri())
+        yield tab
+        browser.close()
+
+
+@pytest.mark.slow
+def test_words_play_light_up_are_corrected_and_saved(page: Path, tmp_path: Path) -> None:
+    with _tab(page) as tab:
         tab.click(".word >> nth=1")
         tab.wait_for_function("document.querySelector('.word.now')?.textContent === 'mourning.'")
         tab.evaluate("document.querySelector('audio').pause()")
@@ -56,7 +66,6 @@ def test_words_play_light_up_are_corrected_and_saved(page: Path, tmp_path: Path)
         tab.fill(".word >> nth=1", "morning.")
         tab.fill(".speaker >> nth=0", "anna")
         saved = {form: _saved(tab, form, tmp_path) for form in ("json", "txt", "srt", "vtt")}
-        browser.close()
     document = json.loads(saved["json"])
     assert document["speakers"] == ["anna", "speaker2"]
     assert [word["speaker"] for word in document["words"]] == ["anna", "anna", "speaker2", "anna"]
@@ -65,6 +74,18 @@ def test_words_play_light_up_are_corrected_and_saved(page: Path, tmp_path: Path)
     assert saved["txt"].startswith("anna: Good morning.\nspeaker2: ")
     assert saved["srt"].startswith("1\n00:00:00,500 --> 00:00:01,500\nanna: Good morning.\n\n2\n")
     assert "<v anna>Good morning.\n" in saved["vtt"]
+
+
+@pytest.mark.slow
+def test_the_page_saves_the_captions_that_the_command_writes(page: Path, tmp_path: Path) -> None:
+    text = "Well. Yes. I have thought about the very long way that we came. No. OK. We will have to see it then. Mhm."
+    said = [TimedWord(one, 0.25 * at, 0.25 * at + 0.2, speaker="anna") for at, one in enumerate(text.split())]
+    said = sorted([*said, *WORDS, TimedWord("mhm", 2.2, 2.4, speaker="ben")], key=lambda word: word.start)
+    transcription = Transcription(said, 6.0, "en")
+    write_transcript_page(page, tmp_path / "talk.flac", transcription)
+    with _tab(page) as tab:
+        for form in ("srt", "vtt"):
+            assert _saved(tab, form, tmp_path) == written_transcription(transcription, "talk", f".{form}")
 
 
 def _saved(tab: Any, form: str, folder: Path) -> str:

@@ -240,8 +240,8 @@ def _json(transcription: Transcription, recording: str) -> str:
 
 FORMS: Mapping[str, Callable[[Transcription, str], str]] = {
     ".txt": _text,
-    ".srt": lambda transcription, _: captions(transcription.words, ".srt"),
-    ".vtt": lambda transcription, _: captions(transcription.words, ".vtt"),
+    ".srt": lambda transcription, _: captions(transcription.words, ".srt", transcription.seconds),
+    ".vtt": lambda transcription, _: captions(transcription.words, ".vtt", transcription.seconds),
     ".json": _json,
     ".rttm": _rttm,
     ".TextGrid": _textgrid,

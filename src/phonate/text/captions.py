@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +14,10 @@ from phonate.compute.system import write_output
 from phonate.config.errors import InputError
 
 LINE = 42
-"""Characters of a caption, at most: what subtitling guidelines give a line."""
-_LONG_PAUSE = 1.5
+"""Characters of a line, at most, of which a caption has two: what subtitling guidelines give."""
+SHORTEST = 1.0
+"""Seconds that a caption stands at least, to be read."""
+LONG_PAUSE = 1.5
 """Seconds without speech after which a caption does not go on."""
 _INITIALS = re.compile(r"(?:\w\.){2,}")
 """Such as P.M., which also stand within sentences."""
@@ -37,11 +41,17 @@ class TimedWord:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def captions(words: Sequence[TimedWord], form: str) -> str:
-    """`words` as the text of a file of the kind `form`: .srt, .vtt or .json. Raises InputError for another one."""
+def captions(words: Sequence[TimedWord], form: str, seconds: float = math.inf) -> str:
+    """`words` as the text of a file of the kind `form`: .srt, .vtt or .json. Raises InputError for another one.
+
+    Args:
+        words: In the order in which they begin.
+        form: The suffix.
+        seconds: How long the recording is, after which no caption stands.
+    """
     if form not in _WRITERS:
         raise InputError(f"captions are written as {', '.join(_WRITERS)}, not as {form or 'a file without a suffix'}")
-    return _WRITERS[form](words)
+    return _WRITERS[form](words, seconds)
 
 
 def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
@@ -53,16 +63,26 @@ def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
     write_output(path, text.encode())
 
 
-def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
-    """The words of each caption: as many as fit of one speaker, ending early at the end of a sentence and before a long
-    pause."""
+def cues(words: Sequence[TimedWord]) -> list[list[TimedWord]]:
+    """The words of each caption, sorted by start. A speaker's captions are lines that end with the sentence and before
+    a long pause; one that is too short to be read is joined with the nearer of its neighbours, if two lines hold both
+    and nobody answers in between.
+    """
+    spoken: dict[str | None, list[TimedWord]] = {}
+    for word in words:
+        spoken.setdefault(word.speaker, []).append(word)
+    found: list[list[TimedWord]] = []
+    for speaker, own in spoken.items():
+        others = sorted(word.start for word in words if word.speaker != speaker)
+        found += _joined(list(_lines(own)), others)
+    return sorted(found, key=lambda cue: cue[0].start)
+
+
+def _lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
+    """The words of one speaker in lines."""
     line: list[TimedWord] = []
     for word, following in zip(words, (*words[1:], None), strict=False):
-        if line and (
-            word.speaker != line[-1].speaker
-            or word.start - line[-1].end > _LONG_PAUSE
-            or len(" ".join(one.text for one in (*line, word))) > LINE
-        ):
+        if line and (_pause(line, [word]) > LONG_PAUSE or len(_text([*line, word])) > LINE):
             yield line
             line = []
         line.append(word)
@@ -74,18 +94,66 @@ def lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
         yield line
 
 
-def _srt(words: Sequence[TimedWord]) -> str:
-    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(_cues(words, ",", _named), start=1))
+def _joined(lines: list[list[TimedWord]], others: Sequence[float]) -> list[list[TimedWord]]:
+    """`lines` of one speaker, each that is too short joined with a neighbour where that is possible. `others`: when
+    words of other speakers begin."""
+
+    def are_one(line: list[TimedWord], following: list[TimedWord]) -> bool:
+        answered = bisect_left(others, following[0].start) > bisect_right(others, line[-1].start)
+        fits = max(map(len, _wrapped(_text(line + following)).split("\n"))) <= LINE
+        return fits and not answered and _pause(line, following) <= LONG_PAUSE
+
+    at = 0
+    while at < len(lines):
+        short = lines[at][-1].end - lines[at][0].start < SHORTEST
+        near = [one for one in (at - 1, at) if short and 0 <= one < len(lines) - 1 and are_one(*lines[one : one + 2])]
+        if near:
+            at = min(near, key=lambda one: _pause(*lines[one : one + 2]))
+            lines[at : at + 2] = [lines[at] + lines[at + 1]]
+        else:
+            at += 1
+    return lines
 
 
-def _vtt(words: Sequence[TimedWord]) -> str:
-    return "WEBVTT\n\n" + "\n".join(_cues(words, ".", _voiced))
+def _pause(line: Sequence[TimedWord], following: Sequence[TimedWord]) -> float:
+    return following[0].start - line[-1].end
 
 
-def _cues(words: Sequence[TimedWord], point: str, spoken: Callable[[str | None, str], str]) -> Iterator[str]:
-    for line in lines(words):
-        times = f"{_clock(line[0].start, point)} --> {_clock(line[-1].end, point)}"
-        yield f"{times}\n{spoken(line[0].speaker, ' '.join(word.text for word in line))}\n"
+def _text(words: Sequence[TimedWord]) -> str:
+    """What a viewer reads of one speaker's words."""
+    return _named(words[0].speaker, " ".join(word.text for word in words))
+
+
+def _wrapped(text: str) -> str:
+    """`text` in one line, or else in two that are as even as can be."""
+    spaces = [at for at, letter in enumerate(text) if letter == " "]
+    if len(text) <= LINE or not spaces:
+        return text
+    middle = min(spaces, key=lambda at: max(at, len(text) - at - 1))
+    return f"{text[:middle]}\n{text[middle + 1 :]}"
+
+
+def _srt(words: Sequence[TimedWord], seconds: float) -> str:
+    shown = _cues(words, ",", seconds, lambda speaker, text: _wrapped(_named(speaker, text)))
+    return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(shown, start=1))
+
+
+def _vtt(words: Sequence[TimedWord], seconds: float) -> str:
+    return "WEBVTT\n\n" + "\n".join(_cues(words, ".", seconds, _voiced))
+
+
+def _cues(
+    words: Sequence[TimedWord], point: str, seconds: float, spoken: Callable[[str | None, str], str]
+) -> Iterator[str]:
+    follows: dict[str | None, float] = {}
+    texts = []
+    for cue in reversed(cues(words)):
+        start, end, speaker = cue[0].start, cue[-1].end, cue[0].speaker
+        end = max(end, min(start + SHORTEST, follows.get(speaker, seconds), seconds))
+        follows[speaker] = start
+        text = spoken(speaker, " ".join(word.text for word in cue))
+        texts.append(f"{_clock(start, point)} --> {_clock(end, point)}\n{text}\n")
+    return reversed(texts)
 
 
 def _named(speaker: str | None, text: str) -> str:
@@ -96,7 +164,7 @@ def _voiced(speaker: str | None, text: str) -> str:
     """A WebVTT cue, with a voice span for the speaker. What would begin a tag is escaped."""
     import html  # whose table of entities nothing else needs
 
-    text = html.escape(text, quote=False)
+    text = html.escape(_wrapped(text), quote=False)
     return text if speaker is None else f"<v {html.escape(speaker, quote=False)}>{text}"
 
 
@@ -106,8 +174,8 @@ def _clock(seconds: float, point: str) -> str:
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
 
 
-def _json(words: Sequence[TimedWord]) -> str:
+def _json(words: Sequence[TimedWord], _: float) -> str:
     return json.dumps({"words": [word.document() for word in words]}, ensure_ascii=False, indent=1) + "\n"
 
 
-_WRITERS: dict[str, Callable[[Sequence[TimedWord]], str]] = {".srt": _srt, ".vtt": _vtt, ".json": _json}
+_WRITERS: dict[str, Callable[[Sequence[TimedWord], float], str]] = {".srt": _srt, ".vtt": _vtt, ".json": _json}

@@ -28,7 +28,7 @@ from phonate.data.parallel import Progress
 from phonate.data.settings import RecordingData, VoiceRules
 from phonate.data.transcripts import Transcription
 from phonate.data.voices import VoiceFile
-from phonate.text.captions import LINE, TimedWord
+from phonate.text.captions import LINE, LONG_PAUSE, SHORTEST, TimedWord
 from phonate.training.ledger import duration
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render, sound_url, write_page
@@ -456,6 +456,8 @@ def write_transcript_page(path: str | Path, recording: str | Path, transcription
         "language": transcription.language or "",
         "unsure": any(map(_is_unsure, transcription.words)),
         "line": LINE,
+        "pause": LONG_PAUSE,
+        "shortest": SHORTEST,
         "stem": printable(Path(recording).stem),
         "document": transcription.document(Path(recording).name),
         "paragraphs": [

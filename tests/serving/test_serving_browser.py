@@ -19,6 +19,26 @@ pytestmark = [
 ]
 
 
+def test_a_key_opens_the_page_and_its_links(tmp_path: Path) -> None:
+    with Server(str(STAND_IN), str(tmp_path), "key=secret") as server, sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context().new_page()
+        page.goto(server.url)
+        page.fill("#key", "wrong")
+        page.click("#unlock button")
+        sync_api.expect(page.locator("#refused")).to_contain_text("not valid")
+        page.fill("#key", "secret")
+        page.click("#unlock button")
+        page.wait_for_selector("#voice option:not([data-once])", state="attached")
+        page.select_option("#voice", index=0)
+        speak(page, "Good morning.")
+        with page.context.expect_page() as opened:
+            page.click("a[href='v1/models']")
+        opened.value.wait_for_url("blob:**")
+        sync_api.expect(opened.value.locator("body")).to_contain_text('"object"')
+        browser.close()
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Any]:
     """The page of a model that clones, in a browser whose microphone gives beeps. Fails on errors in the console."""

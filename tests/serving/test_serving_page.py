@@ -39,10 +39,10 @@ def test_it_loads_nothing_and_runs_no_script_but_its_own(serving: Serve) -> None
 
 
 def test_every_field_has_a_label_and_changes_are_announced(serving: Serve) -> None:
-    page = Page(without_script(serving(api_keys=("secret",)).get("/").text))
+    page = Page(without_script(serving().get("/").text))
     labelled = {attrs["for"] for attrs in page.all("label")}
     fields = [attrs["id"] for tag in ("input", "textarea", "select") for attrs in page.all(tag)]
-    assert {"key", "text", "voice", "once-audio", "name", "speaker", "reference", "spoken", "agreed"} <= set(fields)
+    assert {"text", "voice", "once-audio", "name", "speaker", "reference", "spoken", "agreed"} <= set(fields)
     assert {"once-speaker", "once-spoken", "once-agreed"} <= set(fields)
     assert set(fields) <= labelled
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
@@ -68,6 +68,15 @@ def test_it_offers_what_the_server_does(serving: Serve, tmp_path: Path, voices: 
     assert 'id="speed"' not in text  # cloned voices have their own
 
 
+def test_a_server_with_a_key_tells_nothing_without_it(serving: Serve) -> None:
+    client = serving(api_keys=("secret",), model_name="hidden")
+    asks = client.get("/").text
+    assert 'for="key"' in asks
+    assert "hidden" not in without_script(asks).replace("[hidden]", "")
+    assert client.get("/", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert "<h1>hidden</h1>" in client.get("/", headers={"Authorization": "Bearer secret"}).text
+
+
 def test_its_script_is_valid(serving: Serve, tmp_path: Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("needs node to parse JavaScript")
@@ -76,5 +85,5 @@ def test_its_script_is_valid(serving: Serve, tmp_path: Path) -> None:
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True)
     named = set(re.findall(r'\$\("([\w-]+)"\)', code))
     named -= {"speed", "speed-shown"}  # of models with voices of their own
-    page = Page(without_script(serving(api_keys=("secret",)).get("/").text))
+    page = Page(without_script(serving().get("/").text))
     assert named <= {str(attrs["id"]) for _, attrs in page.tags if "id" in attrs}

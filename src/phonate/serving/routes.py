@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.serving.guard import ApiError, Gate, error_event, refuse_unknown_fields
+from phonate.serving.guard import ApiError, Gate, error_event, refuse_unknown_fields, require_key
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import LazyService
 from phonate.serving.requests import examples
@@ -622,22 +622,41 @@ status_router = APIRouter()
 
 @status_router.get("/", response_class=HTMLResponse, include_in_schema=False)
 async def page(request: Request) -> HTMLResponse:
-    """A page that says what there is, to try the first model that speaks with. It loads nothing from elsewhere, and no
-    script but its own runs in it."""
+    """A page that says what there is, to try the first model that speaks with; without the server's key one that asks
+    for it. It loads nothing from elsewhere, and no script but its own runs in it."""
     state, nonce = state_of(request), secrets.token_urlsafe(16)
+    if state.settings.api_keys and "authorization" not in request.headers:
+        return _page_with(nonce, _LOCKED)
+    require_key(request.headers, [key.encode() for key in state.settings.api_keys])
     service = await state.service() if state.services else None
     shown = {
         "name": ", ".join(state.models),
         "kind": "phonate server",
         "summary": "Send it recordings, as below. What it answers is made by a model." if service is None else _SPEAKS,
-        "figures": [],
-        "nonce": nonce,
+        "figures": (),
+        "locked": False,
         "key": bool(state.settings.api_keys),
         "as_openai": bool(state.services or state.recognisers),
         "requests": list(examples(state, str(request.base_url).rstrip("/"))),
         "speaks": None if service is None else _speaking(state, service),
     }
-    text = render("server.html.jinja", shown, package="phonate.serving")
+    return _page_with(nonce, shown)
+
+
+_LOCKED = {
+    "name": "This server needs a key",
+    "kind": "phonate server",
+    "summary": "",
+    "figures": (),
+    "locked": True,
+    "key": False,
+    "speaks": None,
+}
+
+
+def _page_with(nonce: str, shown: Mapping[str, Any]) -> HTMLResponse:
+    """The page, in which only scripts with this `nonce` run."""
+    text = render("server.html.jinja", {"nonce": nonce, **shown}, package="phonate.serving")
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; connect-src 'self'; "
         "media-src 'self' blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -687,7 +706,7 @@ async def ready(request: Request) -> dict[str, Any]:
     state = state_of(request)
     if state.gate.draining:
         raise ApiError(503, "the server is stopping", code="stopping")
-    return {"status": "ok", "model": next(iter(state.models))}
+    return {"status": "ok", **({} if state.settings.api_keys else {"model": next(iter(state.models))})}
 
 
 @status_router.get("/metrics")

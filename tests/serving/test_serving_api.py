@@ -391,7 +391,10 @@ def test_mistakes_of_forms_are_told_so_too(serving: Serve, wav: bytes) -> None:
 def test_other_errors_have_the_same_form(serving: Serve) -> None:
     client = serving()
     json_type = {"content-type": "application/json"}
-    assert_error(client.post("/v1/audio/speech", content="{", headers=json_type), 400, "not JSON .* at character 1")
+    assert_error(client.post("/v1/audio/speech", content="{", headers=json_type), 400, r"not JSON .* at column 2\)")
+    assert_error(
+        client.post("/v1/audio/speech", content='{\n "a" 1}', headers=json_type), 400, r"at line 2, column 6\)"
+    )
     assert_error(client.post("/v1/audio/speech", content=b"\xff\xfe", headers=json_type), 400, "")
     assert_error(client.get("/nothing"), 404, "there is nothing at /nothing; GET /docs")
     assert_error(client.get("/v1/audio/speech"), 405, "/v1/audio/speech takes POST, not GET; GET /docs")

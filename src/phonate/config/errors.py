@@ -6,10 +6,14 @@ import builtins
 import contextlib
 import importlib
 import importlib.util
+import json
 import logging
+import os
+import re
+import shlex
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -52,7 +56,17 @@ class WrongTaskError(InputError, CheckpointError):
 
 
 class NoRunError(InputError, CheckpointError):
-    """A folder that was given as a run holds no checkpoints."""
+    """A folder that was given as a run holds no checkpoints.
+
+    Args:
+        message: For people.
+        path: What was given.
+        what: What is wrong with it.
+    """
+
+    def __init__(self, message: str, path: str | Path, what: str) -> None:
+        super().__init__(message)
+        self.path, self.what = path, what
 
 
 class TrainingError(PhonateError):
@@ -87,19 +101,36 @@ class Interrupted(PhonateError):
         self.exit_code = 128 + signal_number
 
 
-_on_command_line = False
-"""Whether a command is what the user gave, not a call of Python."""
+_command: tuple[str, ...] | None = None
+"""The words behind `phonate`, where a command is what the user gave, not a call of Python."""
 
 
 @contextlib.contextmanager
-def command_line() -> Iterator[None]:
-    """Within this block the user gave a command, and errors name its options."""
-    global _on_command_line
-    before, _on_command_line = _on_command_line, True
+def command_line(words: Sequence[str] = ()) -> Iterator[None]:
+    """Within this block the user gave the command `phonate WORDS`, and errors name its options."""
+    global _command
+    before, _command = _command, tuple(words)
     try:
         yield
     finally:
-        _on_command_line = before
+        _command = before
+
+
+def same_command(called: str, name: str, value: str) -> str | None:
+    """The command `called` that the user gave, with the option `name` set to `value`, as it can be pasted into a shell.
+    None where it was another, or a launcher started it, whose own words are not known."""
+    if called not in (_command or ()) or "RANK" in os.environ:
+        return None
+    assert _command is not None
+    flag = f"--{name}"
+    own = re.compile(rf"{flag}=")
+    kept = [
+        word
+        for before, word in zip(("", *_command), _command, strict=False)
+        if word != flag and before != flag and not own.match(word)
+    ]
+    at = kept.index("--") if "--" in kept else len(kept)
+    return shlex.join(["phonate", *kept[:at], flag, value, *kept[at:]])
 
 
 _OPTIONS = {"form": "format", "target": "output"}
@@ -109,10 +140,18 @@ _OPTIONS = {"form": "format", "target": "output"}
 def option(name: str, value: str | bool | None = None) -> str:
     """How the user sets what a command and a function have in common: `--resume auto`, or in Python `resume="auto"`;
     without a value `--output`, or `output=`; a switch `--no-tune`, or `tune=False`."""
-    if _on_command_line:
+    if _command is not None:
         flag = _OPTIONS.get(name, name).replace("_", "-")
         return f"--no-{flag}" if value is False else f"--{flag}" + (f" {value}" if isinstance(value, str) else "")
     return f"{name}=" + ("" if value is None else str(value) if isinstance(value, bool) else f'"{value}"')
+
+
+def json_mistake(error: Exception) -> str:
+    """Why a text is no JSON, with the place as editors count it: the column, and the line where there are several."""
+    if isinstance(error, json.JSONDecodeError):
+        line = f"line {error.lineno}, " if "\n" in error.doc else ""
+        return f"{error.msg.lower()} at {line}column {error.colno}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def plain_file(path: Path) -> Path:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from phonate.compute.remote import on_disk
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, json_mistake
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import Problem, audio_files, printable
@@ -602,7 +602,7 @@ def _json_lines(name: str, text: str, convert: Convert) -> Iterator[Dialogue | R
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield RefusedRow(place, f"not JSON ({error})")
+            yield RefusedRow(place, f"not JSON ({json_mistake(error)})")
         else:
             yield _row(place, row, convert)
 
@@ -611,7 +611,7 @@ def _json_list(name: str, text: str, convert: Convert) -> Iterator[Dialogue | Re
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        yield RefusedRow(f"{name}:1", f"not JSON ({error})")
+        yield RefusedRow(f"{name}:1", f"not JSON ({json_mistake(error)})")
         return
     if not isinstance(rows, list):
         yield RefusedRow(f"{name}:1", "not a list of rows")

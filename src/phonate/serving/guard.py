@@ -11,6 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from json import JSONDecodeError
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phonate.compute.system import is_full
-from phonate.config.errors import InputError, PhonateError
+from phonate.config.errors import InputError, PhonateError, json_mistake
 from phonate.config.registry import nearest
 from phonate.config.settings import path_in, refused
 from phonate.serving.metrics import Metrics
@@ -150,7 +151,7 @@ def _first_mistake(error: RequestValidationError) -> tuple[str, str | None]:
     """The first mistake of a request as one line, and the parameter."""
     mistake, body = error.errors()[0], error.body
     if mistake["type"] == "json_invalid":
-        reason = f"{mistake['ctx']['error'].lower()} at character {mistake['loc'][-1]}"
+        reason = json_mistake(JSONDecodeError(mistake["ctx"]["error"], str(body), int(mistake["loc"][-1])))
         return f'the body is not JSON ({reason}); send an object such as {{"model": ..., "input": ...}}', None
     if mistake["loc"] == ("body",):
         return f"the body is {'empty' if body is None else 'no JSON object'}; {_SHOWN}", None
@@ -242,7 +243,7 @@ class Guard:
         try:
             _require_origin(headers, scope, self._settings.cors_origins)
             if scope["path"] not in OPEN:
-                _require_key(headers, self._keys)
+                require_key(headers, self._keys)
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length) > self._settings.max_body:
                 raise too_large(self._settings.max_body)
@@ -266,7 +267,7 @@ class Guard:
         headers = Headers(scope=scope)
         try:
             _require_origin(headers, scope, self._settings.cors_origins)
-            _require_key(headers, self._keys)
+            require_key(headers, self._keys)
         except ApiError as error:
             await send({"type": "websocket.close", "code": 1008, "reason": error.detail})
             return
@@ -321,7 +322,8 @@ def too_large(limit: int) -> ApiError:
     return ApiError(413, f"the request is larger than {limit} bytes, which is the limit", code="request_too_large")
 
 
-def _require_key(headers: Headers, keys: Sequence[bytes]) -> None:
+def require_key(headers: Headers, keys: Sequence[bytes]) -> None:
+    """Raise ApiError for a request without one of `keys`, where there are any."""
     if not keys:
         return
     scheme, _, token = headers.get("authorization", "").partition(" ")

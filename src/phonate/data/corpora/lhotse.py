@@ -24,7 +24,7 @@ import numpy as np
 import soundfile
 
 from phonate.compute.system import lock
-from phonate.config.errors import DataError, InputError, Interrupted, optional_package
+from phonate.config.errors import DataError, InputError, Interrupted, json_mistake, optional_package
 from phonate.config.registry import listed
 from phonate.data.corpora.kaldi import Part, decoded
 from phonate.data.corpora.lists import first_object, json_lines, read_lines, speaker_of
@@ -140,7 +140,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         document = json.loads("\n".join(read_lines(path)))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error})") from error
+        raise DataError(f"{path}: not readable as JSON ({json_mistake(error)})") from error
     if not isinstance(document, list):
         raise DataError(f"{path}: not a manifest of Lhotse, which is a list")
     yield from ((f"{path}: entry {number}", entry) for number, entry in enumerate(document, start=1))

@@ -21,7 +21,7 @@ from typing import Any
 
 from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, json_mistake
 from phonate.config.language_codes import primary
 from phonate.data.annotations import encoding_of, read_text
 from phonate.data.corpora.places import is_recording
@@ -224,7 +224,7 @@ def _parsed(line: bytes, place: str) -> Any:
     try:
         return json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # among them UnicodeDecodeError
-        return malformed(place, f"not readable as JSON ({error})")
+        return malformed(place, f"not readable as JSON ({json_mistake(error)})")
 
 
 def suffix_of(file: Path) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from phonate.audio.containers import told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
-from phonate.config.errors import DataError, optional_package
+from phonate.config.errors import DataError, json_mistake, optional_package
 from phonate.data.cluster import require_ray
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
@@ -82,7 +82,9 @@ def _entry(line: str, place: str) -> Entry:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not readable as JSON ({error}); correct the line, or delete it") from error
+        raise DataError(
+            f"{place}: not readable as JSON ({json_mistake(error)}); correct the line, or delete it"
+        ) from error
     if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
         raise DataError(f'{place}: names no "source"; correct the line, or delete it')
     return entry

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import read_text
 from phonate.data.corpora.lists import (
     COLUMNS,
@@ -159,7 +159,7 @@ def _json_samples(path: Path) -> list[tuple[str, object]]:
         document = json.loads("\n".join(lines)) if not of_lines else None
     except (ValueError, RecursionError) as error:
         if not isinstance(document_of(next((line for line in lines if line.strip()), "")), dict):
-            raise DataError(f"{path}: not readable as JSON ({error})") from error
+            raise DataError(f"{path}: not readable as JSON ({json_mistake(error)})") from error
         document = None  # an object a line, as NeMo writes into files called .json
     if document is None and not of_lines and len(lines) < 2:
         raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')
@@ -177,4 +177,4 @@ def _json_line(line: str, place: str) -> tuple[str, object]:
     try:
         return place, json.loads(line)
     except (ValueError, RecursionError) as error:
-        return place, malformed(place, f"not readable as JSON ({error})")
+        return place, malformed(place, f"not readable as JSON ({json_mistake(error)})")

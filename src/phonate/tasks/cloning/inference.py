@@ -25,7 +25,7 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
-from phonate.config.errors import CheckpointError, InputError, PhonateError
+from phonate.config.errors import CheckpointError, InputError, PhonateError, json_mistake
 from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import one_line
 from phonate.nn.pretrained import (
@@ -280,7 +280,7 @@ def _description(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:  # of JSON and of UTF-8
-        raise InputError(f"{file}: is no JSON ({error}); merge the model again") from error
+        raise InputError(f"{file}: is no JSON ({json_mistake(error)}); merge the model again") from error
     if not isinstance(content, dict):
         raise InputError(f"{file}: holds no object; merge the model again")
     return content

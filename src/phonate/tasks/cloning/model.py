@@ -23,7 +23,7 @@ from torch import Tensor
 
 from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import usage_of
-from phonate.config.errors import InputError, quiet_transformers
+from phonate.config.errors import InputError, json_mistake, quiet_transformers
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained import load_pretrained, pretrained_file, require
 from phonate.nn.settings import Dtype, Quantization
@@ -338,7 +338,7 @@ def _parsed(name: str, path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # of JSON and of UTF-8
-        raise InputError(f"model.name: {name}: {path.name} is no JSON ({error})") from error
+        raise InputError(f"model.name: {name}: {path.name} is no JSON ({json_mistake(error)})") from error
     if not isinstance(values, dict):
         raise InputError(f"model.name: {name}: {path.name} holds no object")
     return values

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phonate.compute.system import LockTaken, ProcessLock, free_bytes, is_full, megabytes, open_regular, sync
-from phonate.config.errors import CheckpointError, option
+from phonate.config.errors import CheckpointError, json_mistake, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,7 +173,7 @@ def read_json(path: Path) -> Any:
     except RecursionError:
         raise FileProblemError(path, "not readable as JSON (nested too deeply)") from None
     except ValueError as error:  # not JSON, or not UTF-8
-        raise FileProblemError(path, f"not readable as JSON ({error})") from error
+        raise FileProblemError(path, f"not readable as JSON ({json_mistake(error)})") from error
 
 
 def chunks_of(path: Path) -> Iterator[memoryview]:

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from phonate.audio.mel_filters import band_edges
 from phonate.config.documents import parse, value_at
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, json_mistake
 from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskInfo, referred, task_info
@@ -101,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); delete it or write it again") from error
+        raise InputError(f"{path}: not JSON ({json_mistake(error)}); delete it or write it again") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a JSON object; delete it or write it again")
     return content
@@ -182,7 +182,8 @@ class _Pictures:
         from phonate.audio.settings import AudioConfig
 
         audio = recipe.get("data", {}).get("audio")
-        self.processor = AudioProcessor(AudioConfig(**audio) if isinstance(audio, Mapping) else None)
+        mels = isinstance(audio, Mapping) and audio.keys() <= AudioConfig.model_fields.keys()  # not Kaldi's features
+        self.processor = AudioProcessor(AudioConfig(**audio) if mels else None)
 
     def of(self, path: Path) -> dict[str, Any]:
         """The spectrogram of a recording, and where its axes have which labels."""
@@ -426,8 +427,7 @@ def _sample(notes: Mapping[str, Any], word_errors: bool) -> str:
 
 
 def _valued(value: float | None, metric: Metric) -> str:
-    unit = "" if "–" in metric.unit else metric.unit  # a scale, which says nothing in a sentence
-    return f"{metric.cell(value)} {unit}".strip()
+    return f"{metric.cell(value)} {metric.unit_in_words}".strip()
 
 
 def _figures(story: _Story) -> list[dict[str, str]]:

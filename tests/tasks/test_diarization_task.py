@@ -23,7 +23,7 @@ from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel
 from phonate.tasks.diarization.settings import LabelTypeName
 from phonate.tasks.diarization.task import DiarizationTask, timelines
 from phonate.training.checkpoints import best_or_latest
-from phonate.training.task import Batch, Coupling, Picture, counted
+from phonate.training.task import Batch, Coupling, Picture, Sound, counted
 from phonate.workflows.train import train
 
 LABEL_TYPES = [name for name in get_args(LabelTypeName) if name != "custom"]
@@ -285,9 +285,12 @@ def test_half_precision_trains(folder: Path, label_type: str) -> None:
 
 
 def test_previews_show_a_chunk(folder: Path) -> None:
-    """Its features; the model's speakers under those of the reference."""
+    """Its sound and features; the model's speakers under those of the reference."""
     task = task_of(folder)
     shown = task.previews(model_of(task))
+    assert isinstance(shown["sound"], Sound)
+    heard, seen = len(shown["sound"].waveform) / shown["sound"].sample_rate, shown["features"].values.shape[1] / 100
+    assert (shown["sound"].sample_rate, heard) == (task.recipe.data.audio.sample_rate, pytest.approx(seen, abs=0.05))
     assert isinstance(shown["features"], Picture)
     assert isinstance(shown["activity"], Picture)
     assert shown["features"].values.shape[0] == 80

@@ -46,10 +46,9 @@ def evaluate(args: argparse.Namespace) -> int:
     RUN/evaluation.json, or to the folder that --output names. For voice cloning RUN may also be the folder of a merged
     model, or the name of a model of Higgs Audio v2 on the hub; --data and, for the hub, --output are needed then.
     """
-    from phonate.cli.output import log_to_console, print_json, print_table, tell_of_unfinished
+    from phonate.cli.output import log_to_console, print_json, print_table
 
     log_to_console()
-    tell_of_unfinished(args.run)
 
     from phonate.evaluation.tables import in_words
     from phonate.pretrained import NOT_INSTALLED
@@ -132,7 +131,7 @@ def score(args: argparse.Namespace) -> int:
     from phonate.cli.output import print_json, print_table
     from phonate.data.annotations import read_uem
     from phonate.data.labels import read_pair, read_turns, read_zones, same_name
-    from phonate.evaluation.diarization import score_recordings
+    from phonate.evaluation.diarization import JER, score_recordings
 
     reference, hypothesis = read_pair(read_turns, args.reference, args.hypothesis)
     uem = {same_name(name): regions for name, regions in read_uem(args.uem).items()} if args.uem else None
@@ -160,7 +159,7 @@ def score(args: argparse.Namespace) -> int:
     rows = [*scores.recordings.items(), ("total", scores.total)]
     print_table([_score_row(name, errors) for name, errors in rows], _SCORE_HEADER)
     print()
-    for what, how in conventions.items():
+    for what, how in {"JER": JER, **conventions}.items():
         print(f"{what}: {how}")
     for note in _score_notes(scores):
         print(note)

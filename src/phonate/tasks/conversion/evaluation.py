@@ -25,7 +25,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import median_f0, voice_f0
 from phonate.audio.processor import PEAK, AudioProcessor, normalised_peak
-from phonate.audio.whisper import weights_fingerprint, whisper_model
+from phonate.audio.whisper import best_included, weights_fingerprint
 from phonate.config.errors import DataError, InputError, option, optional_package
 from phonate.config.metrics import Metric, by_name
 from phonate.data.corpora.validation import warn_left_out
@@ -137,8 +137,7 @@ class Judges:
 def independent_recogniser(encoder: str, device: str | torch.device = "cpu") -> Transcriber:
     """A recogniser with other weights than `encoder`, which gave the content features; preferably an available one."""
     candidates = [name for name in _CANDIDATES if weights_fingerprint(name) != encoder]
-    here = [name for name in candidates if Path(whisper_model(name)).is_dir()]
-    return Transcriber([*here, *candidates][0], device=device)
+    return Transcriber(best_included(candidates), device=device)
 
 
 def reference(judges: Judges, clip: Clip) -> str:

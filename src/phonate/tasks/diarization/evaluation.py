@@ -35,7 +35,7 @@ from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
-from phonate.evaluation.diarization import DiarizationErrors, score
+from phonate.evaluation.diarization import JER, DiarizationErrors, score
 from phonate.evaluation.tables import Evaluation, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
@@ -191,7 +191,7 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
 _MEANINGS = {
     "der": "seconds of missed speech, false alarm and confusion over seconds of speech, without collar, overlapping "
     "speech included",
-    "jer": "Jaccard error rate, averaged over speakers",
+    "jer": JER,
     "speakers": "mean absolute error of the number of speakers",
     "rtf": "seconds of computation per second of audio",
 }

@@ -341,10 +341,11 @@ def check(recipe: DiarizationRecipe) -> None:
 
 
 INFO = TaskInfo(
-    use="phonate diarize {run} RECORDING",
+    use="phonate diarize {run} RECORDING --page turns.html",
     previews={
         "activity": "who speaks when in a part of a validation recording: a row for each speaker, white where they "
         "speak; above the reference, below the model",
+        "sound": "that part",
         "features": "what the model sees of it",
     },
     hub_task="voice-activity-detection",

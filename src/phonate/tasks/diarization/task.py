@@ -28,7 +28,7 @@ from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_l
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
 from phonate.tasks.diarization.segmentation import active
 from phonate.tasks.diarization.settings import DiarizationRecipe, check, metrics_of
-from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sums, Task, Terms, move
+from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Task, Terms, move
 
 logger = logging.getLogger("phonate")
 
@@ -136,18 +136,20 @@ class DiarizationTask(Task):
 
     @torch.no_grad()
     def previews(self, model: nn.Module) -> dict[str, Preview]:
-        """A validation chunk with several speakers: its features, and the reference activity (above the white line)
-        with the predicted probabilities (below it)."""
+        """A validation chunk with several speakers: its sound, its features, and the reference activity (above the
+        white line) with the predicted probabilities (below it)."""
         samples = self.dataset("validation")
         items = [samples.get(index, np.random.default_rng(0)) for index in range(min(_PREVIEWED, len(samples.ids)))]
         if not items:
             return {}
-        item = max(items, key=lambda one: one.activity_TS.shape[1])
+        chosen = max(range(len(items)), key=lambda one: items[one].activity_TS.shape[1])
+        item, heard = items[chosen], samples.shown(chosen, np.random.default_rng(0))
         own = cast(SpeakerActivityModel, model)
         batch = move(samples.collate([item]), next(model.parameters()).device)
         probabilities_UK = own.activity_probabilities(batch["features"], batch["lengths"])[0].float().cpu().numpy()
         reference_US = reference_of(batch, own.stride).activity_BUS[0].cpu().numpy()
         return {
+            **({} if heard.waveform is None else {"sound": Sound(heard.waveform, heard.sample_rate)}),
             "features": Picture(np.ascontiguousarray(item.features_TF.T)),
             "activity": Picture(timelines(reference_US, probabilities_UK)),
         }

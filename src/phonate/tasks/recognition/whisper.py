@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from phonate.audio.decoding import Audio, FloatArray, as_waveform, read_blocks, regrouped
-from phonate.audio.whisper import SAMPLE_RATE, is_included, load_whisper, whisper_model
+from phonate.audio.whisper import SAMPLE_RATE, best_included, load_whisper, whisper_model
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import one_line
@@ -81,7 +81,7 @@ class WhisperTranscriber(Recogniser):
         require_no_base(source, base)
         name = str(source)
         if name == PRETRAINED:
-            name = next((one for one in ("base", "tiny.en") if is_included(one)), "base")
+            name = best_included(("base", "tiny.en"))
         name = name.removeprefix(f"{PRETRAINED}/")
         if not _is_of_transformers(name):
             return cls(name, inference_device(device))

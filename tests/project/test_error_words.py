@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phonate.config.errors import command_line, option
+from phonate.config.errors import command_line, option, same_command
 
 ROOT = Path(__file__).parents[2] / "src" / "phonate"
 BY_COMMAND_ALONE = ("cli", "serving")
@@ -51,3 +51,18 @@ def test_an_option_is_named_as_it_was_given(
     assert option(name, value) == in_python
     with command_line():
         assert option(name, value) == on_command_line
+
+
+@pytest.mark.parametrize(
+    ("given", "again"),
+    [
+        (["train", "my recipe.yaml", "data.path=a b"], "phonate train 'my recipe.yaml' 'data.path=a b' --resume auto"),
+        (["train", "speech", "--resume", "runs/old", "size=small"], "phonate train speech size=small --resume auto"),
+        (["train", "--resume=runs/old", "speech", "--", "a=b"], "phonate train speech --resume auto -- a=b"),
+        (["demo"], None),
+    ],
+)
+def test_a_command_is_given_again_with_another_option(given: list[str], again: str | None) -> None:
+    with command_line(given):
+        assert same_command("train", "resume", "auto") == again
+    assert same_command("train", "resume", "auto") is None

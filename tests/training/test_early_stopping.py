@@ -79,7 +79,7 @@ def test_the_mistake_is_told_with_the_recipes_line(tmp_path, monkeypatch):
 class Stale(RegressionTask):
     """Its weights hardly move, and its quality never does."""
 
-    metrics = (*losses(["mse", "size"]), Metric("quality", "higher"))
+    metrics = (*losses(["mse", "size"]), Metric("quality", "higher", "%"))
 
     def evaluate(self, model, dataset, positions):
         return {"quality": (1.0, 1)}
@@ -104,7 +104,7 @@ def test_a_run_that_stays_stopped_says_why(tmp_path, caplog):
     with caplog.at_level("INFO"):
         assert stale(tmp_path / "run", 2, resume="latest").step == 6
     (line,) = [record.message for record in caplog.records if "stopped early" in record.message]
-    assert "quality has not improved on 1.0 for 2 validations" in line
+    assert "quality has not improved on 100 % for 2 validations" in line
     assert "patience" in line
 
 

@@ -27,7 +27,9 @@ from phonate.config.metrics import losses as loss_terms
 from phonate.config.randomness import derived_seed
 from phonate.training import tracking
 from phonate.training.callbacks import Callback
+from phonate.training.metrics import Best
 from phonate.training.settings import LoggingSettings
+from phonate.training.state import Progress
 from phonate.training.task import losses
 from phonate.training.trackers import TensorBoard, artifact_name, build_stream
 from phonate.training.tracking import (
@@ -300,7 +302,9 @@ import resource, sys
 from pathlib import Path
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
+from phonate.training.metrics import Best
 from phonate.training.settings import LoggingSettings
+from phonate.training.state import Progress
 from phonate.training.trackers import build_stream
 from phonate.training.tracking import log_file
 import logging
@@ -545,23 +549,40 @@ def test_where_there_is_no_terminal_there_are_plain_lines(caplog):
 
 
 def test_where_there_is_no_terminal_the_time_left_is_told_once_a_minute(monkeypatch, capsys):
-    clock = iter([0.0, 30.0, 61.0, 70.0, 100.0, 131.0, 200.0, 270.0])
+    clock = iter([0.0, 10.0, 16.0, 60.0, 77.0, 200.0, 270.0])
     monkeypatch.setattr(tracking, "perf_counter", lambda: next(clock))
     sink = ConsoleSink(100)
-    for step in (1, 11, 21):  # at 0, 30 and 61 s
+    for step in (1, 6, 11):  # at 0, 10 and 16 s
         sink.tick(step)
-    sink.write(30, "train", {"loss": 0.5}, 0)  # at 70
-    for step in (40, 41):  # at 100 and 131
+    sink.write(12, "train", {"loss": 0.5}, 0)
+    for step in (20, 21):  # at 60 and 77
         sink.tick(step)
     for step in (1, 11):  # at 200, back at a checkpoint, and 270
         sink.tick(step)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "step 21/100  time left 4.0 min",
-        "step 30/100  epoch 0  train  loss 0.5",
-        "step 41/100  time left 3.2 min",
-        "step 1/100  time left –",
+        "step 11/100  time left 2.4 min",
+        "step 12/100  epoch 0  train  loss 0.5",
+        "step 21/100  time left 5.1 min",
         "step 11/100  time left 10.4 min",
+    ]
+
+
+def test_people_read_epochs_from_1_and_metrics_with_their_unit(capsys):
+    progress = Progress(Best("val_loss", greater_is_better=False), averaged_is_better=False)
+    metrics = [Metric("der", unit="%", label="DER"), Metric("mos", "higher", unit="1–5")]
+    sink = ConsoleSink(9, metrics=metrics, running_epoch=progress.running_epoch)
+    progress.consume(3, None)
+    sink.write(1, "train", {"loss": 0.312149}, progress.epoch)
+    progress.epoch, progress.consumed = 1, ()
+    sink.write(2, "validation", {"der": 1.63812, "mos": 4.5}, progress.epoch)
+    sink.write(2, "epoch", {"loss": 0.3}, progress.epoch)  # is not shown, as the step above was
+    progress.consume(3, None)
+    sink.write(3, "epoch", {"loss": 0.25}, progress.epoch)
+    assert capsys.readouterr().err.splitlines() == [
+        "step 1/9  epoch 1  train  loss 0.3121",
+        "step 2/9  epoch 1  validation  der 163.8 %  mos 4.5",
+        "step 3/9  epoch 2  train (mean of the epoch)  loss 0.25",
     ]
 
 

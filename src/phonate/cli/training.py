@@ -118,6 +118,7 @@ def session(args: argparse.Namespace) -> int:
         from phonate.compute.resources import ResourceDetector
 
         print(ResourceDetector().text())
+        print("1 GB here is 1024^3 bytes, as 1 GiB of `phonate resources`", file=sys.stderr)
     if args.check_voice_data:
         from phonate.config.errors import InputError
         from phonate.data.voices import VoiceDataDetector
@@ -240,8 +241,11 @@ def _estimated(name: str, value: float) -> list[str]:
 
 def _summary(trained: Trained) -> str:
     """What was trained, its best validation, and how to use it; the metrics of the end are shown already."""
-    best = trained.best
-    chosen = "" if best is None or best.metric == "step" else f", best {best.metric} {best.value:.4g} at {best.step}"
+    from phonate.config.metrics import NEWEST, told
+
+    best, chosen = trained.best, ""
+    if best is not None and best.value is not None and best.metric != NEWEST:
+        chosen = f", best {best.metric} {told(best.metric, best.value, trained.declared)} at {best.step}"
     return f"{trained.run.path}: step {trained.step}{chosen}{f'; next: {trained.use}' if trained.use else ''}"
 
 

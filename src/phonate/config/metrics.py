@@ -51,6 +51,11 @@ class Metric:
         """Title, unit and better direction, such as `WER % ↓`."""
         return " ".join(part for part in (self.title, self.unit, ARROWS[self.better]) if part)
 
+    @property
+    def unit_in_words(self) -> str:
+        """The unit as it stands behind a value in a sentence, where a scale such as 1–5 would say nothing."""
+        return "" if "–" in self.unit else self.unit
+
     def document(self) -> dict[str, str]:
         """How it is shown, as JSON."""
         return {"label": self.title, "unit": self.unit, "better": self.better}
@@ -64,6 +69,15 @@ class Metric:
         if 0.0 < abs(value) < _LEAST:
             return f"< {_LEAST}" if value > 0.0 else f"> -{_LEAST}"
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.3g}"
+
+    def told(self, value: float) -> str:
+        """A value with its unit, as log lines and sentences have it: 0.3121, or 39.33 %."""
+        return f"{100 * value if self.unit == '%' else value:.4g} {self.unit_in_words}".rstrip()
+
+
+def told(name: str, value: float, declared: Iterable[Metric]) -> str:
+    """The value of a metric `name`, with or without its split, as `Metric.told`."""
+    return by_name(*declared).get(plain(name), Metric(name)).told(value)
 
 
 def by_name(*metrics: Metric) -> dict[str, Metric]:

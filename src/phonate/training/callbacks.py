@@ -353,7 +353,7 @@ class EarlyStoppingCallback(Callback):
                 "to continue",
                 trainer.step + 1,
                 self.watch.metric,
-                self.watch.best,
+                self.watch.best_in_words,
                 self.watch.stale,
             )
             trainer.should_stop = True
@@ -365,7 +365,7 @@ class EarlyStoppingCallback(Callback):
                 "stopped early at step %d: %s has not improved on %s for %d validations",
                 trainer.step,
                 self.watch.metric,
-                self.watch.best,
+                self.watch.best_in_words,
                 self.watch.stale,
             )
             trainer.should_stop = True

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from phonate.config.errors import InputError
-from phonate.config.metrics import LOSS, NEWEST, Better, Metric, better_of, by_name, plain, with_losses
+from phonate.config.metrics import LOSS, NEWEST, Better, Metric, better_of, by_name, plain, told, with_losses
 from phonate.config.registry import nearest
 from phonate.training.registries import SCHEDULES
 
@@ -117,6 +117,13 @@ class MetricWatch:
         self.min_delta = min_delta
         self.best: float | None = None
         self.stale = 0
+        self.declared: Sequence[Metric] = ()
+        """What the task says of its metrics; the trainer sets it."""
+
+    @property
+    def best_in_words(self) -> str:
+        """The best value with its unit."""
+        return "nothing" if self.best is None else told(self.metric, self.best, self.declared)
 
     def observe(self, metrics: Mapping[str, float]) -> bool:
         """Record a validation. Returns whether it is the best so far; raises InputError if the metric is missing."""
@@ -189,7 +196,7 @@ def directed(
         check_metrics(validated, {LOSS, *by_name(*declared)})
     directions = resolve_directions(options, by_name(*declared or ()))
     for one in watching:
-        one.mode = _mode(directions.get(plain(one.metric)))
+        one.mode, one.declared = _mode(directions.get(plain(one.metric))), declared or ()
     update = {
         "validation": {"greater_is_better": directions.get(plain(settings.best_metric)) == "higher"},
         "scheduler": {"mode": _mode(directions.get(plain(scheduler.metric)))},

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.compute.system import write_whole
-from phonate.config.errors import InputError, TrainingError, option
+from phonate.config.errors import InputError, TrainingError, option, same_command
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import folder_lock
 
@@ -62,6 +62,11 @@ class Run:
     def resume_option(self) -> str:
         """What the user sets to resume the run, for errors."""
         return self.resumed_by or option("resume", "auto")
+
+    @property
+    def resumed_with(self) -> str:
+        """How the user resumes the run: the whole command, where one was given."""
+        return self.resumed_by or same_command("train", "resume", "auto") or self.resume_option
 
     @property
     def folder_option(self) -> str:

@@ -72,6 +72,10 @@ class Progress:
             "validation": self.last_validation,
         }
 
+    def running_epoch(self) -> int:
+        """The epoch that the next step is in, or between two epochs the one that has ended: people count from 1."""
+        return max(self.epoch + bool(self.consumed), 1)
+
     def consume(self, samples: int, max_frames: int | None) -> None:
         """Count samples of the current epoch that were in batches under the cap `max_frames`."""
         *before, (cap, count) = self.consumed or ((max_frames, 0),)

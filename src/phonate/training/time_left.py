@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from phonate.training.ledger import duration
 
+UNKNOWN = "–"
 LEAST_STEPS = 5
 LEAST_SECONDS = 5.0
 """Of which steps tell how long others take."""
@@ -65,7 +66,7 @@ class TimeLeft:
         done, measured = self._latest[0], self._seconds_per_step()
         each = measured or self._slowest
         if not each:
-            return "–"
+            return UNKNOWN
         validations = self._validations_from(done)
         mean = sum(self._validations) / len(self._validations) if self._validations else 0.0
         unknown = validations and not self._validations

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unicodedata
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -476,6 +476,7 @@ def build_stream(
     metrics: Iterable[Metric] = (),
     selected: str = "",
     time_left: TimeLeft | None = None,
+    running_epoch: Callable[[], int] | None = None,
 ) -> MetricStream:
     """Build the stream for `settings`.
 
@@ -491,6 +492,7 @@ def build_stream(
         metrics: What the task declares; the console shows the first terms of the loss.
         selected: The metric that selects checkpoints.
         time_left: The estimate that the console shows.
+        running_epoch: The epoch that the console shows, from 1.
 
     Raises:
         MissingPackageError: a tracker is not installed.
@@ -512,6 +514,8 @@ def build_stream(
         log.debug("no events for TensorBoard, which is not installed; pip install 'phonate[tensorboard]' to have them")
     sinks.append(PreviewFolder(run_path / "previews"))
     sinks.append(JsonLines(Run(run_path).metrics, resume_step, logged))
-    sinks.append(ConsoleSink(total_steps, settings.verbosity, None, settings.interval, metrics, selected, time_left))
+    interval, verbosity = settings.interval, settings.verbosity
+    shown = (metrics, selected, time_left, running_epoch)
+    sinks.append(ConsoleSink(total_steps, verbosity, None, interval, *shown))
     system = SystemMonitor() if settings.system else None
     return MetricStream(sinks, only=settings.log_metrics, system=system)

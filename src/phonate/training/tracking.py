@@ -17,10 +17,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from phonate.config.errors import TrainingError
-from phonate.config.metrics import Metric, plain
+from phonate.config.metrics import Metric, plain, told
 from phonate.config.registry import listed
 from phonate.training.signals import on_quit
-from phonate.training.time_left import TimeLeft
+from phonate.training.time_left import UNKNOWN, TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -407,16 +407,17 @@ _TERMS = 2
 """Terms of the loss that are shown."""
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
-SILENCE = 60.0
-"""Seconds without a line after which one says how long it will take, where there is no bar."""
+SOON, OFTEN = 15.0, 60.0
+"""Seconds from the first step to a line that says how long it will take, and from that to the next, where there is no
+bar."""
 
 
 class ConsoleSink(Sink):
     """A progress bar with the remaining time, and a line for each report of metrics.
 
-    Without a terminal there is no bar, only the lines, and after a minute without any, one with the time left. They
-    also go to the logger `phonate.metrics`, and so to the log files. "quiet" shows nothing. "normal" shows the loss,
-    the first of its terms, the learning rate, the speed and what else the task declares (on a terminal, as many as
+    Without a terminal there is no bar, only the lines, and once a minute one with the time left. The former also go to
+    the logger `phonate.metrics`, and so to the log files. "quiet" shows nothing. "normal" shows the loss, the first of
+    its terms, the learning rate, the speed and what else the task declares (on a terminal, as many as
     fit its width; a term that is the whole loss is not shown again), and the means of an epoch only if no other
     training metrics were shown in it, or in the last `interval` steps. "debug" shows everything.
 
@@ -428,6 +429,7 @@ class ConsoleSink(Sink):
         selected: The metric that selects checkpoints, which is shown even if it is a later term of the loss.
         console: Where to write. None: standard error, with rich, whose import takes a while, only on a terminal.
         time_left: Its estimate. None: by the steps alone.
+        running_epoch: Which epoch steps are in, counted from 1. None: the epochs done are shown as they are given.
     """
 
     def __init__(
@@ -439,6 +441,7 @@ class ConsoleSink(Sink):
         metrics: Iterable[Metric] = (),
         selected: str = "",
         time_left: TimeLeft | None = None,
+        running_epoch: Callable[[], int] | None = None,
     ) -> None:
         if console is None and sys.stderr.isatty():
             from rich.console import Console
@@ -454,11 +457,12 @@ class ConsoleSink(Sink):
         """Created at the first step, because data preparation may show its own bar before."""
         self._next_refresh = 0.0
         self._time_left = time_left or TimeLeft(total_steps)
-        self._said: float | None = None
-        """When something was printed last, where there is no bar. None: no step is done yet."""
+        self._running_epoch = running_epoch
+        self._due: float | None = None
+        """When the time left is told next, where there is no bar. None: no step is done yet."""
         self._step = 0
         self._interval = interval
-        declared = list(metrics)
+        self._declared = declared = list(metrics)
         terms = [one.name for one in declared if one.is_term]
         self._later_terms = frozenset(terms[_TERMS:]) - {plain(selected)}
         self._shown_in_training = {one.name for one in declared} - self._later_terms | _ALWAYS if declared else None
@@ -499,15 +503,15 @@ class ConsoleSink(Sink):
                 self._progress.refresh()
 
     def _say_time_left(self, step: int, now: float) -> None:
-        if self._said is None:
-            self._said = now
-        elif now - self._said >= SILENCE and self.verbosity != "quiet":
-            self._said = now
+        if self._due is None:
+            self._due = now + SOON
+        elif now >= self._due and self.verbosity != "quiet" and (left := str(self._time_left)) != UNKNOWN:
+            self._due = now + OFTEN
             with self._while_there():
-                sys.stderr.write(f"step {step}/{self.total_steps}  time left {self._time_left}\n")
+                sys.stderr.write(f"step {step}/{self.total_steps}  time left {left}\n")
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
-        """Print a line like `step 50/500  epoch 0  train  loss 0.3121  learning_rate 1e-04`."""
+        """Print a line like `step 50/500  epoch 1  train  loss 0.3121  learning_rate 1e-04`."""
         recent = self._shown_at is not None and step - self._shown_at < self._interval
         repeats = split == "epoch" and (self._trained or recent)
         self._trained = split == "train" or (self._trained and split != "epoch")
@@ -522,12 +526,14 @@ class ConsoleSink(Sink):
             }
         if not values:
             return
+        if epoch is not None and self._running_epoch is not None:
+            epoch = self._running_epoch()
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")
-        shown = "train" if split == "epoch" else split  # the means of the epoch's training
-        parts = [f"{place}  {shown}", *(f"{name} {number(value)}" for name, value in values.items())]
+        shown = "train (mean of the epoch)" if split == "epoch" else split
+        told_values = [f"{name} {told(name, value, self._declared)}" for name, value in values.items()]
+        parts = [f"{place}  {shown}", *told_values]
         metrics_log.info("  ".join(parts), extra={"split": split})
         if self.verbosity == "debug" or (self.verbosity == "normal" and not repeats):
-            self._said = perf_counter()
             with self._while_there():
                 if self.console is None:
                     sys.stderr.write("  ".join(parts) + "\n")
@@ -568,11 +574,6 @@ def _fitting(parts: list[str], width: int) -> list[str]:
         if used + 3 > width and (count < len(parts) - 1 or used - 2 > width):
             return [*parts[: max(count, 1)], "..."]
     return parts
-
-
-def number(value: float) -> str:
-    """Four significant digits: 0.3121, 1234, 1.5e-05."""
-    return f"{value:.4g}"
 
 
 # --------------------------------------------------------------------------------- RUN/logs: log files

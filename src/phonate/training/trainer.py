@@ -353,6 +353,7 @@ class Trainer:
             metrics=self.task.metrics or (),
             selected=self.progress.best.metric,
             time_left=self.time_left,
+            running_epoch=self.progress.running_epoch,
         )
         self.reporter.start(stream)
 
@@ -428,7 +429,7 @@ class Trainer:
             if group is None:
                 if progress.consumed:
                     # after a resume: it has fewer samples than were consumed
-                    logger.info("nothing remains of epoch %d; epoch %d begins", self.epoch, self.epoch + 1)
+                    logger.info("nothing remains of epoch %d; epoch %d begins", self.epoch + 1, self.epoch + 2)
                     self.progress.epoch, self.progress.consumed = self.epoch + 1, ()
                     self._end_epoch({})
                 break
@@ -453,7 +454,7 @@ class Trainer:
         what = f"in step {self.step + 1} (batch: {', '.join(ids)})" if ids else f"loading step {self.step + 1}"
         if not ids and (name := self.train_source.loading()):
             what += f", at sample {name}"
-        return f"{what}; {self.saver.latest_save()}; continue with {self.run.resume_option}"
+        return f"{what}; {self.saver.latest_save()}; continue with: {self.run.resumed_with}"
 
     def _end_epoch(self, metrics: Mapping[str, float]) -> None:
         """Report the epoch that has ended. `metrics`: of the validation after it, if any."""
@@ -541,7 +542,7 @@ class Trainer:
             self._roll_back(error)
         self.checkpoints.close()
         raise Interrupted(
-            f"stopped at step {self.step}; saved to {self.checkpoints.folder}; continue with {self.run.resume_option}",
+            f"stopped at step {self.step}; saved to {self.checkpoints.folder}; continue with: {self.run.resumed_with}",
             self.signals.received or 2,
             step=self.step,
             checkpoint=self.checkpoints.folder / listing.name_of(self.step),

@@ -24,9 +24,11 @@ from phonate.compute.distributed import Ranks
 from phonate.compute.resources import GIB
 from phonate.compute.system import peak_memory
 from phonate.config.errors import InputError
+from phonate.config.metrics import Metric
 from phonate.config.resolve import Overrides, Resolved
 from phonate.config.tasks import task_info
 from phonate.data.loading import accumulation_groups
+from phonate.data.progress import report_progress
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
@@ -72,6 +74,7 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
         longest = 1 + MAX_STEPS + max(joining)
         short = settings.model_copy(update={"max_steps": longest, "logging": quiet, "scheduler": schedule})
         trainer = Trainer(task, short, run, device=device, recipe=resolved)
+        logger.info("timing a few steps, each a whole batch forward and backward")
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
         step_seconds = _seconds_per_step(trainer, total_steps, joining)
         trainer.save()
@@ -121,6 +124,7 @@ def _time_steps(trainer: Trainer, first: int) -> float:
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
             ends.append(time.perf_counter())
+            report_progress("timing steps", len(ends), 1 + MAX_STEPS)
             steps, seconds = len(ends) - 1, ends[-1] - ends[0]
             if steps >= MAX_STEPS or (steps >= MIN_STEPS and seconds > MIN_SECONDS):
                 return statistics.median(end - start for start, end in itertools.pairwise(ends))
@@ -141,6 +145,8 @@ class Trained:
     """The best validation. None where there was none."""
     use: str = ""
     """The command that uses the model."""
+    declared: Sequence[Metric] = ()
+    """What the task says of its metrics."""
 
 
 def train(
@@ -185,6 +191,8 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     task = plan.task
     if dry_run:
         plan.check(callbacks=callbacks)
+        for line in filter(None, (transcribed, *plan.reasons(begins=True))):
+            logger.info(line)
         run = Run(plan.run)
         return Trained(run, estimate(plan.resolved, task, device, run.path), 0)
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
@@ -209,7 +217,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
     use = task_info(plan.written.recipe.task).use.format(run=shlex.quote(str(run.path)))
-    return Trained(run, metrics, trainer.step, best if best.value is not None else None, use)
+    return Trained(run, metrics, trainer.step, best if best.value is not None else None, use, task.metrics or ())
 
 
 def set_threads(settings: TrainingSettings) -> None:

@@ -10,6 +10,7 @@ import sys
 import pytest
 import soundfile
 
+import phonate
 from meetings import meeting, recipe, trained_on_meetings, write_meetings
 from pages import Page
 from phonate.cli import main
@@ -71,7 +72,7 @@ def test_json_and_printed_lines(run, held_out, capsys):
 
 
 @pytest.mark.parametrize(("stopped", "told"), [(False, True), (True, False)])
-def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, stopped, told):
+def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplog, stopped, told):
     """Unless a callback, such as early stopping, has ended it."""
     assert main(["diarize", str(run), str(held_out)]) == 0
     assert "note:" not in capsys.readouterr().err
@@ -91,6 +92,11 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, stopp
     assert (note in capsys.readouterr().err) == told
     assert main(["diarize", str(checkpoint), str(held_out)]) == 0
     assert "note:" not in capsys.readouterr().err, "it was asked for"
+    shutil.copytree(copy, other := tmp_path / "other")
+    caplog.clear()
+    for _ in range(2):
+        phonate.load(other, "diarization")
+    assert caplog.text.count(f"note: the training of {other} is at step 24 of 48") == told
 
 
 @pytest.mark.parametrize(

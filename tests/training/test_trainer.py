@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shlex
 from dataclasses import replace
@@ -630,8 +631,12 @@ def test_gradients_are_unscaled_before_they_are_clipped(tmp_path):
     assert rows[0]["grad_scale"] == 4096.0
 
 
-def test_init_from_takes_what_fits_and_says_what_did_not(tmp_path):
+def test_init_from_takes_what_fits_and_says_what_did_not(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "phonate")
     source = train(tmp_path / "source")
+    train(tmp_path / "a", max_steps=1, init_from=str(tmp_path / "source"))
+    assert "tensors fit" in caplog.text
+    assert f"weights of {source.checkpoints.load_best_checkpoint().path}: all " in caplog.text
 
     class Wider(RegressionTask):
         def model(self, device):

@@ -82,7 +82,7 @@ def speak(args: argparse.Namespace) -> int:
     _without_blas_threads()
     from phonate.audio.decoding import MADE, writable, write_audio
     from phonate.audio.live import LOUDSPEAKER, PIPE, ahead
-    from phonate.cli.output import tell_of_unfinished
+    from phonate.cli.output import WARNINGS, log_to_console
     from phonate.config.errors import InputError, plain_file
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.text.captions import captions, write_captions
@@ -98,8 +98,8 @@ def speak(args: argparse.Namespace) -> int:
         if not (folder := Path(args.captions).absolute().parent).is_dir():
             raise InputError(f"{args.captions}: no folder {folder}; make it first")
     text = _text(args.text)
+    log_to_console(WARNINGS)
     synthesiser = Synthesiser.load(args.run, args.vocoder, device=args.device)
-    tell_of_unfinished(args.run)
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
@@ -150,7 +150,9 @@ def _require_text(args: argparse.Namespace) -> None:
         from phonate.training.checkpoints.listing import no_run
 
         words = shlex.quote(f"{args.run} {args.text}")
-        raise no_run(args.run, f"no such run or checkpoint; a text of two words needs quotes: phonate speak {words}")
+        raise no_run(
+            args.run, f"no such run or checkpoint; a text of two words needs quotes: phonate speak {words}", "speech"
+        )
     _refuse_file(args.text, "phonate speak -" if args.run == VOICE else f"phonate speak {args.run} -")
 
 
@@ -244,7 +246,7 @@ def clone(args: argparse.Namespace) -> int:
     import numpy as np
 
     from phonate.audio.decoding import MADE, writable, write_audio
-    from phonate.cli.output import log_to_console, tell_of_unfinished
+    from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError
     from phonate.config.registry import nearest
     from phonate.workflows.load import load
@@ -257,7 +259,6 @@ def clone(args: argparse.Namespace) -> int:
     _refuse_file(args.text, "phonate clone ... --text -")
     text = _text(args.text)
     cloner = load(args.model, "cloning", device=args.device, voices=args.voices, **model_options(args))
-    tell_of_unfinished(args.model)
     if args.voice is not None and args.voice not in cloner.voices:
         raise InputError(f"--voice {args.voice}: {nearest(args.voice, sorted(cloner.voices))}")
     began = time.monotonic()
@@ -338,7 +339,7 @@ def convert(args: argparse.Namespace) -> int:
     standard input; OUT is a file, loudspeaker, or - for raw samples to standard output.
     """
     from phonate.audio.decoding import MADE, write_pieces
-    from phonate.cli.output import tell_of_unfinished
+    from phonate.cli.output import WARNINGS, log_to_console
     from phonate.config.errors import InputError
     from phonate.workflows.load import load
 
@@ -352,8 +353,8 @@ def convert(args: argparse.Namespace) -> int:
         raise InputError("give one voice: either --reference REF, or --speaker NAME")
     _check_converted(args)
     _require_recording(args.recording, args.run)
+    log_to_console(WARNINGS)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
-    tell_of_unfinished(args.run)
     reference = args.reference
     voice = converter.reference(reference) if reference else args.speaker
     parts = converter.parts(args.recording, voice, semitones=args.semitones)
@@ -376,7 +377,7 @@ def _convert_live(args: argparse.Namespace) -> int:
     import torch
 
     from phonate.audio.live import LOUDSPEAKER, PIPE
-    from phonate.cli.output import log_to_console, tell_of_unfinished
+    from phonate.cli.output import log_to_console
     from phonate.config.errors import InputError
     from phonate.workflows.live import convert_live
     from phonate.workflows.load import load
@@ -385,9 +386,8 @@ def _convert_live(args: argparse.Namespace) -> int:
         raise InputError("--reference: live models only have the voices they were trained on; leave out --live")
     if args.output not in (LOUDSPEAKER, PIPE):
         _check_converted(args)
-    converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
-    tell_of_unfinished(args.run)
     log_to_console()
+    converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     torch.set_num_threads(1)  # blocks are too small to share
     result = convert_live(converter, args.recording, args.output, args.speaker, args.rate, args.semitones)
     # Standard output may be the sound.
@@ -429,17 +429,17 @@ def generate(args: argparse.Namespace) -> int:
     model that was trained on responses answers, one that was trained on plain text continues; a model of sequences
     writes the target of a source, by beam search, or tells its label. Text is printed as it is generated.
     """
-    from phonate.cli.output import print_json, tell_of_unfinished
+    from phonate.cli.output import WARNINGS, log_to_console, print_json
     from phonate.config.errors import InputError
     from phonate.workflows.load import load, task_of
 
     prompt = args.prompt
     if prompt == "-":
         prompt = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
+    log_to_console(WARNINGS)
     generator: Any = load(args.run, device=args.device, base=args.base)
     if not hasattr(generator, "generate"):
         raise InputError(f"{args.run}: holds a model of the task {task_of(args.run)}, which generates no text")
-    tell_of_unfinished(args.run)
     options = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
     for name in options.keys() - inspect.signature(generator.generate).parameters.keys():
         raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")
@@ -497,7 +497,7 @@ def transcribe(args: argparse.Namespace) -> int:
 
     MODEL is whisper, which comes trained, or a run of your own. Without -o the text is printed.
     """
-    from phonate.cli.output import print_json, tell_of_unfinished
+    from phonate.cli.output import WARNINGS, log_to_console, print_json
     from phonate.config.errors import InputError
     from phonate.data.transcripts import Transcription, write_transcription, written_transcription
     from phonate.pretrained import TRANSCRIPTION, require
@@ -514,12 +514,11 @@ def transcribe(args: argparse.Namespace) -> int:
     _require_recording(args.recording, args.run)
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
+    log_to_console(WARNINGS)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
-    tell_of_unfinished(args.run)
     turns = None
     if args.speakers is not None:
         diarizer = load(args.speakers, "diarization", device=args.device)
-        tell_of_unfinished(args.speakers)
         turns = diarizer.diarize(args.recording, known=known).turns
     transcription = recogniser.timed(args.recording, args.beam, language=args.language, speakers=turns)
     name = recording_name(args.recording)
@@ -702,7 +701,7 @@ def diarize(args: argparse.Namespace) -> int:
     is processed in blocks, as from a microphone, and each turn is printed as soon as it has ended; this needs a causal
     model. The suffix of -o chooses RTTM, a TextGrid for Praat, .eaf for ELAN, .vtt or .srt, or .txt for Audacity.
     """
-    from phonate.cli.output import tell_of_unfinished
+    from phonate.cli.output import WARNINGS, log_to_console
     from phonate.config.errors import InputError, optional_package
     from phonate.data.labels import writer_for
     from phonate.pretrained import TRANSCRIPTION, require
@@ -723,8 +722,8 @@ def diarize(args: argparse.Namespace) -> int:
     _require_recording(args.recording, args.run)
     if args.run == DIARIZER and not Path(DIARIZER).exists():  # before torch is imported
         require(DIARIZER, TRANSCRIPTION)
+    log_to_console(WARNINGS)
     diarizer = load(args.run, "diarization", device=args.device)
-    tell_of_unfinished(args.run)
     return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer, known)
 
 
@@ -737,6 +736,8 @@ def _require_recording(recording: str, run: str) -> None:
 
     if os.path.isfile(run):
         raise InputError(f"{run}: a file; the run comes first: {recording} {run}")
+    if os.path.isfile(os.path.join(recording, "recipe.yaml")):
+        raise InputError(f"{recording}: a run; give the recording behind it, as in {recording} IN.wav")
     if not is_remote(recording):
         check_file(Path(recording))
 

@@ -7,13 +7,14 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-LEVELS = {"quiet": logging.WARNING, "normal": logging.INFO, "debug": logging.DEBUG}
+WARNINGS = "quiet"
+"""The verbosity of commands whose result is what they print."""
+LEVELS = {WARNINGS: logging.WARNING, "normal": logging.INFO, "debug": logging.DEBUG}
 
 METRICS = "phonate.metrics"
 """The logger of metric lines, which the console shows in its own way."""
@@ -31,18 +32,6 @@ def print_error(message: str, label: bool = True) -> None:
     coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     shown = "\x1b[1;31merror:\x1b[0m " if coloured else "error: "
     print(f"{shown if label else ''}{message}", file=sys.stderr)
-
-
-def tell_of_unfinished(run: str | Path) -> None:
-    """Say on standard error that the training of a model in use has not ended, and how it goes on."""
-    if not (Path(run) / "recipe.yaml").is_file():  # no run, so nothing need be imported
-        return
-    from phonate.training.checkpoints.listing import unfinished
-    from phonate.training.run import Run
-
-    if (place := unfinished(Path(run))) is not None:
-        command = Run(Path(run)).resume_command()
-        print(f"note: the training of {run} is at {place}; it goes on with {command}", file=sys.stderr)
 
 
 _WIDEST = 60

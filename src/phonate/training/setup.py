@@ -244,10 +244,8 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
     shown = source if source in PACKAGED else path
     whole = len(matched) == len(weights) == len(saved)
-    if whole and source in PACKAGED:  # what was decided says it
-        return
-    fits = "" if whole else f", of whose {len(weights)} tensors {len(matched)} fit; {run.path}/init_from.txt lists them"
-    logger.info("training starts from %s%s", shown, fits)
+    fits = "all" if whole else f"{len(matched)} of"
+    logger.info("weights of %s: %s %d tensors fit; %s/init_from.txt lists them", shown, fits, len(weights), run.path)
 
 
 def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, json_mistake
 from phonate.config.tasks import TASKS, TaskInfo, referred, require_options, task_info
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
         TASKS.find(task)  # a typing mistake is reported as one
     own = task_of(run, task)
     if task not in (None, own):
-        from phonate.training.checkpoints.loading import wrong_task
+        from phonate.training.checkpoints.listing import wrong_task
 
         raise wrong_task(run, own, task)
     info = task_info(own)
@@ -159,7 +159,7 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
         for name in TASKS.names():
             if _loads(task_info(name), described):
                 return name
-    return task_of_checkpoint(run)
+    return task_of_checkpoint(run, expected)
 
 
 def _loads(info: TaskInfo, described: dict[str, Any]) -> bool:
@@ -179,5 +179,5 @@ def _config(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:  # of JSON and of UTF-8
-        raise InputError(f"{file}: is no JSON ({error}); export the model again") from error
+        raise InputError(f"{file}: is no JSON ({json_mistake(error)}); export the model again") from error
     return content if isinstance(content, dict) else {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import itertools
 import logging
 import os
 import re
@@ -20,7 +21,15 @@ from pydantic import AwareDatetime, ValidationError
 
 from phonate.compute.system import require_space, sync
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, NoRunError, RecipeError, option, optional_package
+from phonate.config.errors import (
+    CheckpointError,
+    InputError,
+    NoRunError,
+    RecipeError,
+    WrongTaskError,
+    option,
+    optional_package,
+)
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import listed, nearest
 from phonate.training.checkpoints import files
@@ -484,12 +493,26 @@ def resolve_checkpoint(
     return find(checkpoints_folder(path), prefer)
 
 
-def no_run(path: str | Path, what: str = "no such run or checkpoint") -> NoRunError:
-    """The error where something else than a run was given, which names those that are here."""
+def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str | None = None) -> NoRunError:
+    """The error where something else than a run, or than one of `task`, was given, which names those that are here."""
+    kind = "a run's folder" if task is None else f"the folder of a run of {task}"
+    return NoRunError(f"{path}: {what}; give {kind}{_examples(path, task)}", path, what)
+
+
+def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:
+    """The error for a model of another task than the one that was asked for."""
+    what = f"holds a model of the task {own}, not of {task}"
+    return WrongTaskError(f"{source}: {what}; give a run of {task}{_examples(source, task)}")
+
+
+def _examples(path: str | Path, task: str | None) -> str:
+    """Other runs that are here, of `task` if it is given, in words, or how there will be one."""
     newest = sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime)
-    here = [str(recipe.parent) for recipe in newest if recipe.parent.resolve() != Path(path).resolve()]
-    runs = f", such as {listed(here[:_RUNS])}" if here else "; phonate train makes one"
-    return NoRunError(f"{path}: {what}; give a run's folder{runs}")
+    others = (recipe for recipe in newest if recipe.parent.resolve() != Path(path).resolve())
+    own = re.compile(rf"^task: {task}$", re.MULTILINE)
+    fitting = (recipe for recipe in others if task is None or own.search(recipe.read_text("utf-8", "replace")))
+    here = [str(recipe.parent) for recipe in itertools.islice(fitting, _RUNS)]
+    return f", such as {listed(here)}" if here else "; phonate train makes one"
 
 
 def located(path: Path) -> Path:
@@ -530,12 +553,16 @@ def _downloaded(text: str) -> Path:
     return folder
 
 
-def best_or_latest(source: str | Path) -> Path:
-    """The checkpoint that `source` names; of a run the best one, or the newest when none was chosen yet."""
+def best_or_latest(source: str | Path, task: str | None = None) -> Path:
+    """The checkpoint that `source` names; of a run the best one, or the newest when none was chosen yet. `task`: of
+    which it must be, for errors."""
     try:
-        return resolve_checkpoint(source, prefer="best")
-    except CheckpointError:
-        return resolve_checkpoint(source)
+        try:
+            return resolve_checkpoint(source, prefer="best")
+        except CheckpointError:
+            return resolve_checkpoint(source)
+    except NoRunError as error:
+        raise no_run(error.path, error.what, task) from None
 
 
 def has_checkpoint(run: Path) -> bool:

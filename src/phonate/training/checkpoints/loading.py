@@ -8,12 +8,12 @@ import re
 import shlex
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, RecipeError, WrongTaskError, option
+from phonate.config.errors import CheckpointError, InputError, RecipeError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing
@@ -357,12 +357,13 @@ def _missing(weights: Mapping[str, Tensor], module: nn.Module) -> str:
     return f"{name} is missing"
 
 
-def task_of_checkpoint(source: str | Path) -> str:
-    """The task of a run's checkpoint, or of one checkpoint, without reading its weights.
+def task_of_checkpoint(source: str | Path, expected: str | None = None) -> str:
+    """The task of a run's checkpoint, or of one checkpoint, without reading its weights. `expected`: the task that is
+    looked for, for errors.
 
     Raises CheckpointError where there is none.
     """
-    return recipe_of(source).task
+    return recipe_of(source, expected).task
 
 
 def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> TrainedModel[RecipeT]:
@@ -375,9 +376,10 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
 
     Raises CheckpointError where there is none, or it is damaged, or of another task (WrongTaskError, exit code 2).
     """
-    checkpoint = load(best_or_latest(source), weights_only=True)
+    checkpoint = load(best_or_latest(source, task), weights_only=True)
     found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
     _require_task(source, found, task)
+    _tell_of_unfinished(Path(source))
     metadata = InferenceMetadata(checkpoint.path / files.INFERENCE, checkpoint.inference)
     return TrainedModel(checkpoint.path, cast(RecipeT, found), metadata, checkpoint.weights)
 
@@ -386,29 +388,36 @@ def describe_trained(
     source: str | Path, task: str, recipe: type[RecipeT], *, weights_intact: bool = False
 ) -> TrainedDescription[RecipeT]:
     """As `open_trained`, without loading the weights. `weights_intact`: they are compared with the manifest, too."""
-    path = best_or_latest(source)
+    path = best_or_latest(source, task)
     text, inference = read_description(path, weights_intact)
     found = _recipe(path, text)
     _require_task(source, found, task)
+    _tell_of_unfinished(Path(source))
     return TrainedDescription(path, cast(RecipeT, found), InferenceMetadata(path / files.INFERENCE, inference))
+
+
+@cache
+def _tell_of_unfinished(run: Path) -> None:
+    """Say once that the training of a run in use has not ended, and how it goes on."""
+    if (place := listing.unfinished(run)) is not None:
+        from phonate.training.run import Run
+
+        command = Run(run).resume_command()
+        _log.warning("note: the training of %s is at %s; it goes on with %s", run, place, command)
 
 
 def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:
     if recipe.task != task:
-        raise wrong_task(source, recipe.task, task)
+        raise listing.wrong_task(source, recipe.task, task)
 
 
-def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:
-    """The error for a model of another task than the one that was asked for."""
-    return WrongTaskError(f"{source}: holds a model of the task {own}, not of {task}; give a run of {task}")
-
-
-def recipe_of(source: str | Path) -> Recipe[Any, Any, Any]:
-    """The recipe of a run's checkpoint, or of one checkpoint, without reading its weights.
+def recipe_of(source: str | Path, task: str | None = None) -> Recipe[Any, Any, Any]:
+    """The recipe of a run's checkpoint, or of one checkpoint, without reading its weights. `task`: see
+    `best_or_latest`.
 
     Raises CheckpointError where there is none.
     """
-    return _recipe(best_or_latest(source))
+    return _recipe(best_or_latest(source, task))
 
 
 @lru_cache(maxsize=16)

@@ -96,13 +96,24 @@ def test_an_unknown_command_names_the_nearest(command: str, meant: str, capsys: 
     assert capsys.readouterr().err == f"error: there is no command {command!r}; did you mean {meant}?\n"
 
 
+def test_help_is_also_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "train"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: phonate train ")
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: phonate [options]")
+
+
 def test_a_folder_in_the_wrong_place_is_put_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     for arguments, said in (
-        (["train", "speech"], "data.path: missing required option; give data.path=... ("),
+        (["train", "speech"], "error: shipped speech.yaml:15:1 data.path: missing required option; give data.path=..."),
+        (["train", "speech", "data.path", "mine"], "without spaces; did you mean data.path=mine?"),
+        (["train", "mine.yaml"], "mine.yaml: no such recipe file; give one that is there, or a shipped one: "),
         (
             ["train", "speech", "mine"],
             "command line mine: an override is written key.path=value, without spaces; did you mean data.path=mine?",
@@ -125,10 +136,13 @@ def test_a_run_behind_what_it_is_given_is_put_in_front(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "in.wav").write_bytes(b"RIFF")
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "recipe.yaml").touch()
     for words, said in (
         (["diarize", "in.wav", "mine"], "in.wav: a file; the run comes first: mine in.wav"),
         (["convert", "in.wav", "mine", "-o", "out.wav"], "in.wav: a file; the run comes first: mine in.wav"),
         (["transcribe", "in.wav", "mine"], "in.wav: a file; the run comes first: mine in.wav"),
+        (["diarize", "runs/mine"], "runs/mine: a run; give the recording behind it, as in runs/mine IN.wav"),
         (["speak", "Good morning.", "mine"], "mine: a folder; the run comes first: mine 'Good morning.'"),
     ):
         assert main(words) == 2
@@ -161,11 +175,18 @@ def test_where_a_run_is_missing_those_that_are_here_are_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs/mine").mkdir(parents=True)
     (tmp_path / "runs/mine/recipe.yaml").write_text("task: speech\n")
-    for arguments in (["speak", "runs/none", "Hello."], ["evaluate", "runs/none"], ["report", "runs/none"]):
+    (tmp_path / "runs/other").mkdir(parents=True)
+    (tmp_path / "runs/other/recipe.yaml").write_text("task: conversion\n")
+    os.utime(tmp_path / "runs/other/recipe.yaml", (0, 0))
+    for arguments, runs in (
+        (["speak", "runs/none", "Hello."], "the folder of a run of speech, such as 'runs/mine'"),
+        (["evaluate", "runs/none"], "a run's folder, such as 'runs/mine', 'runs/other'"),
+        (["report", "runs/none"], "a run's folder, such as 'runs/mine', 'runs/other'"),
+    ):
         assert main(arguments) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: runs/none: no such run")
-        assert error.endswith("; give a run's folder, such as 'runs/mine'\n")
+        assert error.endswith(f"; give {runs}\n")
 
 
 def test_two_words_without_quotes_are_told(

@@ -214,7 +214,8 @@ def test_a_folder_that_is_no_run_is_bad_input(
     if command[0] == "train":
         words.append("data.path=.")
     assert main(words) == 2
-    assert f"error: {tmp_path}: no checkpoints here; give a run's folder" in capsys.readouterr().err
+    kind = "the folder of a run of speech" if command[0] == "speak" else "a run's folder"
+    assert f"error: {tmp_path}: no checkpoints here; give {kind}" in capsys.readouterr().err
 
 
 def test_a_refused_training_leaves_no_folder(

@@ -65,6 +65,8 @@ def _open_closed_streams() -> None:
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     parser = top_parser()
     parser.parse_args(argv, args)
+    if args.command == "help":  # as git and cargo have it
+        args.command, args.rest = (args.rest[0], ["--help"]) if args.rest else (None, [])
     if args.command is None:
         parser.print_help()
         return 0
@@ -85,7 +87,7 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         from phonate.config.errors import command_line
         from phonate.training.signals import interruptible
 
-        with command_line(), interruptible():
+        with command_line(sys.argv[1:] if argv is None else argv), interruptible():
             return command(args)
 
 

@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
         return [*self._option_string_actions, *within]
 
 
-_SYNONYMS = {"--voice": ("--speaker", "--reference")}
+_SYNONYMS = {"--voice": ("--speaker", "--reference"), "--target": ("--speaker",)}
 """What an option is called elsewhere -> what it may be called here, the first that the command has."""
 
 

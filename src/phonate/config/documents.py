@@ -107,7 +107,7 @@ def read(source: str | Path, empty: bool = False) -> Document:
     source_path = Path(source)
     # errors name a file as it was given, so that terminals can open it; a shipped one by its name alone
     own = path.is_relative_to(source_path)
-    name = str(path) if own else path.name
+    name = str(path) if own else f"shipped {path.name}"
     title = path.resolve().parent.name if own and source_path.is_dir() else path.stem
     try:
         text = path.read_text(encoding="utf-8")
@@ -133,9 +133,9 @@ def _locate(source: str | Path) -> Path:
         )
     if path.suffix in {".yaml", ".yml"} or path.name != text:
         beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        hint = f"; {nearest(text, beside)}" if beside else ""
+        hint = nearest(text, beside) if beside else f"give one that is there, or a shipped one: {', '.join(shipped())}"
         what = "recipe file" if path.suffix in {".yaml", ".yml"} else "run or recipe file"
-        raise RecipeError(f"{text}: no such {what}{hint}")
+        raise RecipeError(f"{text}: no such {what}; {hint}")
     raise RecipeError(f"{text}: neither a file nor a shipped recipe; {nearest(text, shipped())}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import itertools
 import json
 import os
 import re
@@ -67,13 +68,18 @@ def parse_overrides(overrides: Overrides) -> list[Override]:
         return [Override(_path(str(key), PYTHON), value, PYTHON) for key, value in overrides.items()]
     if isinstance(overrides, str):
         overrides = [overrides]
-    return [one if isinstance(one, Override) else _parse(one) for one in overrides]
+    pairs = itertools.pairwise([*overrides, ""])
+    return [one if isinstance(one, Override) else _parse(one, after) for one, after in pairs]
 
 
-def _parse(text: str) -> Override:
+def _parse(text: str, following: object) -> Override:
+    """The override that a word is. `following`: the word behind it."""
     key, equals, value = text.partition("=")
     if not equals:
-        meant = f"; did you mean data.path={text}?" if os.path.exists(text) else ""
+        near = f"data.path={text}" if os.path.exists(text) else ""
+        if "." in text and isinstance(following, str) and following and "=" not in following:
+            near = f"{text}={following}"
+        meant = f"; did you mean {near}?" if near else ""
         raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value, without spaces{meant}")
     path = _path(key.strip(), COMMAND_LINE)
     return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, read_text, seconds, write_lines
 from phonate.data.corpora.lists import audio_name
 from phonate.data.corpora.rows import Segment, as_text
@@ -407,7 +407,7 @@ def _document(path: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error})") from error
+        raise DataError(f"{path}: not readable as JSON ({json_mistake(error)})") from error
     return document if isinstance(document, dict) and audio_name(document) is None else {}
 
 

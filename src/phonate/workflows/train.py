@@ -124,9 +124,10 @@ def _time_steps(trainer: Trainer, first: int) -> float:
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
             ends.append(time.perf_counter())
-            report_progress("timing steps", len(ends), 1 + MAX_STEPS)
             steps, seconds = len(ends) - 1, ends[-1] - ends[0]
-            if steps >= MAX_STEPS or (steps >= MIN_STEPS and seconds > MIN_SECONDS):
+            done = max(steps / MAX_STEPS, min(steps / MIN_STEPS, seconds / MIN_SECONDS))
+            report_progress("timing steps, per cent", min(int(100 * done), 100), 100)
+            if done >= 1:
                 return statistics.median(end - start for start, end in itertools.pairwise(ends))
     raise AssertionError
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from phonate.config.errors import command_line, option, same_command
+from phonate.config.errors import command_line, json_mistake, option, same_command, unreadable
 
 ROOT = Path(__file__).parents[2] / "src" / "phonate"
 BY_COMMAND_ALONE = ("cli", "serving")
@@ -51,6 +52,21 @@ def test_an_option_is_named_as_it_was_given(
     assert option(name, value) == in_python
     with command_line():
         assert option(name, value) == on_command_line
+
+
+def test_the_reason_of_a_system_is_words_alone(tmp_path: Path) -> None:
+    (broken := tmp_path / "broken.txt").write_bytes(b"a\xff")
+    for path, said in ((tmp_path / "gone", "No such file or directory"), (broken, "byte 2 is not UTF-8")):
+        with pytest.raises((OSError, UnicodeDecodeError)) as raised:
+            path.read_text(encoding="utf-8")
+        assert unreadable(raised.value) == said
+
+
+def test_a_place_in_json_is_that_of_editors() -> None:
+    for text, said in (("{", "column 2"), ('{\n "a" 1}', "line 2, column 6"), (100_000 * "[", "nested too deeply")):
+        with pytest.raises((ValueError, RecursionError)) as raised:
+            json.loads(text)
+        assert json_mistake(raised.value).endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -948,9 +948,7 @@ def _aliases(pairs: Sequence[str] | None) -> dict[str, str]:
 
 def _api_keys(path: Path | None) -> tuple[str, ...]:
     """The keys of the file, or of the environment variable. Raises InputError for a file without any."""
-    import os
-
-    from phonate.config.errors import InputError
+    from phonate.config.errors import InputError, unreadable
 
     if path is None:
         key = os.environ.get(_KEY_VARIABLE, "").strip()
@@ -959,7 +957,7 @@ def _api_keys(path: Path | None) -> tuple[str, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"--api-key-file {path}: can't be read ({error}); give a text file with one key per line"
+            f"--api-key-file {path}: can't be read ({unreadable(error)}); give a text file with one key per line"
         ) from error
     keys = tuple(line.strip() for line in lines if line.strip())
     if not keys:

@@ -154,6 +154,13 @@ def json_mistake(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
+def unreadable(error: Exception) -> str:
+    """Why a file can't be read or written, in words alone: Python's own repeat the file's name and have numbers."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start + 1} is not UTF-8"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def plain_file(path: Path) -> Path:
     """`path`, where a file can be put in place whole: nothing is there, or a plain file. Raises InputError for a pipe
     or a device, which would be replaced, and what reads it would wait for ever."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, unreadable
 from phonate.config.language_codes import is_english
 from phonate.config.registry import nearest
 from phonate.text.english.arpabet import PHONES, phones_of_ipa, without_stress
@@ -49,7 +49,9 @@ def read_lexicon(path: str | Path, phonemizer: Phonemizer) -> dict[str, tuple[st
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't be read as text ({error}); a lexicon is a UTF-8 text file") from error
+        raise InputError(
+            f"{path}: can't be read as text ({unreadable(error)}); a lexicon is a UTF-8 text file"
+        ) from error
     lexicon = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith((";", "#")):

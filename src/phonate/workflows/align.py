@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
-from phonate.config.errors import DataError, InputError, option
+from phonate.config.errors import DataError, InputError, option, unreadable
 from phonate.config.language_codes import is_english
 from phonate.data.corpora.lists import cells_of
 from phonate.data.corpora.places import Below, Within
@@ -195,7 +195,7 @@ def _text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't be read as UTF-8 text ({error})") from error
+        raise InputError(f"{path}: can't be read as UTF-8 text ({unreadable(error)})") from error
     if not any(map(str.isalnum, text)):
         raise InputError(f"{path}: has no text")
     return text

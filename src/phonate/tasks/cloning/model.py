@@ -23,7 +23,7 @@ from torch import Tensor
 
 from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import usage_of
-from phonate.config.errors import InputError, json_mistake, quiet_transformers
+from phonate.config.errors import InputError, json_mistake, quiet_transformers, unreadable
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.pretrained import load_pretrained, pretrained_file, require
 from phonate.nn.settings import Dtype, Quantization
@@ -313,7 +313,7 @@ def _keys(name: str) -> set[str]:
         with safe_open(path, framework="pt") as opened:
             return set(opened.keys())
     except (SafetensorError, OSError) as error:
-        raise InputError(f"model.name: {name}: {path.name} can't be read ({error})") from error
+        raise InputError(f"model.name: {name}: {path.name} can't be read ({unreadable(error)})") from error
 
 
 def _shards(name: str) -> list[Path]:

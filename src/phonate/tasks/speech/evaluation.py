@@ -19,7 +19,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import PEAK, normalised_peak
-from phonate.config.errors import DataError, InputError, optional_package
+from phonate.config.errors import DataError, InputError, optional_package, unreadable
 from phonate.config.language_codes import is_english, primary
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
@@ -230,7 +230,7 @@ def _lines(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 ({error}); convert it") from error
+        raise DataError(f"{path}: is not UTF-8 ({unreadable(error)}); convert it") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

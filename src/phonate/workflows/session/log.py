@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from phonate.compute.system import LockTaken, ProcessLock, write_whole
-from phonate.config.errors import InputError, option
+from phonate.config.errors import InputError, option, unreadable
 
 Level = Literal["INFO", "SUCCESS", "WARNING", "ERROR"]
 Say = Callable[[str], None]
@@ -235,7 +235,9 @@ def read_state(folder: Path) -> SessionState:
         known = {one.name for one in fields(SessionState)}
         return SessionState(**{name: value for name, value in document.items() if name in known})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / STATE}: can't be read ({error}); start a new session instead") from None
+        raise InputError(
+            f"{folder / STATE}: can't be read ({unreadable(error)}); start a new session instead"
+        ) from None
 
 
 def newest_unfinished(output: Path) -> Path:

@@ -146,7 +146,8 @@ class EspeakPhonemizer:
         if code not in voices and primary(code) in voices:
             raise InputError(f"espeak-ng has no language {language!r}; use {primary(code)}")
         if code not in voices:
-            mend = f"give a code such as en-us or de; {nearest(code, list(voices))}"
+            near = nearest(code, list(voices))
+            mend = near if near.startswith("did") else f"give a code such as en-us; {near}"
             raise InputError(f"espeak-ng has no language {language!r}; {mend}")
         self.language = code
         self.symbols = SYMBOLS

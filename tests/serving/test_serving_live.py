@@ -78,6 +78,19 @@ def test_sentences_are_spoken_while_the_text_is_written(client: Callable[..., Te
     assert len({one.seed for one in service.requests[:2]}) == 1
 
 
+def test_a_text_that_is_not_all_read_is_told_at_its_end(
+    client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwnVoice, "left_out", lambda _, request: "ZHE" if "Ж" in request.text else "")
+    with client().websocket_connect(PLACE) as socket:
+        for text, told in (("Go Ж", True), ("home", False)):
+            append(socket, text, ". Then stop.")
+            socket.send_json({"type": "input_text.flush"})
+            while (event := socket.receive_json())["type"] != "speech.audio.done":
+                assert "warning" not in event
+            assert ("ZHE" in event.get("warning", "")) is told
+
+
 def test_of_a_long_text_the_model_has_two_sentences_at_once(client: Callable[..., TestClient]) -> None:
     house = client()
     service = house.app.state.server.services["house"]  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.text import espeak
+from phonate.text.characters import left_out
 from phonate.text.phonemes import Inventory, phonemizer
 
 try:
@@ -151,3 +152,19 @@ def test_written_and_spoken_words_are_matched_by_length() -> None:
 def test_full_stops_of_other_scripts_are_marks(text: str) -> None:
     words = phonemizer("espeak", "hi" if "।" in text else "ur")(text)
     assert [word.mark for word in words] == [".", "."]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("de", "Guten Tag, 你好! Привет ★ 5 €, schön, WWW, α, 한국 😀", "你好Приветт★"),
+        ("ru", "Привет, объект, США и Hello 你", "你"),
+        ("ja", "日本のテスト", "日本"),  # espeak has no readings of Chinese characters there
+        ("cmn", "你好，世界。", ""),
+        ("ar", "مَرْحَبًا بِالعَالَم Жук", "Жук"),
+        ("hi", "क्षत्रिय स्त्री", ""),
+        ("en-us", "Go Ж", "Ж"),
+    ],
+)
+def test_letters_of_other_scripts_are_told(language: str, text: str, expected: str) -> None:
+    assert left_out(text, phonemizer("espeak", language)) == list(dict.fromkeys(expected))

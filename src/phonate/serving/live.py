@@ -23,7 +23,7 @@ from starlette.websockets import WebSocketDisconnect
 from phonate.config.errors import InputError
 from phonate.serving.guard import ApiError, error_event, mistake_line
 from phonate.serving.models import LazyService
-from phonate.serving.routes import Delivery, ServerState, speech_events
+from phonate.serving.routes import DONE, Delivery, ServerState, not_read, speech_events
 from phonate.serving.speech import FORMATS, Pieces
 from phonate.training.inference import SpeechRequest
 
@@ -226,6 +226,8 @@ class _Talk:
                 async for event in speech_events(
                     speech, lambda: pieces.characters, bool(session.timestamp_granularities)
                 ):
+                    if event["type"] == DONE and (left_out := await anyio.to_thread.run_sync(pieces.left_out)):
+                        event["warning"] = not_read(left_out)
                     await self._socket.send_json(event)
             finally:
                 await speech.close()

@@ -248,17 +248,22 @@ def state_of(request: Request) -> ServerState:
 
 def marks(sample_rate: int, ignored: Iterable[str] = (), left_out: str = "") -> dict[str, str]:
     """Headers of every answer with sound, at `sample_rate` Hz. `ignored`: unknown fields of the request; `left_out`:
-    characters of its text that are not said."""
+    characters of its text that are not read."""
     headers = {"X-AI-Generated": "true", "X-Sample-Rate": str(sample_rate), "Cache-Control": "no-store"}
     return headers | warned(ignored, left_out)
 
 
 def warned(ignored: Iterable[str], left_out: str = "") -> dict[str, str]:
-    """The header that names unknown fields of a request, and characters that are not said, where there are any."""
+    """The header that names unknown fields of a request, and characters that are not read, where there are any."""
     names = ", ".join(json.dumps(name[:50])[1:-1].replace("\\", "") for name in ignored)[:500]
     told = [f"ignored, as this server knows no such field: {names}"] * bool(names)
-    told += [f"left out of the text, as this model can't say them: {left_out}"] * bool(left_out)
+    told += [not_read(left_out)] * bool(left_out)
     return {"Warning": ", ".join(f'299 phonate "{one}"' for one in told)} if told else {}
+
+
+def not_read(left_out: str) -> str:
+    """What is told of the characters `left_out`."""
+    return f"left out or spelt, as this model can't read them: {left_out}"
 
 
 # ---------------------------------------------- OpenAI's protocol: `/v1/audio/speech` and `/v1/models`
@@ -447,7 +452,11 @@ async def speech_events(speech: Speech, characters: Callable[[], int], times: bo
         yield {"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()}
     read, made = characters(), speech.samples
     usage = {"input_tokens": read, "output_tokens": made, "total_tokens": read + made}
-    yield {"type": "speech.audio.done", "usage": usage}
+    yield {"type": DONE, "usage": usage}
+
+
+DONE = "speech.audio.done"
+"""Type of the last event of a text."""
 
 
 def event(value: dict[str, Any]) -> bytes:

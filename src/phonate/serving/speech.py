@@ -254,18 +254,26 @@ class Pieces(SpeechResult):
         self._cancelled = False
         self._spoke = False
         self._words: list[TimedWord] = []
-        self.characters = 0
-        """Of the text so far."""
+        self._texts: list[str] = []
 
     def add(self, piece: str) -> None:
         """The next piece of the text. What can't be met is raised by `chunks`."""
-        self.characters += len(piece)
+        self._texts.append(piece)
         self._submit(self._sentences.add(piece))
 
     def finish(self) -> None:
         """No more comes."""
         rest = self._sentences.finish()
         self._submit(rest, whole=True)
+
+    @property
+    def characters(self) -> int:
+        """Of the text so far."""
+        return sum(map(len, self._texts))
+
+    def left_out(self) -> str:
+        """As `SpeechService.left_out`, of the text so far."""
+        return self._service.left_out(replace(self._request, text="".join(self._texts)))
 
     def _submit(self, sentences: Iterable[str] = (), whole: bool = False, done: int = 0) -> None:
         """Give the service what waits, as far as it may have more. `done`: sentences that were heard meanwhile."""

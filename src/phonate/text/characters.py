@@ -143,11 +143,12 @@ def _set_off(word: Word, between: str) -> Word:
 
 
 def left_out(text: str, phonemizer: phonemes.Phonemizer) -> list[str]:
-    """The characters of `text` that `phonemizer` leaves out, each once; none of espeak's in languages other than
-    English, where it reads most scripts in some way."""
+    """The characters of `text` that `phonemizer` leaves out, or in espeak's languages spells, each once."""
     if is_english(phonemizer.language):
         return without_pronunciation(text)
     if phonemizer.name != CharacterPhonemizer.name:
-        return []
+        from phonate.text.espeak import unread  # which needs an extra
+
+        return unread(text, phonemizer.language)
     read = CharacterPhonemizer(phonemizer.language)._read(text)
     return list(dict.fromkeys(one for one in read if one.isalnum() and one not in phonemizer.symbols))

@@ -202,6 +202,38 @@ class EspeakPhonemizer:
 _KNOWN = frozenset(SYMBOLS)
 
 
+_SPELT = 8
+"""Phones for each letter, at least, of a word that espeak spells, naming the script before each letter."""
+
+
+def unread(text: str, language_code: str) -> list[str]:
+    """The characters of `text` that espeak does not read in a language other than English, each once: the letters of
+    scripts that it spells there, such as Cyrillic in German, and signs that it passes over."""
+    phonemizer = EspeakPhonemizer(language_code)
+    plain_text = language(language_code).read(unicodedata.normalize("NFC", text))
+    found: list[str] = []
+    for word in dict.fromkeys(_DROPPED.sub(" ", plain_text).split()):
+        for script, run in itertools.groupby(word, _script):
+            characters = "".join(run)
+            letters = [one for one in characters if one.isalpha()]
+            if script == _SIGN:
+                found += [one for one in characters if not phonemizer._ipa(one)]
+            elif script != "LATIN" and sum(map(len, phonemizer._ipa(characters))) >= _SPELT * len(letters) > 0:
+                found += letters
+    return list(dict.fromkeys(found))
+
+
+_SIGN = "sign"
+
+
+def _script(character: str) -> str:
+    """The script of a letter or of a mark on one, by its name; "" for digits and punctuation."""
+    category = unicodedata.category(character)
+    if category in {"Sm", "Sc", "So"}:
+        return _SIGN
+    return unicodedata.name(character, "").partition(" ")[0] if category[0] in "LM" else ""
+
+
 def voice_of(language: str) -> str:
     """A name of the voice that speaks a language of espeak's: its code, or "gmw/en" where that is not the voice's own
     (en-gb), for not every program finds a voice by the other codes that it lists."""

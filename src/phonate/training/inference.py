@@ -103,7 +103,7 @@ class SpeechService(ABC):
         """The names of voices that can be asked for."""
 
     def left_out(self, request: SpeechRequest) -> str:
-        """The characters of the text that will not be said, in words; "" where all are, or where that isn't known."""
+        """The characters of the text that will not be read, in words; "" where all are, or where that isn't known."""
         return ""
 
     @abstractmethod

@@ -5,6 +5,7 @@ Shapes: T frames, M mel bands, N = (T - 1) * hop samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -116,7 +117,7 @@ class TrainedVocoder:
     def stream(
         self, mel_TM: FloatArray, f0_T: FloatArray | None = None, first: int = 24, piece: int = 256
     ) -> Iterator[FloatArray]:
-        """The same waveform in pieces (n,): the first `first` frames, then `piece` frames at a time.
+        """The same waveform in pieces (n,): the first `first` frames, then like ones of about `piece` frames.
 
         Excitation and context are computed for the whole, so the pieces join without artefacts.
         """
@@ -132,7 +133,8 @@ class TrainedVocoder:
             part, samples = slice(left, right), slice(left * hop, (right - 1) * hop)
             sound_N = network.filtered(mel_TM[part], f0_T[part], pulses_N[samples], noise_N[samples])
             yield sound_N[(start - left) * hop : (end - left) * hop]
-            start, end = end, min(end + piece, frames - 1)
+            rest = frames - 1 - end
+            start, end = end, end + math.ceil(rest / max(1, round(rest / piece)))
 
     @property
     def _network(self) -> ArrayVocoder:

@@ -275,6 +275,8 @@ def test_a_stream_of_pieces_is_the_whole(voiced_sound, monkeypatch):
     pieces = list(rendering.stream(mel, first=8, piece=20))
     whole = rendering(mel)
     assert len(pieces) > 5
+    lengths = [len(piece) for piece in pieces[1:]]
+    assert max(lengths) - min(lengths) <= processor.config.hop_length  # a short last one would cost context for little
     assert len(whole) == (len(mel) - 1) * processor.config.hop_length
     assert np.allclose(np.concatenate(pieces), whole, atol=1e-4)
     monkeypatch.setattr(Vocoder, "context", 1)

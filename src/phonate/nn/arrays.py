@@ -24,7 +24,7 @@ Weights = Mapping[str, FloatArray]
 # ---------------------------------------------------------------- Layers: linear, convolutions, ConvNeXt
 
 _EPSILON = 1e-5  # torch's, of layer norms
-_ROWS = 128
+_ROWS = 256
 """Frames that pass a feed-forward network together: what it computes stays in the processor's cache."""
 _TANH = (math.sqrt(2.0 / math.pi), 0.044715)  # of the approximation of GELU
 
@@ -391,16 +391,17 @@ class ArrayVocoder:
 
     def _shaped(self, noise_TK: ComplexArray, shape_TS: FloatArray) -> ComplexArray:
         """Noise with an envelope within the window of each frame: sums of shifted bins (`Vocoder.shaped`)."""
-        frames, bins = noise_TK.shape
-        amplitudes_TXK = shape_TS.reshape(frames, 2 * SHAPE_WAVES, SHAPE_BANDS) @ self._regions_RK
+        bins = noise_TK.shape[1]
+        # in one product they would leave the processor's cache before they are used
+        amplitudes = (shape_TR @ self._regions_RK for shape_TR in np.split(shape_TS, 2 * SHAPE_WAVES, axis=1))
         padded_TK = np.pad(noise_TK, ((0, 0), (SHAPE_WAVES, SHAPE_WAVES)))
         for periods in range(1, SHAPE_WAVES + 1):
             below_TK = padded_TK[:, SHAPE_WAVES - periods :][:, :bins]
             above_TK = padded_TK[:, SHAPE_WAVES + periods :][:, :bins]
-            noise_TK += amplitudes_TXK[:, 2 * periods - 2] * (below_TK + above_TK)
+            noise_TK += next(amplitudes) * (below_TK + above_TK)
             turned_TK = above_TK - below_TK
             turned_TK *= np.complex64(1j)
-            turned_TK *= amplitudes_TXK[:, 2 * periods - 1]
+            turned_TK *= next(amplitudes)
             noise_TK += turned_TK
         return noise_TK
 

@@ -553,8 +553,8 @@ class Vocoder(nn.Module):
         The envelope is 1 plus waves of one to four periods in the window, which in the spectrum are sums of shifted
         bins. `shape_BTS`: their complex amplitudes in four bands, between which they are interpolated.
         """
-        shape_BTXR = shape_BTS.reshape(*shape_BTS.shape[:2], 2 * SHAPE_WAVES, SHAPE_BANDS)
-        amplitudes = (shape_BTXR @ self.regions_RK).unbind(2)  # each by itself would have a gradient as large as all
+        # in one product they would leave the processor's cache before they are used
+        amplitudes = [shape_BTR @ self.regions_RK for shape_BTR in shape_BTS.chunk(2 * SHAPE_WAVES, dim=-1)]
         real_BTK, imaginary_BTK = noise_BTC.chunk(2, dim=-1)
         bins = real_BTK.shape[-1]
         padded = [F.pad(part_BTK, (SHAPE_WAVES, SHAPE_WAVES)) for part_BTK in (real_BTK, imaginary_BTK)]

@@ -32,7 +32,7 @@ from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import CONSENT, VoiceStore, new_voice
 from phonate.text.ssml import Part, is_ssml, parse
-from phonate.training.inference import Reference, SpeechRequest, SpeechService
+from phonate.training.inference import Reference, SpeechRequest, SpeechResult, SpeechService
 from phonate.workflows.pages.plots import render
 
 if TYPE_CHECKING:
@@ -388,10 +388,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
         if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request = await _speech_request(state, service, body, content)
-    left_out = await anyio.to_thread.run_sync(service.left_out, speech_request)
-    speech = await state.speaker.speak(
-        request, service.sample_rate, lambda: service.submit(speech_request), body.response_format
-    )
+    speech, left_out = await _spoken(request, service, speech_request, body.response_format)
     headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown, left_out)
     if body.stream_format == "sse":
         return StreamedSpeech(
@@ -441,6 +438,20 @@ async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator
             yield event(one)
     except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
         yield event(error_event(error))
+
+
+async def _spoken(
+    request: Request, service: LazyService, asked: SpeechRequest, name: str, whole: bool = False
+) -> tuple[Speech, str]:
+    """The speech that is `asked` for, see `Speaker.speak`, and the characters of its text that are not read."""
+    left_out: list[str] = []
+
+    def submit() -> SpeechResult:
+        left_out.append(service.left_out(asked))
+        return service.submit(asked)
+
+    speech = await state_of(request).speaker.speak(request, service.sample_rate, submit, name, whole)
+    return speech, left_out[0]
 
 
 async def speech_events(speech: Speech, characters: Callable[[], int], times: bool) -> AsyncIterator[dict[str, Any]]:
@@ -558,10 +569,7 @@ async def generate_speech(
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
     content = state.spoken_text(service, text, "target_text")
     speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
-    left_out = await anyio.to_thread.run_sync(service.left_out, speech_request)
-    speech = await state.speaker.speak(
-        request, service.sample_rate, lambda: service.submit(speech_request), "wav", whole=True
-    )
+    speech, left_out = await _spoken(request, service, speech_request, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,7 @@ import openai
 import pytest
 import soundfile
 from fastapi.testclient import TestClient
+from openai.types.audio import TranscriptionSegment
 from openai.types.audio_model import AudioModel
 from servers import Serve, assert_error, only
 from stand_in import StandIn
@@ -115,6 +117,9 @@ def test_every_format_is_as_openais(hearing: Make, mp3: bytes) -> None:
         ("Good morning.", 0.0, 0.9),
         ("Hello Ben.", 1.0, 1.9),
     ]
+    first = verbose.segments[0]
+    assert set(TranscriptionSegment.model_fields) == set(first.model_dump())  # which the AI SDK asks for
+    assert (first.id, first.seek, first.avg_logprob) == (0, 0, pytest.approx(math.log(0.9)))
     assert verbose.language == "en"
     assert verbose.words[1].start == 0.5
     spoken = asked("diarized_json", chunking_strategy="auto")

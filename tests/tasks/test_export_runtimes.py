@@ -159,11 +159,13 @@ print(onnxruntime.__version__)
 
 
 @pytest.mark.slow
-def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["fp32", "int8"])
+def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(dtype: str, tmp_path: Path) -> None:
     if sys.version_info >= (3, 13):
         pytest.skip(f"onnxruntime {OLDEST} has no build for this Python")
     model = tmp_path / "model.onnx"
-    assert main(["checkpoints", "export", "base/voice", "--format", "onnx", "-o", str(model)]) == 0
+    words = ["checkpoints", "export", "base/voice", "--format", "onnx", "--dtype", dtype, "-o", str(model)]
+    assert main(words) == 0
     assert problems(model) == []
     voice = Synthesiser.load_torch("base/voice")
     tokens = voice.inventory.ids(next(voice.sentences("The kettle began to whistle.")))
@@ -184,6 +186,12 @@ def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(tmp_path: 
         versions.append(ran.stdout.strip())
     assert versions[0] == OLDEST
     assert re.match(r"1\.\d\d|[2-9]", versions[1])
+    if dtype == "int8":  # a sum that is rounded elsewise changes the pitch a little, and so every pulse after it
+        from phonate.pretrained import Transcriber  # which needs an extra
+
+        whisper = Transcriber("tiny.en")
+        assert {whisper.transcribe(one, voice.sample_rate) for one in sounds} == {"The kettle began to whistle."}
+        return
     assert np.abs(sounds[0] - sounds[1]).max() <= 1e-4
     voice.prosody_rules = False
     assert np.abs(sounds[0] - voice.speak("The kettle began to whistle.")).max() <= 1e-3

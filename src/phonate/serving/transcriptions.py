@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Annotated, Any, Protocol
 
@@ -158,10 +160,29 @@ def _verbose(transcription: Transcription, granularities: list[str]) -> dict[str
         document["words"] = [{"word": word.text, "start": word.start, "end": word.end} for word in transcription.words]
     if "segment" in granularities:
         document["segments"] = [
-            {"id": number, "start": words[0].start, "end": words[-1].end, "text": _text(words)}
-            for number, words in enumerate(transcription.segments())
+            {"id": number, **_verbose_segment(words)} for number, words in enumerate(transcription.segments())
         ]
     return document | {"usage": _usage(transcription)}
+
+
+def _verbose_segment(words: list[TimedWord]) -> dict[str, Any]:
+    """A segment with all fields of OpenAI's, without one of which the AI SDK refuses the answer."""
+    text, start = _text(words), words[0].start
+    certain = [max(word.confidence, _LEAST_CONFIDENCE) for word in words if word.confidence is not None]
+    return {
+        "seek": round(100 * start),  # in Whisper's frames
+        "start": start,
+        "end": words[-1].end,
+        "text": text,
+        "tokens": [],  # not every recogniser has Whisper's
+        "temperature": 0.0,
+        "avg_logprob": sum(map(math.log, certain)) / max(1, len(certain)),
+        "compression_ratio": len(text.encode()) / len(zlib.compress(text.encode())),
+        "no_speech_prob": 0.0,  # of what has words
+    }
+
+
+_LEAST_CONFIDENCE = 1e-6
 
 
 def _diarized(transcription: Transcription) -> dict[str, Any]:

@@ -213,6 +213,8 @@ def test_options_are_not_abbreviated(recipe: Path, capsys: pytest.CaptureFixture
         (["checkpoints", "list", "run", "--jsn"], "--jsn; did you mean --json? see"),
         (["convert"], "the following arguments are required: RUN, IN.wav, -o/--output; see"),
         (["convert", "in.wav", "-o", "a.wav"], "are required: RUN IN.wav, of which 1 is missing; see"),
+        (["align", "talks"], "are required: RECORDINGS TEXTS, of which 1 is missing, -o/--output; see"),
+        (["clone", "--text", "Hi."], "are required: MODEL, -o/--output; see"),
         (["train", "speech", "--steps", "40"], "--steps 40; write training.max_steps=40; see"),
         (["speak", "--voice", "anna"], "--voice anna; did you mean --speaker? see"),
         (["speak", "--qqqq"], "unrecognized arguments: --qqqq; see"),

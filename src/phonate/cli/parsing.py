@@ -97,6 +97,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.words: Sequence[str] | None = None
         """What is parsed. None: a parser above knows it."""
+        self.row: Sequence[str] = ()
+        """The names of the arguments that must stand in a row."""
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, with the option or the value that comes near, or the recipe option that a flag stands
@@ -119,17 +121,35 @@ class Parser(argparse.ArgumentParser):
     def _in_order(self, message: str) -> str:
         """A message about missing arguments, of which argparse names the last ones, though any may have been forgotten:
         with all that stand in a row, in their order."""
-        row = [
+        row = self.row or self.required_row()
+        missing = message.removeprefix(f"{_MISSING}: ").split(", ")
+        if not set(row) & set(missing):  # it names options that are missing alone
+            missing = [*row[self._given() :], *missing]
+        lacking = sum(name in row for name in missing)
+        if not 0 < lacking < len(row):
+            return f"{_MISSING}: {', '.join(missing)}"
+        others = "".join(f", {name}" for name in missing if name not in row)
+        return f"{_MISSING}: {' '.join(row)}, of which {lacking} {'is' if lacking == 1 else 'are'} missing{others}"
+
+    def required_row(self) -> list[str]:
+        """The arguments without a name that must be given, in their order."""
+        return [
             str(one.metavar or one.dest)
             for one in self._actions
             if one.required and not one.option_strings and one.nargs is None and not one.choices
         ]
-        missing = message.removeprefix(f"{_MISSING}: ").split(", ")
-        lacking = sum(name in row for name in missing)
-        if not 0 < lacking < len(row):
-            return message
-        others = "".join(f", {name}" for name in missing if name not in row)
-        return f"{_MISSING}: {' '.join(row)}, of which {lacking} {'is' if lacking == 1 else 'are'} missing{others}"
+
+    def _given(self) -> int:
+        """How many of the words that are parsed are no options, nor their values."""
+        words = list(self.words or ())
+        actions = [self._option_string_actions.get(word.partition("=")[0]) for word in words]
+        valued = [
+            one is not None and one.nargs is None and "=" not in word for one, word in zip(actions, words, strict=True)
+        ]
+        return sum(
+            not (value or (word.startswith("-") and word != "-"))
+            for word, value in zip(words, [False, *valued], strict=False)
+        )
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
         """Exit where `words` have an option that is none: argparse would first miss what it stands for."""
@@ -310,7 +330,7 @@ def parse_command(command: str, rest: Sequence[str], namespace: argparse.Namespa
     """Parse the command's own arguments into `namespace`; returns the command."""
     parser = Parser(prog=f"phonate {command}")
     function = fill(parser, command)
-    parser.words = rest
+    parser.words, parser.row = rest, parser.required_row()  # argparse hides them while it looks for options
     parser.refuse_unknown(rest)
     if parser._subparsers is None:  # argparse can't mix options and positionals around sub-commands
         parser.parse_intermixed_args(rest, namespace)

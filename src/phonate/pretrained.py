@@ -251,14 +251,19 @@ class SpeakerEncoder:
         filters = mel_filters(SPEAKER_RATE, _PIECE_FFT, _PIECE_BANDS, 0.0, SPEAKER_RATE / 2)
         self._spectrum = MelSpectrum(filters, _PIECE_FFT, _PIECE_HOP, _PIECE_FFT, power=2)
 
-    def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
-        """(256,) unit-length embedding of a recording, after removing silence.
+    def speech(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> FloatArray:
+        """(N,) a recording at 16 kHz without its silences, which lower the level of a whole: speech has that of others.
 
         Raises DataError with the recording's `name` if it has no speech.
         """
         speech = self._package.preprocess_wav(_at_speaker_level(waveform), source_sr=sample_rate)
         if len(speech) == 0:
             raise DataError(f"{name}: the speaker judge finds no speech in it")
+        return _at_speaker_level(speech)
+
+    def embed(self, waveform: FloatArray, sample_rate: int, name: str = "a recording") -> Embedding:
+        """(256,) unit-length embedding of the speech of a recording. Raises DataError as `speech` does."""
+        speech = self.speech(waveform, sample_rate, name)
         return np.asarray(self._encoder.embed_utterance(speech), dtype=np.float32)
 
     def embed_pieces(self, speeches: Sequence[FloatArray], per_second: float = 1.3) -> list[Embedding]:

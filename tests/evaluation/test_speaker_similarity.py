@@ -75,6 +75,20 @@ def test_a_voice_is_the_same_at_any_level(recordings: Path) -> None:
         assert float(loud @ quiet) > 0.9999 * np.linalg.norm(loud) * np.linalg.norm(quiet)
 
 
+@pytest.mark.skipif(find_spec("resemblyzer") is None, reason="needs phonate[eval]")
+def test_a_voice_is_the_same_with_silence_around_it(recordings: Path) -> None:
+    """Which would lower the level of the whole, and so the cosine to 0.94 here."""
+    from phonate.audio.decoding import read_audio
+    from phonate.tasks.diarization.identification import _voice
+
+    waveform, rate = read_audio(sorted((recordings / "tts_en_kathleen" / "wavs").glob("*.flac"))[40], 16000)
+    padded = np.concatenate([waveform, np.zeros(5 * rate, np.float32)])
+    judge = SpeakerEncoder()
+    assert float(judge.embed(waveform, rate) @ judge.embed(padded, rate)) > 0.99
+    alone, of_padded = (_voice(judge.speech(sound, rate), judge, "anna") for sound in (waveform, padded))
+    assert float(alone @ of_padded) > 0.99 * np.linalg.norm(alone) * np.linalg.norm(of_padded)
+
+
 def test_nothing_takes_the_stand_in_for_setuptools() -> None:
     if find_spec("resemblyzer") is None:
         pytest.skip("needs resemblyzer: pip install 'phonate[eval]'")

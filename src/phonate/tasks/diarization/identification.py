@@ -38,7 +38,8 @@ def names_by_voice(
     Raises DataError for a recording without speech, MissingPackageError where resemblyzer is not installed.
     """
     encoder = encoder or SpeakerEncoder()
-    voices = {name: _voice(read_audio(path, SPEAKER_RATE)[0], encoder, str(path)) for name, path in known.items()}
+    speech = {name: encoder.speech(*read_audio(path), str(path)) for name, path in known.items()}
+    voices = {name: _voice(speech[name], encoder, str(path)) for name, path in known.items()}
     likeness = {
         (speaker, name): float(_voice(speech, encoder, speaker) @ voice)
         for speaker, speech in _alone(turns, blocks).items()

@@ -21,8 +21,8 @@ from pathlib import Path
 from trained_beside import MARK, RECORDINGS, arguments, conditions, measured, prepare, publish, sides
 
 RECIPES = {
-    "speech": ("speech", "size=tiny", "data.path=clips", "data.cache_dir=cache"),
-    "conversion": ("conversion", "size=tiny", "data.path=clips", "data.cache_dir=cache"),
+    "speech": ("speech", "size=tiny", "data.path=clips"),
+    "conversion": ("conversion", "size=tiny", "data.path=clips"),
     "language": ("language", "size=tiny", "data.path=text.txt", "training.batch_size=2"),
 }
 PLUGIN = f"""
@@ -59,10 +59,13 @@ and ratios. {machine}, {cores} cores shared with other work, load {load:.2f}; Py
 """
 
 
-def start(recipe: str, sources: Path, folder: Path) -> list[float]:
-    """Wall and processor seconds until the first batch, then until the first step, with the sources in `sources`."""
+def start(recipe: str, side: str, sources: Path, folder: Path) -> list[float]:
+    """Wall and processor seconds until the first batch, then until the first step, with the sources in `sources`.
+
+    Each side has its own cache: the older revision does not read a newer one's.
+    """
     started = time.time()
-    batch, batch_cpu, step, step_cpu = measured(RECIPES[recipe], sources, folder)
+    batch, batch_cpu, step, step_cpu = measured([*RECIPES[recipe], f"data.cache_dir=cache-{side}"], sources, folder)
     return [batch - started, batch_cpu, step - started, step_cpu]
 
 
@@ -92,7 +95,7 @@ def main() -> None:
             alone.append(imports())
             for recipe in given.recipes:
                 for side, sources in sides(given).items():
-                    figures = start(recipe, sources, folder)
+                    figures = start(recipe, side, sources, folder)
                     if number:  # the first round prepares the data and compiles the modules
                         taken.setdefault((recipe, side), []).append(figures)
     text = _HEADER.format(rounds=given.rounds, **conditions())

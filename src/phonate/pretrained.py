@@ -57,6 +57,7 @@ class Extra:
 
 
 TRANSCRIPTION = Extra(("faster_whisper",))
+WORD_ERRORS = Extra(("jiwer", "rapidfuzz", "whisper_normalizer"))
 SPEAKERS = Extra(("resemblyzer",))
 MOS = Extra(("distillmos", "xls_r_sqa"), "--no-deps distillmos xls-r-sqa")
 

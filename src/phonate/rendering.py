@@ -192,6 +192,9 @@ def vocoder_conflict(source: str | Path | None, audio: MelFacts) -> str | None:
     """
     if source is None or source == GRIFFIN_LIM:
         return None
+    # the packaged one is known to be a vocoder: to resolve its recipe takes longer than that of a training
+    if source == BASE_VOCODER and (known := plain_facts(source)) is not None:
+        return _conflict(source, known[1], audio)
     from phonate.config.resolve import Recipe
     from phonate.training.checkpoints.loading import describe_trained
 

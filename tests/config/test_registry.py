@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +57,23 @@ def test_registered_entries_come_first(colours: Registry[Any]) -> None:
     assert "late" in colours.names()
 
 
-def test_entry_points_of_other_distributions(colours: Registry[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [EntryPoint("sky", "fractions:Fraction", "phonate_test.colours")]
-    monkeypatch.setattr(registry, "_all_entry_points", lambda: EntryPoints(points))
-    registry._entry_points.cache_clear()
-    assert colours.get("sky").__name__ == "Fraction"
-    registry._entry_points.cache_clear()
+def test_entry_points_of_other_distributions(
+    colours: Registry[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, value in (("first", "fractions:Fraction"), ("second", "decimal:Decimal")):  # installed twice
+        folder = tmp_path / place / "paints-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: paints\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[phonate_test.colours]\nsky = {value}\n\n[others]\nsea = {value}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
+    for known in (registry._declared, registry._entry_points):
+        known.cache_clear()
+    try:
+        assert colours.get("sky").__name__ == "Fraction"
+        assert "sea" not in colours.names()
+    finally:
+        for known in (registry._declared, registry._entry_points):
+            known.cache_clear()
 
 
 def test_a_plugin_file_registers_and_is_recorded(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors are one line on standard error; `--traceback` shows the rest.
     """
     args = argparse.Namespace(traceback=False)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look for its own in all that is installed
     atexit.unregister(gc.freeze)  # main may be called several times
     atexit.register(gc.freeze)  # Python's end looks through everything for garbage; where torch is loaded for 0.5 s
     _open_closed_streams()

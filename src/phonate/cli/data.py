@@ -133,9 +133,12 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
 def _import_preparation() -> None:
     """Import what prepares, torch among it. What imports make stays: it is not looked through for garbage."""
+    from phonate.compute.importing import faster_import
+
     gc.disable()
     try:
-        import phonate.data.prepared  # noqa: F401
+        with faster_import():
+            import phonate.data.prepared  # noqa: F401
     finally:
         gc.freeze()
         gc.enable()

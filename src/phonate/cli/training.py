@@ -197,10 +197,12 @@ def _train(args: argparse.Namespace) -> int:
     planned.require_files()
 
     from phonate.cli.output import log_to_console
+    from phonate.compute.importing import faster_import
 
     log_to_console(planned.written.recipe.training.logging.verbosity)
 
-    from phonate.workflows.train import train_plan
+    with faster_import():
+        from phonate.workflows.train import train_plan
 
     gc.freeze()
     gc.enable()

@@ -197,8 +197,14 @@ def _composed_by_libyaml(text: str, yaml: YAML) -> Node | None:
     if CParser is None or len(text) > _LONGEST or _SPECIAL.search(said) or len(_NESTING.findall(said)) > _MOST_NESTED:
         return None
 
+    tags: dict[str, Any] = {}
+
     class Composer(CParser):  # type: ignore[misc]
-        resolve = staticmethod(yaml.resolver.resolve)  # numbers and booleans are those of YAML 1.2
+        @staticmethod
+        def resolve(kind: Any, value: Any, implicit: Any) -> Any:
+            """Numbers and booleans are those of YAML 1.2. One object for each tag, which computes its name once."""
+            tag = yaml.resolver.resolve(kind, value, implicit)
+            return tags.setdefault(tag.suffix, tag)
 
         def descend_resolver(self, parent: Node | None, index: Any) -> None:
             """Nothing depends on where a value is."""

@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.errors import InputError, option
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 T = TypeVar("T")
 
@@ -56,16 +59,21 @@ class Named:
 
 @functools.cache
 def _entry_points(group: str) -> dict[str, str]:
-    """Name -> value of an entry-point group."""
-    return {point.name: point.value for point in _all_entry_points().select(group=group)}
+    """Name -> value of an entry-point group; of two distributions with the same name the first counts."""
+    declaring: dict[str, Distribution] = {}
+    for one, text in _declared():
+        if f"[{group}]" in text:
+            declaring.setdefault(one.name, one)
+    return {point.name: point.value for one in declaring.values() for point in one.entry_points.select(group=group)}
 
 
 @functools.cache
-def _all_entry_points() -> Any:  # SelectableGroups before Python 3.12, EntryPoints from there on
-    """Those of all groups. Slow: every installed distribution is searched."""
-    from importlib.metadata import entry_points  # takes long
+def _declared() -> list[tuple[Distribution, str]]:
+    """The installed distributions that declare entry points, and how. To parse them all, as
+    `importlib.metadata.entry_points` does, takes twice as long."""
+    from importlib.metadata import distributions  # takes long
 
-    return entry_points()
+    return [(one, text) for one in distributions() if (text := one.read_text("entry_points.txt"))]
 
 
 class Registry(Generic[T]):

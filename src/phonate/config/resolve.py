@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
+from ruamel.yaml.tag import Tag
 
 from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value, read, value_at
 from phonate.config.errors import RecipeError
@@ -229,6 +230,7 @@ class Layers:
         self.values: dict[str, Any] = {}
         self.places: dict[Key, Place] = {}
         self._typed: type[Settings] | None = None
+        self._section = cache(_inner)  # asked for the same ones hundreds of times
 
     def task(self, changes: list[Override]) -> str:
         """The task's name, from the overrides, the recipe, or an option that only one task has."""
@@ -327,7 +329,7 @@ class Layers:
         """Merge `upper` into the values under `path`; `within` is the settings class there, if any."""
         target = self._at(path)
         for key, value in upper.items():
-            self._put(_inner(within, key), target, (*path, key), value, place)
+            self._put(self._section(within, key), target, (*path, key), value, place)
 
     def _put(self, inner: Any, target: Any, path: Key, value: Any, place: Locate) -> None:
         """Set one value: sections are merged, anything else is replaced."""
@@ -339,8 +341,9 @@ class Layers:
             self._note(path, place)
             self._merge(inner, value, path, place)
             return
-        for old in [known for known in self.places if known[: len(path)] == path]:
-            del self.places[old]
+        if isinstance(target, list) or key in target:  # else nothing was written there before
+            for old in [known for known in self.places if known[: len(path)] == path]:
+                del self.places[old]
         target[key] = copy.deepcopy(value)
         for below_path in _paths(value, path):
             self._note(below_path, place)
@@ -366,7 +369,7 @@ class Layers:
                 self._check_position(change, target, part)
                 target = target[int(part)]
                 continue
-            within = _inner(within, part)
+            within = self._section(within, part)
             if not isinstance(target.get(part), dict | list):
                 self._put(None, target, path, {}, lambda _: Place.of(change.source))
             target = target[part]
@@ -376,7 +379,7 @@ class Layers:
             raise RecipeError(
                 f"{change.source} {'.'.join(change.path)}: no such option, as the one above it is a single value"
             )
-        inner = _inner(within, change.path[-1])
+        inner = self._section(within, change.path[-1])
         self._put(inner, target, change.path, change.value, lambda _: Place.of(change.source))
 
     @staticmethod
@@ -425,7 +428,7 @@ class Layers:
             if (shared := within.inherits.get(key)) is not None:
                 other = (*path[:depth], shared, *path[depth + 1 :])
                 return f"{self.places[other].value} {'.'.join(other)}" if other in self.places else None
-            within = _inner(within, key)
+            within = self._section(within, key)
         return None
 
 
@@ -537,8 +540,15 @@ _OTHER_IN_YAML_1_1 = re.compile(r"(?i:y|n|yes|no|on|off)|[-+]?\d[\d_]*(:[0-5]?\d
 """Texts that readers of YAML 1.1, such as PyYAML, take for booleans or numbers to the base of 60."""
 
 
+_tag = cache(lambda name: Tag(suffix=name))
+
+
 class _Representer(SafeRepresenter):
     """Writes values so that readers of YAML 1.1 and of 1.2 find the same."""
+
+    def represent_scalar(self, tag: Any, value: Any, style: Any = None, anchor: Any = None) -> Any:
+        """A value. Tags of the same name are one object, as each spells its name out when it is first asked for."""
+        return super().represent_scalar(_tag(tag) if isinstance(tag, str) else tag, value, style, anchor)
 
     def represent_str(self, data: str) -> Any:
         """Text, in quotes where a reader of either would take it for something else."""

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, joined
@@ -88,6 +87,8 @@ class Runs:
         shard, first, end = (int(one[run]) for one in self._places.runs)
         self._folder.mkdir(parents=True, exist_ok=True)
         lock = file.with_name(f"{file.name}.lock")
+        from filelock import FileLock
+
         with FileLock(lock):
             if not file.is_file():
                 data = read_range(self._places.shards[shard], first, end)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from phonate.config.errors import InputError, optional_package, require_package
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Texts
-from phonate.pretrained import Extra
 
 # ------------------------------------------------------------ Word and character error rates, in any language
 
@@ -245,8 +244,6 @@ _SPOKEN = {
 }
 
 Words = list[str]
-
-WORD_ERRORS = Extra(("jiwer", "rapidfuzz", "whisper_normalizer"))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -41,7 +42,9 @@ from phonate.training.task import Task
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
 from phonate.workflows.datasets.transcripts import transcribe
-from phonate.workflows.tuning import Search, tune
+
+if TYPE_CHECKING:
+    from phonate.workflows.tuning import Search
 
 logger = logging.getLogger("phonate")
 
@@ -231,6 +234,8 @@ def set_threads(settings: TrainingSettings) -> None:
 
 def search(plan: Plan) -> Search:
     """Search for hyperparameters as planned; see `tune`."""
+    from phonate.workflows.tuning import tune
+
     return tune(plan, _steps)
 
 

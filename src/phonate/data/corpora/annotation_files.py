@@ -39,8 +39,6 @@ from phonate.data.corpora.rows import (
     printable,
     split_among,
 )
-from phonate.data.label_documents import is_alignment, names_speakers
-from phonate.data.label_texts import stm_segment
 from phonate.data.labels import (
     LABEL_FORMATS,
     LabelFormat,
@@ -398,6 +396,8 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
     except DataError as error:
         yield Problem("", str(file), "unreadable", str(error))
         return
+    from phonate.data.label_texts import stm_segment
+
     segments_of: dict[tuple[str, str], list[Segment]] = {}
     places: dict[str, str] = {}
     bad: dict[str, Problem] = {}
@@ -486,6 +486,8 @@ def _fits(kind: LabelFormat, files: list[Path], recordings: list[Path], texts: i
         return bool(recordings)
     if texts and kind.name != "audacity":
         return False
+    from phonate.data.label_documents import is_alignment, names_speakers
+
     stems = {same_name(name) for file in files for name in (file.stem, _LANGUAGE.sub("", file.stem))}
     labelled = sum(same_name(file.stem) in stems for file in recordings)
     if kind.name == "transcript" and not names_speakers(files[0]):

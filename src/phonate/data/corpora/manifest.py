@@ -23,7 +23,6 @@ from phonate.audio.containers import told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package
-from phonate.data.cluster import require_ray
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_in_names
@@ -223,6 +222,8 @@ def format_of(name: str) -> CorpusFormat | None:
 def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
     """What the corpora list, without what `drop` and `limit` leave out, and the report for their validation."""
     if settings.executor == "ray":  # that it is missing should not be said after an hour of reading lists
+        from phonate.data.cluster import require_ray
+
         require_ray()
     corpora = settings.corpora
     parts = [_listed(settings, one, alone=len(corpora) == 1) for one in corpora]

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.data.label_documents import textgrid_tiers
 from phonate.pretrained import Pocketsphinx
-from phonate.text import espeak
 from phonate.text.phonemes import Word
 
 # -------------------------------------------------------------------------- From times to whole frames
@@ -72,6 +70,8 @@ class Grid:
 
 def read(path: Path) -> Grid:
     """The two tiers of a file. Raises DataError for an invalid file."""
+    from phonate.data.label_documents import textgrid_tiers
+
     listed = textgrid_tiers(path)
     tiers = {}
     for tier in ("words", "phones"):
@@ -332,6 +332,8 @@ def _matched(phones: Sequence[str], spans: Sequence[Span]) -> list[_Timed]:
 def _code_points(span: Span) -> list[_Timed]:
     """(phone, start, end) of each code point of an event: stress and combining marks have no duration, the
     others are equally long."""
+    from phonate.text import espeak
+
     phones = espeak.plain(span.label)
     timed = [not is_silent_mark(phone) for phone in phones]
     share = (span.end - span.start) / max(1, sum(timed))

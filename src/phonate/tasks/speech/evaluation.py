@@ -27,7 +27,6 @@ from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import (
-    WORD_ERRORS,
     WordErrors,
     character_error_rate,
     count_word_errors,
@@ -35,6 +34,7 @@ from phonate.evaluation.words import (
     word_error_rate,
 )
 from phonate.pretrained import (
+    WORD_ERRORS,
     MosPredictor,
     SpeakerEncoder,
     Transcriber,

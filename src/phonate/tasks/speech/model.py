@@ -41,7 +41,6 @@ from phonate.tasks.speech.arrays import (
     noise_table,
 )
 from phonate.tasks.speech.settings import WEIGHTS, SpeechModel
-from phonate.text.english.arpabet import like
 from phonate.text.phonemes import SPECIAL, Inventory
 from phonate.training.task import Batch, Terms
 
@@ -147,6 +146,8 @@ def phones(table_VD: Tensor, known: Inventory, inventory: Inventory) -> Tensor:
     """
     if (known.phonemizer_name, inventory.phonemizer_name) != ("english", "espeak"):
         return table_VD
+    from phonate.text.english.arpabet import like
+
     position = {symbol: index for index, symbol in enumerate(known.symbols)}
     rows = []
     for index, symbol in enumerate(inventory.symbols):

@@ -29,8 +29,7 @@ from phonate.config.metrics import NEWEST, losses, plain
 from phonate.config.tasks import Start, Traits
 from phonate.data.corpora.manifest import HEARD, list_corpus, needs_transcript
 from phonate.data.corpora.rows import Row, row_file
-from phonate.evaluation.words import WORD_ERRORS
-from phonate.pretrained import MOS, TRANSCRIPTION, install_command, missing
+from phonate.pretrained import MOS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
 from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe, phonemes_of
 from phonate.training.checkpoints.listing import BASE_VOICE

@@ -98,7 +98,7 @@ def test_a_loss_that_is_not_finite_is_replayed_with_its_batch(folder, monkeypatc
     with pytest.raises(TrainingError, match="loss is nan at step 7") as error:
         train("sequence", settings(folder), output=folder / "bad")
     replayed = replay(folder / "bad", 7)
-    assert "loss is nan at step 7" in str(replayed.found[0])
+    assert "loss is nan at step 7" in str(replayed.problems[0])
     assert all(one.id in str(error.value) for one in replayed.samples[:4]), "the first micro-batch"
     assert replayed.losses["loss"] != replayed.losses["loss"]
 

@@ -293,8 +293,8 @@ def replay(args: argparse.Namespace) -> int:
     began = "the beginning" if replayed.checkpoint is None else str(replayed.checkpoint)
     print(f"\nstep {replayed.step} after {replayed.epoch} epochs, from {began}")
     print("  ".join(f"{name} {value!r}" for name, value in replayed.losses.items()))
-    for found in replayed.found:
-        print(found)
+    for problem in replayed.problems:
+        print(problem)
     print(_comparison(replayed.compared, replayed.differing))
     return 0
 

@@ -167,7 +167,7 @@ class Alarm:
     """
 
     def __init__(self, store: Any, rank: int, world_size: int, end: Callable[[int], object] = os._exit) -> None:
-        self.heard: str | None = None
+        self.error: str | None = None
         """What the rank that failed first says, once this one knows."""
         self.settle: Callable[[], object] = lambda: None
         """Called before the process is ended."""
@@ -201,12 +201,12 @@ class Alarm:
         with contextlib.suppress(RuntimeError):
             while not self._closed.wait(ALARM_SECONDS):
                 if self._store.check([_WORDS]):
-                    self.heard = self._store.get(_WORDS).decode()
+                    self.error = self._store.get(_WORDS).decode()
                     self._store.add(_HEARD, 1)
                     break
-        if self.heard is not None and not self._closed.wait(GRACE_SECONDS):
+        if self.error is not None and not self._closed.wait(GRACE_SECONDS):
             self.settle()
-            write_to_console(f"error: {self.heard}")
+            write_to_console(f"error: {self.error}")
             self._end(1)
 
 
@@ -334,8 +334,8 @@ class Ranks:
         words = " ".join(str(error).split())
         if not isinstance(error, RuntimeError) or not any(one in words for one in _LOST):
             return None
-        if self.alarm is not None and self.alarm.heard is not None:
-            return self.alarm.heard
+        if self.alarm is not None and self.alarm.error is not None:
+            return self.alarm.error
         return f"another rank has ended; its own message says why ({words.split('. This is')[0]})"
 
     def close(self) -> None:

@@ -193,8 +193,8 @@ def _composed_by_libyaml(text: str, yaml: YAML) -> Node | None:
 
     None for every other text, for an empty one and for one with a mistake, whose words and place are ruamel.yaml's.
     """
-    said = _COMMENT_LINE.sub("", text)
-    if CParser is None or len(text) > _LONGEST or _SPECIAL.search(said) or len(_NESTING.findall(said)) > _MOST_NESTED:
+    rest = _COMMENT_LINE.sub("", text)
+    if CParser is None or len(text) > _LONGEST or _SPECIAL.search(rest) or len(_NESTING.findall(rest)) > _MOST_NESTED:
         return None
 
     tags: dict[str, Any] = {}

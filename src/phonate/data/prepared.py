@@ -100,10 +100,10 @@ def split_index(
 
 def _without(positions: Positions, left_out: Positions) -> Positions:
     """Ascending positions without others, some of them or none. (np.setdiff1d imports numpy.ma.)"""
-    kept = np.zeros(int(positions.max(initial=-1)) + 1, dtype=bool)
-    kept[positions] = True
-    kept[left_out] = False
-    return np.flatnonzero(kept)
+    mask = np.zeros(int(positions.max(initial=-1)) + 1, dtype=bool)
+    mask[positions] = True
+    mask[left_out] = False
+    return np.flatnonzero(mask)
 
 
 def _people_in(index: Index, person: NDArray[np.int64], position: int) -> set[int]:
@@ -550,8 +550,8 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
             "training; unpack them into files, or leave data.denoise out"
         )
     features = FEATURES.get(settings.feature_name)(settings)
-    kept = settings.storage == "disk" and not _streamed(rows)
-    stored = features if kept else UnstoredFeatures(features)
+    on_disk = settings.storage == "disk" and not _streamed(rows)
+    stored = features if on_disk else UnstoredFeatures(features)
     for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
         logger.warning("%s: %s", warning.place, warning.detail)
     fingerprint = _fingerprint(rows, settings, stored)

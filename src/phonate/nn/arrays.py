@@ -157,9 +157,9 @@ class ShortTimeFourier:
         windows_TN = np.fft.irfft(spectrum_TK, self.n_fft).astype(np.float32, copy=False)
         windows_TN *= self.window_N
         squares_TN = np.broadcast_to(self.window_N * self.window_N, windows_TN.shape)
-        heard = slice(half, half + length)
-        waveform_N: FloatArray = self._added(windows_TN)[heard]
-        waveform_N /= np.maximum(self._added(squares_TN)[heard], np.float32(1e-8))
+        inner = slice(half, half + length)
+        waveform_N: FloatArray = self._added(windows_TN)[inner]
+        waveform_N /= np.maximum(self._added(squares_TN)[inner], np.float32(1e-8))
         return waveform_N
 
     def _added(self, windows_TN: FloatArray) -> FloatArray:

@@ -320,8 +320,8 @@ class SelfAttention(nn.Module):
         dropout, weights = self.dropout if self.training else 0.0, self.n_heads * packed_BTD[..., 0].numel()
         if self.random is None and dropout == 0.0 and _trains_in_16_bits(packed_BTD, weights * x_BTD.shape[1]):
             given = (packed_BTD, rotation, self._allowed(mask_BT, x_BTD), self.n_heads)
-            made: Tensor = self.output(_Packed.apply(*given))  # type: ignore[no-untyped-call]
-            return made
+            attended: Tensor = self.output(_Packed.apply(*given))  # type: ignore[no-untyped-call]
+            return attended
         packed_3BHTE = _heads(packed_BTD, 3, self.n_heads)
         if self.random is None:
             query_BHTE, key_BHTE, value_BHTE = _rotated(packed_3BHTE, rotation)

@@ -220,9 +220,9 @@ class _LeakyReLU(torch.autograd.Function):
 def _of_both(one: Tensor, other: Tensor, result: Tensor) -> Tensor:
     """The gradient of leaky ReLUs with this `result` from two of it, item by item: each stays in the cache."""
     of_input = torch.empty_like(result)
-    for room, *parts, made in zip(of_input, one, other, result, strict=True):
+    for room, *parts, output in zip(of_input, one, other, result, strict=True):
         torch.add(*parts, out=room)
-        torch.ops.aten.leaky_relu_backward.grad_input(room, made, SLOPE, True, grad_input=room)
+        torch.ops.aten.leaky_relu_backward.grad_input(room, output, SLOPE, True, grad_input=room)
     return of_input
 
 

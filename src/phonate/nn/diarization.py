@@ -349,8 +349,8 @@ def best_permutation(cost_BKK: Tensor) -> Tensor:
         totals_BP = cost_BKK[:, torch.arange(columns, device=cost_BKK.device), orders_PK].sum(-1)
         return orders_PK[totals_BP.argmin(-1)]
     on_host = cost_BKK.cpu().numpy()
-    found = np.stack([linear_sum_assignment(one)[1] for one in on_host])
-    return torch.from_numpy(found).to(cost_BKK.device)
+    best_BK = np.stack([linear_sum_assignment(one)[1] for one in on_host])
+    return torch.from_numpy(best_BK).to(cost_BKK.device)
 
 
 @lru_cache(maxsize=EXHAUSTIVE)

@@ -61,8 +61,8 @@ class FeedForward(nn.Sequential):
         zeros = round(dropout.p * NUMBERS) if dropout.training else 0
         with torch.autocast(kind, enabled=False):
             given = (residual, x, first.weight, first.bias, weight, bias, dtype, zeros)
-            made: Tensor = _Function.apply(*given)  # type: ignore[no-untyped-call]
-        return made
+            total: Tensor = _Function.apply(*given)  # type: ignore[no-untyped-call]
+        return total
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
@@ -169,8 +169,8 @@ class _Pieces:
             torch.ops.aten.sigmoid_backward.grad_input(slope, sigmoids, grad_input=slope)
             torch.add(sigmoids, slope, alpha=3.0, out=slope)
             values.mul_(sigmoids)
-            for out, made in zip(outputs, (values, slope), strict=False):
-                out.copy_(made)
+            for out, result in zip(outputs, (values, slope), strict=False):
+                out.copy_(result)
                 if mask is not None:
                     _mask(out, outputs[2])
 

@@ -89,8 +89,8 @@ class ShortTimeFourier(nn.Module):
         if self.as_products:
             return self._product(self._frames(padded_BN))
         if on_processor(padded_BN) and torch.is_grad_enabled() and padded_BN.requires_grad:
-            made: Tensor = _Transform.apply(padded_BN, self)  # type: ignore[no-untyped-call]
-            return made
+            spectra: Tensor = _Transform.apply(padded_BN, self)  # type: ignore[no-untyped-call]
+            return spectra
         return self.transformed(padded_BN)
 
     def transformed(self, padded_BN: Tensor) -> Tensor:

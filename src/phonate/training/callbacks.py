@@ -502,7 +502,7 @@ class FreezeLayersCallback(Callback):
         self._train(True)
         self.frozen = []
 
-    def _train(self, wanted: bool) -> None:
+    def _train(self, trainable: bool) -> None:
         import torch.distributed
 
         # DDP expects a gradient for every parameter it was built with, so with DDP the gradients are
@@ -510,7 +510,7 @@ class FreezeLayersCallback(Callback):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return
         for parameter in self.frozen:
-            parameter.requires_grad_(wanted)
+            parameter.requires_grad_(trainable)
 
 
 def matching(pattern: str, names: list[str]) -> list[str]:

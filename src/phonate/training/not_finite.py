@@ -45,9 +45,9 @@ class NotFinite:
 class NotFiniteError(TrainingError):
     """A loss or a gradient is not finite, and the step is not left out."""
 
-    def __init__(self, found: NotFinite) -> None:
-        super().__init__(f"{found}. {ADVICE}")
-        self.found = found
+    def __init__(self, problem: NotFinite) -> None:
+        super().__init__(f"{problem}. {ADVICE}")
+        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class FiniteCheck:
     def __init__(self, device: torch.device, policy: str = "stop", ranks: Ranks | None = None) -> None:
         self.skips = policy == "skip"
         """Whether steps are left out in which a number is not finite."""
-        self.report: Callable[[NotFinite], None] = lambda found: None
+        self.report: Callable[[NotFinite], None] = lambda problem: None
         """Called with what was found in each step that was left out."""
         self._ranks = ranks or Ranks()
         self._reads_at_once = device.type == "cpu" and self._ranks.world_size == 1
@@ -97,7 +97,7 @@ class FiniteCheck:
             self._unread.append(unread)
             # exactly `value` where that is finite; else every gradient is NaN, on all ranks, whatever the graph
             return value * (1.0 + 0.0 * value.detach()) if self.skips else value
-        self._found(unread.read())
+        self._react(unread.read())
         return value * math.nan
 
     def gradient(self, norm: Tensor, step: int, ids: Sequence[str]) -> Tensor | bool:
@@ -110,7 +110,7 @@ class FiniteCheck:
             self._unread.append(unread)
             return ~norm.isfinite() if self.skips else False
         if self._latest != step + 1:  # else its loss was reported
-            self._found(unread.read())
+            self._react(unread.read())
         return True
 
     def counted(self, terms: CountedTerms) -> CountedTerms:
@@ -129,30 +129,30 @@ class FiniteCheck:
         """Check everything collected since the last call, which waits for the device; all ranks call it together.
         Raises NotFiniteError for the first number that is not finite, on all ranks."""
         unread, self._unread = self._unread, []
-        found: list[NotFinite] = []
+        problems: list[NotFinite] = []
         if unread and not torch.stack([one.value.float() for one in unread]).isfinite().all():
-            found = [one.read() for one in unread if not one.value.isfinite()]
+            problems = [one.read() for one in unread if not one.value.isfinite()]
         if self._ranks.world_size > 1:
-            found = _joined(self._ranks.gather([vars(one) for one in found]))
-        for one in found:
+            problems = _joined(self._ranks.gather([vars(one) for one in problems]))
+        for one in problems:
             if not (self.skips and one.what == GRADIENT and self._latest == one.step):
-                self._found(one)
+                self._react(one)
 
-    def _found(self, found: NotFinite) -> None:
+    def _react(self, problem: NotFinite) -> None:
         if not self.skips:
-            raise NotFiniteError(found)
-        if found.step != self._latest:
-            self._in_a_row = self._in_a_row + 1 if found.step == self._latest + 1 else 1
-            self._latest = found.step
-        self.report(found)
+            raise NotFiniteError(problem)
+        if problem.step != self._latest:
+            self._in_a_row = self._in_a_row + 1 if problem.step == self._latest + 1 else 1
+            self._latest = problem.step
+        self.report(problem)
         if self._in_a_row >= MOST_LEFT_OUT:
-            raise TrainingError(f"{found}, as in the {MOST_LEFT_OUT - 1} steps before: nothing is learnt. {ADVICE}")
+            raise TrainingError(f"{problem}, as in the {MOST_LEFT_OUT - 1} steps before: nothing is learnt. {ADVICE}")
 
 
-def _joined(found: Sequence[Sequence[Mapping[str, Any]]]) -> list[NotFinite]:
+def _joined(by_rank: Sequence[Sequence[Mapping[str, Any]]]) -> list[NotFinite]:
     """What the ranks have found, by step, with the samples of all that are concerned."""
     by_place: dict[tuple[int, bool], NotFinite] = {}
-    for one in (NotFinite(**fields) for rank in found for fields in rank):
+    for one in (NotFinite(**fields) for rank in by_rank for fields in rank):
         place = one.step, one.what == GRADIENT
         before = by_place.get(place, one)
         ids, terms = dict.fromkeys([*before.ids, *one.ids]), dict.fromkeys([*before.terms, *one.terms])

@@ -160,7 +160,7 @@ class Run:
         from phonate.training.checkpoints.listing import has_checkpoint
 
         # of a name that is too long pathlib would raise, and `create` says it better
-        made = [folder for folder in (self.path, *self.path.parents) if not os.path.exists(folder)]
+        missing = [folder for folder in (self.path, *self.path.parents) if not os.path.exists(folder)]
         self.create(resuming)
         try:
             lock = folder_lock(self.path)
@@ -171,20 +171,20 @@ class Run:
                 (self.path / _ID).unlink(missing_ok=True)  # of a start that failed
             yield
         except InputError:
-            self._unmake(made)
+            self._unmake(missing)
             raise
         finally:
             lock.release()
 
-    def _unmake(self, made: Sequence[Path]) -> None:
-        """Remove the folders `made` for a training that was refused, unless there is more than its log in them."""
+    def _unmake(self, folders: Sequence[Path]) -> None:
+        """Remove the `folders` made for a training that was refused, unless there is more than its log in them."""
         own = {_LOCK, self.logs.name, files.PLUGINS}
         with contextlib.suppress(OSError):  # what another has put there stays
-            if not made or {entry.name for entry in self.path.iterdir()} - own:
+            if not folders or {entry.name for entry in self.path.iterdir()} - own:
                 return
             for file in (self.log, self.path / files.PLUGINS, self.path / _LOCK):
                 file.unlink(missing_ok=True)
-            for folder in (self.logs, *made):
+            for folder in (self.logs, *folders):
                 folder.rmdir()
 
     def write(self, name: str, content: str) -> None:

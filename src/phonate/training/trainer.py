@@ -357,15 +357,15 @@ class Trainer:
         )
         self.reporter.start(stream)
 
-    def _skipped(self, found: NotFinite) -> None:
+    def _skipped(self, problem: NotFinite) -> None:
         """Say what was found in a step that was left out. Raises TrainingError where that step left a trace."""
         if self.ranks.is_main:
-            logger.warning("%s; the step was left out", found)
-        self.reporter.stream.event(found.step, "skipped", what=found.what, ids=[*found.ids])
+            logger.warning("%s; the step was left out", problem)
+        self.reporter.stream.event(problem.step, "skipped", what=problem.what, ids=[*problem.ids])
         for name, buffer in self.model.named_buffers():
             if buffer.is_floating_point() and buffer.isnan().any():
                 raise TrainingError(
-                    f"{found}, and left NaN in {name} of the model, where a later step would go on from it: set "
+                    f"{problem}, and left NaN in {name} of the model, where a later step would go on from it: set "
                     "training.not_finite: rollback"
                 )
 
@@ -380,11 +380,11 @@ class Trainer:
         self.ledger.mark("train")
         self.checkpoints.flush()
         self.ranks.wait()  # the first rank's last save is on the disk
-        saved = [one for one in listing.scan(self.checkpoints.folder) if one.step < error.found.step]
+        saved = [one for one in listing.scan(self.checkpoints.folder) if one.step < error.problem.step]
         checkpoint = load_first_intact(listing.newest_first(saved), self.settings.checkpoint.verify_integrity)
         if checkpoint is None:
             raise TrainingError(f"{error}; there is nothing to return to") from error
-        self.left_out.add(error.found.step - 1)
+        self.left_out.add(error.problem.step - 1)
         for phase in self.phases:
             for parameter in phase.parameters:
                 parameter.grad = None
@@ -393,8 +393,8 @@ class Trainer:
         self._open_stream(checkpoint)
         self.generators.start()
         if self.ranks.is_main:
-            logger.warning("%s; back to step %d, to train on without this batch", error.found, self.step)
-        facts = {"after": error.found.step, "what": error.found.what, "ids": [*error.found.ids]}
+            logger.warning("%s; back to step %d, to train on without this batch", error.problem, self.step)
+        facts = {"after": error.problem.step, "what": error.problem.what, "ids": [*error.problem.ids]}
         self.reporter.stream.event(self.step, "rolled back", checkpoint=str(checkpoint.path), **facts)
         self.ledger.restart(self.step)
 

@@ -64,7 +64,7 @@ class Replay:
     losses: dict[str, float] = field(default_factory=dict)
     """`loss` and its terms, means over the batch."""
     samples: list[ReplayedSample] = field(default_factory=list)
-    found: list[NotFinite] = field(default_factory=list)
+    problems: list[NotFinite] = field(default_factory=list)
     """What was not finite in this step."""
     compared: list[int] = field(default_factory=list)
     """Steps whose logged metrics were computed again."""
@@ -78,7 +78,7 @@ class Replay:
             "epoch": self.epoch,
             "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
             "losses": self.losses,
-            "not_finite": [str(one) for one in self.found],
+            "not_finite": [str(one) for one in self.problems],
             "compared_steps": self.compared,
             "differing": {str(step): {"logged": a, "now": b} for step, (a, b) in self.differing.items()},
             "samples": [
@@ -181,7 +181,7 @@ class _Trainer(Trainer):
         shown = settings.validation.model_copy(update={"previews": False})
         settings = settings.model_copy(update={"logging": quiet, "validation": shown, "init_from": settings.init_from})
         super().__init__(planned.task, settings, run, device=planned.device, recipe=planned.resolved)
-        self.wanted = step
+        self.replayed_step = step
         self.replayed = Replay(step, 0, None)
         self.logged: dict[str, float] = {}
         """What is logged at the step, where it is a step of a log line."""
@@ -196,23 +196,23 @@ class _Trainer(Trainer):
         """Save nothing."""
 
     def _step(self, group: Sequence[MicroBatch]) -> None:
-        if self.step + 1 != self.wanted:
+        if self.step + 1 != self.replayed_step:
             super()._step(group)
             return
         replayed, meter, finite = self.replayed, self.train_step.meter, self.train_step.finite
         replayed.epoch = self.epoch
         replayed.samples = self._samples(group)
-        finite.skips, finite.report = True, replayed.found.append  # it is told, not raised
+        finite.skips, finite.report = True, replayed.problems.append  # it is told, not raised
         before = meter.copy()
         meter.clear()
         super()._step(group)
         finite.flush()
         means = meter.means(self.train_step.weights, self.ranks)
-        if replayed.found:
-            means |= {name: math.nan for one in replayed.found for name in one.terms} | {"loss": math.nan}
+        if replayed.problems:
+            means |= {name: math.nan for one in replayed.problems for name in one.terms} | {"loss": math.nan}
         replayed.losses = means
         before.absorb(meter)
-        if self.settings.logging.due(self.wanted):
+        if self.settings.logging.due(self.replayed_step):
             self.logged = before.means(self.train_step.weights, self.ranks)
         raise _Replayed
 

@@ -85,7 +85,7 @@ class FineTuned:
         if settings.adapted and not self._of_base(model):
             raise pretrained.base_has_changed(self.path, "other weights", settings.name)
         weights = self.trained.weights
-        if kept := settings.kept:  # half an adapter's product is the adapter with half of one factor
+        if kept := settings.kept_share:  # half an adapter's product is the adapter with half of one factor
             weights = {name: (1.0 - kept) * one if ".lora_B." in name else one for name, one in weights.items()}
         pretrained.copy_tensors(pretrained.saved_tensors(model, settings.adapted), weights)
         return model.eval()

@@ -320,7 +320,7 @@ class WhisperTask(RecognitionTask):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
         """As `RecognitionTask.evaluate`, of the model that transcribes: moved back by `model.keep`."""
-        with moved_back(model, self.recipe.model.kept):
+        with moved_back(model, self.recipe.model.kept_share):
             return super().evaluate(model, dataset, positions)
 
     def _decoded(self, model: nn.Module, samples: RecognitionDataset, positions: Sequence[int]) -> dict[int, str]:

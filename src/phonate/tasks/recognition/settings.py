@@ -136,7 +136,7 @@ class RecognitionModel(Settings):
         return self.kind == "whisper" and self.strategy == "lora"
 
     @property
-    def kept(self) -> float:
+    def kept_share(self) -> float:
         """`keep`, or what stands for null."""
         if self.keep is not None:
             return self.keep

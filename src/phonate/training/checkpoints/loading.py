@@ -377,11 +377,11 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
     Raises CheckpointError where there is none, or it is damaged, or of another task (WrongTaskError, exit code 2).
     """
     checkpoint = load(best_or_latest(source, task), weights_only=True)
-    found = _recipe(checkpoint.path, checkpoint.recipe_yaml)
-    _require_task(source, found, task)
+    own = _recipe(checkpoint.path, checkpoint.recipe_yaml)
+    _require_task(source, own, task)
     _tell_of_unfinished(Path(source))
     metadata = InferenceMetadata(checkpoint.path / files.INFERENCE, checkpoint.inference)
-    return TrainedModel(checkpoint.path, cast(RecipeT, found), metadata, checkpoint.weights)
+    return TrainedModel(checkpoint.path, cast(RecipeT, own), metadata, checkpoint.weights)
 
 
 def describe_trained(
@@ -390,10 +390,10 @@ def describe_trained(
     """As `open_trained`, without loading the weights. `weights_intact`: they are compared with the manifest, too."""
     path = best_or_latest(source, task)
     text, inference = read_description(path, weights_intact)
-    found = _recipe(path, text)
-    _require_task(source, found, task)
+    own = _recipe(path, text)
+    _require_task(source, own, task)
     _tell_of_unfinished(Path(source))
-    return TrainedDescription(path, cast(RecipeT, found), InferenceMetadata(path / files.INFERENCE, inference))
+    return TrainedDescription(path, cast(RecipeT, own), InferenceMetadata(path / files.INFERENCE, inference))
 
 
 @cache

@@ -233,7 +233,8 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Path], Outcome]:
 def test_a_start_resolves_twice_and_opens_no_weights(
     clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Path, Path], Outcome]
 ) -> None:
-    """Once as written, once as decided; the base and its vocoder are described once, each file verified once."""
+    """Once as written, once as decided; the base is described once, the packaged vocoder without its recipe, each file
+    verified once."""
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(resolving.resolve("speech", [f"data.path={clips}"]).to_yaml(), encoding="utf-8")
     files._sha256_of.cache_clear()
@@ -260,6 +261,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
     check_vocoder(BASE_VOCODER, AudioConfig(**begun["data"]["audio"]).facts)
     assert counts.pop(f"resolved {recipe}") == 2
     assert counts.pop("weights", 0) == 0
+    assert sum(name.startswith("resolved") for name in counts) == 1
     assert set(counts.values()) == {1}
 
 

@@ -101,11 +101,12 @@ class _Function(torch.autograd.Function):
             activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
             pieces.gelu(part_RH, activated_RH, slopes_RH, mask_RH)
             kept += [activated_RH, slopes_RH]
-            change_RD = torch.addmm(last_bias, activated_RH, last.t())
-            if before_ND is None:
-                out_ND[rows] = change_RD
+            if out_ND.dtype is dtype:
+                torch.addmm(last_bias, activated_RH, last.t(), out=out_ND[rows])
             else:
-                torch.add(before_ND[rows], change_RD.to(before_ND.dtype), out=out_ND[rows])
+                out_ND[rows] = torch.addmm(last_bias, activated_RH, last.t())
+            if before_ND is not None:
+                out_ND[rows] += before_ND[rows]
         ctx.save_for_backward(x_ND, first, last, *kept)
         return out_ND.view(x.shape)
 
@@ -150,33 +151,37 @@ class _Pieces:
     """Room for the intermediate results of pieces, in fp32."""
 
     def __init__(self) -> None:
-        self.room = [torch.empty(_CELLS) for _ in range(3)]
+        self.room = [torch.empty(_CELLS) for _ in range(4)]
         self.linear = torch.full((_CELLS,), _LINEAR)
 
     def gelu(self, x: Tensor, activated: Tensor, slopes: Tensor, mask: Tensor | None) -> None:
-        """GELUs of x, and their derivatives; 0 where the 16-bit `mask` is 0, times -1 in fp32 where it is not."""
-        linear, room = self.linear, self.room
+        """GELUs of x, and their derivatives; 0 where the 16-bit `mask` is 0, times -1 in fp32 where it is not.
+
+        In fp32 all is computed where it comes from and belongs, and the mask is converted once."""
+        linear, room, wide = self.linear, self.room, x.dtype is torch.float32
         whole = (x, activated, slopes) if mask is None else (x, activated, slopes, mask)
         for given, *outputs in zip(*(torch.split(one.view(-1), _CELLS) for one in whole), strict=True):
             if (size := len(given)) < _CELLS:
                 linear, *room = (one[:size] for one in (linear, *room))
-            values, sigmoids, slope = room
-            values.copy_(given)
+            sigmoids, slope, *narrow = room
+            values, *results = (given, *outputs[:2]) if wide else (narrow[0].copy_(given), narrow[1], slope)
             torch.addcmul(linear, values, values, value=_CUBIC, out=slope).mul_(values)
             torch.sigmoid(slope, out=sigmoids)
             # the derivative of x s(v) with v = a x + b x^3 is s + s (1 - s) (a x + 3 b x^3), where 3 v = that + 2 a x
             slope.add_(values, alpha=-2.0 / 3.0 * _LINEAR)
             torch.ops.aten.sigmoid_backward.grad_input(slope, sigmoids, grad_input=slope)
-            torch.add(sigmoids, slope, alpha=3.0, out=slope)
-            values.mul_(sigmoids)
-            for out, result in zip(outputs, (values, slope), strict=False):
-                out.copy_(result)
-                if mask is not None:
-                    _mask(out, outputs[2])
+            torch.add(sigmoids, slope, alpha=3.0, out=results[1])
+            torch.mul(values, sigmoids, out=results[0])
+            signs = None if mask is None else narrow[0].copy_(outputs[2]) if wide else outputs[2]
+            for out, result in zip(outputs, results, strict=False):
+                if not wide:
+                    out.copy_(result)
+                if signs is not None:
+                    _mask(out, signs)
 
 
 def _mask(values: Tensor, mask: Tensor) -> None:
-    """Zeros where the 16-bit `mask` has them; in fp32 times its -1 elsewhere."""
+    """Zeros where the `mask` has them: in 16 bits one of as many, in wider formats a number, whose -1 is a factor."""
     if values.element_size() == 2:
         values.view(torch.int16).bitwise_and_(mask)
     else:

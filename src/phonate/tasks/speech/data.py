@@ -45,11 +45,15 @@ class SpeechCorpus:
 
     def __init__(self, data: SpeechData) -> None:
         self.data = data
-        self.processor = AudioProcessor(data.audio)
         self.prepared: PreparedCorpus = prepare_to_train(data)
         self.phonemizer = phonemizer(data.phonemes, data.language)
         self.inventory = Inventory.of(self.phonemizer)
         self.speakers = self.prepared.speakers
+
+    @cached_property
+    def processor(self) -> AudioProcessor:
+        """Computes mels as the corpus has them."""
+        return AudioProcessor(self.data.audio)
 
     def positions(self, split: str) -> list[int]:
         """Positions in the index of a split's recordings; those that can't be aligned are left out."""

@@ -19,7 +19,6 @@ from pydantic_core import from_json
 from phonate import text as package
 from phonate.config.errors import InputError
 from phonate.data.derived import open_derived
-from phonate.text.english.normalisation import says_all
 from phonate.text.english.phonemizer import EnglishPhonemizer
 from phonate.text.phonemes import Phonemizer, Word
 
@@ -60,6 +59,8 @@ def kept_words(folder: Path, texts: Sequence[str], phonemizer: Phonemizer) -> tu
 
 def _written(texts: Sequence[str], phonemizer: Phonemizer, position: int) -> NDArray[np.uint8]:
     """The words of a text as JSON, with a byte as a frame (N, 1); no bytes where they are not kept."""
+    from phonate.text.english.normalisation import says_all
+
     words: list[Word] = []
     if says_all(texts[position]):
         with contextlib.suppress(InputError):

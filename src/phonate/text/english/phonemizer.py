@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from phonate.config.errors import InputError
 from phonate.text import phonemes
 from phonate.text.english import arpabet, derivation, lexicon
-from phonate.text.english.normalisation import normalise
 from phonate.text.phonemes import Word
 
 Phones = tuple[str, ...]
@@ -57,6 +56,8 @@ class EnglishPhonemizer:
 
     def __call__(self, text: str) -> list[Word]:
         """The words of `text`. Raises InputError if it has no words."""
+        from phonate.text.english.normalisation import normalise  # its patterns are many
+
         tokens = _tokens(normalise(text))
         if not tokens:
             raise phonemes.NothingToSay(text)

@@ -1,4 +1,4 @@
-"""Builds `src/phonate/text/english/lexicon.json.gz`, the English lexicon, from the data of misaki 0.9.4.
+"""Builds `src/phonate/text/english/lexicon.json`, the English lexicon, from the data of misaki 0.9.4.
 
     pip install misaki==0.9.4
     python scripts/build_lexicon.py
@@ -11,7 +11,6 @@ the rules below are for.
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib.resources
 import json
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 from phonate.text.english import arpabet
 
-OUT = Path(__file__).parent.parent / "src" / "phonate" / "text" / "english" / "lexicon.json.gz"
+OUT = Path(__file__).parent.parent / "src" / "phonate" / "text" / "english" / "lexicon.json"
 
 _WEAK_PREFIX = re.compile(r"be|de|di|e|i|hys|mis|mys|neg|pre|re|sec|sed")
 # (spelling, phones of misaki, phones of CMUdict)
@@ -81,7 +80,7 @@ def build() -> bytes:
         for half, name in (("checked", "us_gold.json"), ("unchecked", "us_silver.json"))
     }
     document = json.dumps(tables, separators=(",", ":"), ensure_ascii=False)
-    return gzip.compress(document.encode(), 9, mtime=0)
+    return document.encode()
 
 
 def entry(word: str, found: str | Mapping[str, str | None]) -> Any:

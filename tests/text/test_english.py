@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib.util
 import json
@@ -184,7 +183,7 @@ def test_the_lexicon_can_be_built_again() -> None:
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert gzip.decompress(script.build()) == gzip.decompress(script.OUT.read_bytes())
+    assert script.build() == script.OUT.read_bytes()
     with pytest.raises(ValueError, match=r"'kʘt': .*'ʘ' \(U\+0298\)"):
         script.from_ipa("kʘt")
 

@@ -1,17 +1,16 @@
 """The English lexicon: 180,000 words in ARPAbet, and which pronunciation of a homograph is meant.
 
-`lexicon.json.gz` is built by `scripts/build_lexicon.py` from the data of misaki (Apache-2.0, see NOTICE); half of it
+`lexicon.json` is built by `scripts/build_lexicon.py` from the data of misaki (Apache-2.0, see NOTICE); half of it
 was checked by hand. `english_names.txt` adds names and other common words that are missing there.
 """
 
 from __future__ import annotations
 
 import functools
-import gzip
 import importlib.resources
 import json
+import mmap
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,19 +22,15 @@ _FEW = 5000
 that all of them take as a dictionary, and a short sentence does not wait for it."""
 _key = re.compile(rb'[{,]"(?!(?:DEFAULT|NOUN|VERB|DT|ADV|VBN|ADJ|VBD|VBP|None)")([^"]+)":')
 """A word; the others are parts of speech, none of which is a word of the lexicon. In small letters: no page has it."""
-_lock = threading.Lock()
-
-
-def _content() -> tuple[bytes, int]:
-    """The file, and where its first half ends."""
-    with _lock:  # else each of several threads that ask for it at once would unpack it
-        return _unpacked()
 
 
 @functools.cache
-def _unpacked() -> tuple[bytes, int]:
-    content = gzip.decompress((_FILES / "lexicon.json.gz").read_bytes())
-    return content, content.index(b'},"unchecked":{')
+def _content() -> tuple[mmap.mmap, int]:
+    """The file, and where its first half ends. It is mapped: a sentence reads a few pages of it, and unpacking it would
+    take longer than to say a short one."""
+    with importlib.resources.as_file(_FILES / "lexicon.json") as path, path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return content, content.find(b'},"unchecked":{')
 
 
 @functools.cache
@@ -44,8 +39,7 @@ def _halves() -> tuple[dict[str, Any], dict[str, Any]]:
     from pydantic_core import from_json
 
     # in half the time that the json module takes: every voice that is trained waits for it
-    document = from_json(_content()[0], cache_strings=False)
-    _unpacked.cache_clear()
+    document = from_json(_content()[0][:], cache_strings=False)
     return document["checked"], document["unchecked"]
 
 
@@ -56,7 +50,7 @@ def _searched(word: str) -> tuple[Any, Any]:
     return _found(content, key, len(b'{"checked":'), border), _found(content, key, border + 14, len(content))
 
 
-def _found(content: bytes, word: bytes, low: int, high: int) -> Any:
+def _found(content: mmap.mmap, word: bytes, low: int, high: int) -> Any:
     """The value of a word between two places, or None: a text without escapes, or a mapping of such."""
     while low < high:
         middle = (low + high) // 2
@@ -66,7 +60,7 @@ def _found(content: bytes, word: bytes, low: int, high: int) -> Any:
         elif place[1] < word:
             low = place.end()
         else:
-            end = content.index(b"}" if content[place.end() : place.end() + 1] == b"{" else b'"', place.end() + 1)
+            end = content.find(b"}" if content[place.end() : place.end() + 1] == b"{" else b'"', place.end() + 1)
             return json.loads(content[place.end() : end + 1])
     return None
 

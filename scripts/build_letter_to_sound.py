@@ -1,4 +1,4 @@
-"""Builds `src/phonate/text/english/letter_to_sound.json.gz` from the English lexicon, and prints how good it is.
+"""Builds `src/phonate/text/english/letter_to_sound.json` from the English lexicon, and prints how good it is.
 
     python scripts/build_letter_to_sound.py
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import gzip
 import json
 import math
 import random
@@ -24,7 +23,7 @@ from phonate.text.english import arpabet, derivation, lexicon
 Aligned = list[tuple[str, str]]
 """(letter, its phones joined by spaces) of one word."""
 
-OUT = Path(__file__).parent.parent / "src" / "phonate" / "text" / "english" / "letter_to_sound.json.gz"
+OUT = Path(__file__).parent.parent / "src" / "phonate" / "text" / "english" / "letter_to_sound.json"
 
 
 def vocabulary() -> list[tuple[str, tuple[str, ...]]]:
@@ -194,7 +193,7 @@ def main() -> None:
         "stress": by_label(stress_table(training, 4)),
     }
     document = json.dumps(table, separators=(",", ":"), sort_keys=True).encode()
-    OUT.write_bytes(gzip.compress(document, 9, mtime=0))
+    OUT.write_bytes(document)
     print(f"{OUT.name}: {OUT.stat().st_size} bytes")
     derivation.forget_rules()
     report(held_out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import random
@@ -123,8 +122,7 @@ def in_javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, An
     for name, source in modules().items():
         (package / f"{name}.js").write_text(source, encoding="utf-8")
     for name in ("lexicon", "letter_to_sound"):
-        packed = (resources.files("phonate.text.english") / f"{name}.json.gz").read_bytes()
-        (folder / f"{name}.json").write_bytes(gzip.decompress(packed))
+        (folder / f"{name}.json").write_bytes((resources.files("phonate.text.english") / f"{name}.json").read_bytes())
 
     def run(source: str, given: Any) -> Any:
         (folder / "given.json").write_text(json.dumps(given), encoding="utf-8")

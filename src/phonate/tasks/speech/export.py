@@ -153,7 +153,7 @@ def page(name: str, synthesiser: Synthesiser, model: bytes, facts: Mapping[str, 
     packed = {"model": model, "script": runtime.script.read_bytes(), "runtime": runtime.web_assembly.read_bytes()}
     if inventory.phonemizer_name == "english":
         folder = resources.files("phonate.text.english")
-        packed |= {name: gzip.decompress((folder / f"{name}.json.gz").read_bytes()) for name in _LANGUAGE_FILES}
+        packed |= {name: (folder / f"{name}.json").read_bytes() for name in _LANGUAGE_FILES}
     environment = Environment(
         loader=PackageLoader(__package__, "browser"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -10,7 +10,6 @@ checked half, the phone error rate is 7.1 %, and 64 % of the words are right.
 from __future__ import annotations
 
 import functools
-import gzip
 import importlib.resources
 import json
 import re
@@ -188,8 +187,7 @@ def _rules() -> tuple[dict[str, str], dict[str, str]]:
 
 @functools.cache
 def _read_rules() -> tuple[dict[str, str], dict[str, str]]:
-    packed = (importlib.resources.files("phonate.text.english") / "letter_to_sound.json.gz").read_bytes()
-    document = json.loads(gzip.decompress(packed))
+    document = json.loads((importlib.resources.files("phonate.text.english") / "letter_to_sound.json").read_bytes())
     contexts, stress = (
         {key: label for label, keys in document[name].items() for key in keys.split()}
         for name in ("contexts", "stress")

@@ -39,16 +39,6 @@ class _Gelu(nn.Module):
         return (0.5 * x) * (1.0 + torch.tanh(within))
 
 
-@torch.no_grad()
-def _fold_scale(block: ConvNeXtBlock) -> None:
-    """Multiply the factor of the branch into its last layer: ONNX Runtime drops a product by 1."""
-    last = block.feed_forward[3]
-    assert isinstance(last, nn.Linear)
-    last.weight.mul_(block.scale[:, None])
-    last.bias.mul_(block.scale)
-    block.scale = nn.Parameter(torch.ones(()))
-
-
 class SpokenText(nn.Module):
     """Tokens (1, L) -> waveform (1, 1, N), its peak 0.95: what the networks of a voice give for one
     sentence, without the silences and rises that `Synthesiser.speak` adds by rules."""
@@ -63,7 +53,6 @@ class SpokenText(nn.Module):
         for block in self.modules():
             if isinstance(block, ConvNeXtBlock):
                 block.feed_forward[1] = _Gelu()
-                _fold_scale(block)
         self.register_buffer("noise", torch.from_numpy(noise_table()), persistent=False)
 
     def forward(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None = None) -> Tensor:

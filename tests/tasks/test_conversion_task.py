@@ -69,6 +69,12 @@ def task(corpus: Path, **more: Any) -> ConversionTask:
     return ConversionTask(resolve("conversion", settings(corpus, **more)).recipe)
 
 
+def test_a_misspelt_target_is_refused_before_the_first_step(corpus: Path) -> None:
+    with pytest.raises(InputError, match=r"data\.target: the corpus has no 'ana'; did you mean anna\?"):
+        train("conversion", settings(corpus, **{"data.target": "ana"}), output=corpus / "misspelt", mode="cpu")
+    assert not list(corpus.glob("misspelt/metrics.jsonl"))
+
+
 def test_a_sample_depends_on_its_generator_alone(corpus: Path) -> None:
     samples = task(corpus).dataset("train")
     first, again, other = (samples.get(0, np.random.default_rng(seed)) for seed in (1, 1, 2))

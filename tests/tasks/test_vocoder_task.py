@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from phonate.config.resolve import resolve
 from phonate.rendering import GriffinLim, TrainedVocoder, renderer
 from phonate.tasks.vocoder.inference import NeuralVocoder
 from phonate.tasks.vocoder.task import VocoderTask
-from phonate.training.checkpoints import best_or_latest, resolve_checkpoint
+from phonate.training.checkpoints import best_or_latest, resolve_checkpoint, snapshot
 from phonate.training.checkpoints.loading import load
 from phonate.training.state import check_identity
 from phonate.training.task import Picture, Sound
@@ -174,6 +175,22 @@ def test_a_trained_vocoder_renders_mels_of_its_features_only(run: Path, tone_cor
         renderer(run, other)
     with pytest.raises(InputError, match="no such run"):
         renderer(run.parent / "nothing", processor)
+
+
+def test_validations_read_a_vocoder_once_until_another_takes_its_place(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(best_or_latest(run), tmp_path / "vocoder")
+    processor, reads = AudioProcessor(resolve(run / "recipe.yaml").recipe.data.audio), []
+    read = snapshot.read_tensors
+    monkeypatch.setattr(snapshot, "read_tensors", lambda *given: reads.append(given) or read(*given))
+    for _ in range(3):
+        assert isinstance(renderer(copy, processor), TrainedVocoder)
+    assert len(reads) == 1
+    shutil.rmtree(copy)
+    os.utime(shutil.copytree(best_or_latest(run), copy), (1, 1))
+    renderer(copy, processor)
+    assert len(reads) == 2
 
 
 def test_the_postfilter_is_for_rendering_alone(tone_corpus: Path, tmp_path: Path, run: Path) -> None:

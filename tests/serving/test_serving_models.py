@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from servers import assert_error
 from stand_in import StandIn
 
+import phonate
 from phonate.config.errors import InputError
 from phonate.serving.models import LazyService
 from phonate.serving.server import Hosted, create_app, hosted
 from phonate.serving.settings import ServingSettings
+from phonate.tasks.speech import speaking
+from phonate.training.inference import SpeechRequest
 
 
 class Named(StandIn):
@@ -198,3 +203,34 @@ def test_the_memory_of_an_unloaded_model_goes_back() -> None:
     loaded, unloaded = resident[-1]
     assert loaded - unloaded > 20, resident
     assert unloaded - resident[0][1] < 8, resident
+
+
+def test_voices_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two voices that are asked at once render no more pieces at the same time than one would."""
+    rendered, running, most = speaking._next_piece, 0, 0
+    lock = threading.Lock()
+
+    def counted(one: Any) -> Any:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)  # for others to begin
+        try:
+            return rendered(one)
+        finally:
+            with lock:
+                running -= 1
+
+    monkeypatch.setattr(speaking, "_next_piece", counted)
+    monkeypatch.setattr(speaking, "cores", lambda: 2)
+    speaking._renderers.cache_clear()
+    voice = phonate.load("base/voice", "speech")
+    services = [voice.speech_service(4) for _ in range(3)]
+    results = [service.submit(SpeechRequest("One. Two. Three.")) for service in services for _ in range(2)]
+    sounds = [np.concatenate(list(result.chunks(timeout=60))) for result in results]
+    for service in services:
+        service.close()
+    speaking._renderers.cache_clear()
+    assert most == 2
+    assert all(np.array_equal(sound, sounds[0]) for sound in sounds)

@@ -5,6 +5,7 @@ Shapes: N samples.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 import threading
@@ -134,6 +135,12 @@ def _next_piece(rendered: _Rendered) -> _Piece:
         return error
 
 
+@functools.cache
+def _renderers() -> ThreadPoolExecutor:
+    """The threads that render pieces, one a core: the voices of a process share them, and so the cores."""
+    return ThreadPoolExecutor(cores(), thread_name_prefix="pieces")
+
+
 class SynthesiserService(SpeechService):
     """Speaks the sentences of its requests in turn, of up to `max_batch` at once. With torch, those of one voice and
     speed are read in one batch. The waveforms of all are rendered piece by piece in turn, so that none waits for
@@ -161,7 +168,6 @@ class SynthesiserService(SpeechService):
         the next batch."""
         self._at_once = cores() if self._reads_alone else 1
         """Pieces that are rendered at the same time; torch uses all cores for one."""
-        self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="pieces")
         # a daemon, so that a server that is told to stop at once need not wait for it
         self._thread = threading.Thread(target=self._work, name="synthesiser", daemon=True)
         self._thread.start()
@@ -197,7 +203,6 @@ class SynthesiserService(SpeechService):
             self._closed = True
             self._changed.notify()
         self._thread.join()
-        self._pool.shutdown()
 
     def _sentences(self, request: SpeechRequest) -> tuple[Iterator[Sentence], float]:
         """The sentences of a request that can be met, and seconds of silence before them. Raises InputError for
@@ -313,7 +318,7 @@ class SynthesiserService(SpeechService):
                 continue
             while rendered and len(working) < self._at_once:
                 one = rendered.popleft()
-                future = self._pool.submit(_next_piece, one)
+                future = _renderers().submit(_next_piece, one)
                 working[future] = one
                 future.add_done_callback(self._notify)
             for future in self._done(working):

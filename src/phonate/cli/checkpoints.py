@@ -12,7 +12,7 @@ from phonate.cli.output import print_json, print_table
 from phonate.cli.runs import WEIGHTS
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
-from phonate.config.metrics import NEWEST, Metric
+from phonate.config.metrics import NEWEST, RANKED, Metric, told
 from phonate.config.tasks import TASKS, task_info
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.files import Problem, problems
@@ -196,12 +196,13 @@ def _compare(args: argparse.Namespace) -> int:
     folder = checkpoints_folder(args.run)
     infos = [listing.info(find(folder, name)) for name in args.names] or listing.scan(folder)
     metric = args.metric or "val_loss"
-    ranked = listing.rank_by(infos, metric, args.higher_is_better, _declared(infos))
+    declared = _declared(infos)
+    ranked = listing.rank_by(infos, metric, args.higher_is_better, declared)
     if args.json:
         print_json({"metric": metric, "checkpoints": [{"name": item.name, "value": value} for item, value in ranked]})
         return 0
     cells = [
-        (str(place), item.name, "not measured" if value is None else f"{value:.6g}")
+        (str(place), item.name, "not measured" if value is None else told(metric, value, declared or (), RANKED))
         for place, (item, value) in enumerate(ranked, start=1)
     ]
     print_table(cells, ("", "checkpoint", metric))

@@ -70,14 +70,18 @@ class Metric:
             return f"< {_LEAST}" if value > 0.0 else f"> -{_LEAST}"
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.3g}"
 
-    def told(self, value: float) -> str:
+    def told(self, value: float, digits: int = 4) -> str:
         """A value with its unit, as log lines and sentences have it: 0.3121, or 39.33 %."""
-        return f"{100 * value if self.unit == '%' else value:.4g} {self.unit_in_words}".rstrip()
+        return f"{100 * value if self.unit == '%' else value:.{digits}g} {self.unit_in_words}".rstrip()
 
 
-def told(name: str, value: float, declared: Iterable[Metric]) -> str:
+def told(name: str, value: float, declared: Iterable[Metric], digits: int = 4) -> str:
     """The value of a metric `name`, with or without its split, as `Metric.told`."""
-    return by_name(*declared).get(plain(name), Metric(name)).told(value)
+    return by_name(*declared).get(plain(name), Metric(name)).told(value, digits)
+
+
+RANKED = 6
+"""Digits where values are ranked, which may differ little."""
 
 
 def by_name(*metrics: Metric) -> dict[str, Metric]:

@@ -168,6 +168,8 @@ class SynthesiserService(SpeechService):
         the next batch."""
         self._at_once = cores() if self._reads_alone else 1
         """Pieces that are rendered at the same time; torch uses all cores for one."""
+        self._ahead = self._at_once + 1
+        """Those that are handed out: a core that is done has the next one without asking for it."""
         # a daemon, so that a server that is told to stop at once need not wait for it
         self._thread = threading.Thread(target=self._work, name="synthesiser", daemon=True)
         self._thread.start()
@@ -316,7 +318,7 @@ class SynthesiserService(SpeechService):
                 one = rendered.popleft()
                 self._put(one, _next_piece(one), rendered)
                 continue
-            while rendered and len(working) < self._at_once:
+            while rendered and len(working) < self._ahead:
                 one = rendered.popleft()
                 future = _renderers().submit(_next_piece, one)
                 working[future] = one
@@ -326,7 +328,7 @@ class SynthesiserService(SpeechService):
 
     def _done(self, working: Mapping[Future[_Piece], _Rendered]) -> list[Future[_Piece]]:
         """What is done of `working`, once there is some, or a request comes for which a place and a core are free."""
-        idle = len(working) < self._at_once and len(self._active) < self._max_batch
+        idle = len(working) < self._ahead and len(self._active) < self._max_batch
         with self._changed:
             while not (done := [future for future in working if future.done()]) and not (idle and self._waiting):
                 self._changed.wait()

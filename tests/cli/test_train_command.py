@@ -17,6 +17,7 @@ from phonate.cli.training import _estimated
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
+from phonate.training.checkpoints.files import RECORDINGS
 from phonate.training.tracking import log_file
 
 RECIPE = """\
@@ -156,8 +157,21 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
         assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
-    said = "error: nowhere: no such run or checkpoint; give a run's folder; phonate train makes one\n"
+    said = "error: nowhere: no such run or checkpoint; give the folder of a run of my_task; phonate train makes one\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_run_of_another_task_is_not_resumed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--output", "first"]) == 0
+    capsys.readouterr()
+    for words in (["--output", "second", "--resume", "first"], ["--output", "first", "--resume", "auto"]):
+        assert main(["train", "speech", f"data.path={RECORDINGS}", *words]) == 2
+        error = capsys.readouterr().err
+        assert (
+            error == "error: first: holds a model of the task my_task, not of speech; give a run of speech; "
+            "phonate train makes one\n"
+        )
+    assert not Path("second").exists()
 
 
 def test_the_log_file_takes_names_that_are_no_utf_8(

@@ -277,7 +277,7 @@ class Plan:
         if is_checkpoint(source):
             return run_of(source.parent)
         if not source.is_dir():
-            raise no_run(self.resume)
+            raise no_run(self.resume, task=None if self.is_search else self.written.recipe.task)
         return source if checkpoints_folder(source) != source else run_of(source)
 
     @property

@@ -24,7 +24,8 @@ from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
 from phonate.compute.resources import GIB
 from phonate.compute.system import peak_memory
-from phonate.config.errors import InputError
+from phonate.config.documents import parse
+from phonate.config.errors import InputError, NoRunError
 from phonate.config.metrics import Metric
 from phonate.config.resolve import Overrides, Resolved
 from phonate.config.tasks import task_info
@@ -275,9 +276,12 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
     """The checkpoint that the run continues from; None for one that begins. Says which settings were changed."""
     if (resume := plan.resume) is None:
         return None
-    config = plan.settings.checkpoint
+    config, task = plan.settings.checkpoint, plan.written.recipe.task
     if resume != "auto":
-        checkpoint = load(resolve_checkpoint(resume), config.verify_integrity)
+        try:
+            checkpoint = load(resolve_checkpoint(resume), config.verify_integrity)
+        except NoRunError as error:
+            raise listing.no_run(error.path, error.what, task) from None
     else:
         folders = {run.path / config.save_dir, run.path / save_dir(run.path)}  # as now, and as it was
         saved = [item for folder in folders for item in listing.scan(folder)]
@@ -286,6 +290,9 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
             logger.info("nothing to resume in %s: a new run starts", run.path)
             return None
         checkpoint = newest
+    own = parse(checkpoint.recipe_yaml, files.RECIPE).values.get("task") if checkpoint.recipe_yaml else None
+    if own not in (None, task):
+        raise listing.wrong_task(run.path if resume == "auto" else resume, own, task)
     if checkpoint.recipe_yaml and (changed := changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml())):
         logger.info("resuming with changed settings: %s", "; ".join(map(str, changed)))
     return checkpoint

@@ -433,3 +433,17 @@ def test_tiers_of_webmaus_are_words_and_what_is_less(tmp_path):
     write_tiers(tmp_path / "call.TextGrid", tiers, 3.0)
     (one,) = label_format(tmp_path / "call.TextGrid").read(tmp_path / "call.TextGrid")
     assert [(segment.speaker, segment.text) for segment in one.segments] == [(None, "Good morning")]
+
+
+def test_what_captions_say_of_sounds_is_not_said(tmp_path, caplog):
+    wav(tmp_path / "talk.wav", 9.0)
+    cues = ["<i>[door closes]</i>", "- Good morning.\n- And to you.", "♪ la la ♪", "(LAUGHS)", "[sighs] Well (yes)."]
+    text(
+        tmp_path,
+        "talk.srt",
+        "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{cue}\n\n" for n, cue in enumerate(cues)),
+    )
+    with caplog.at_level(logging.WARNING):
+        rows, _ = list_corpus(corpus(tmp_path))
+    assert [row.text for row in rows] == ["Good morning. And to you.", "Well (yes)."]
+    assert "left out: 3 captions of sounds" in caplog.text

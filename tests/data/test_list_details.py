@@ -8,6 +8,7 @@ import logging
 import pytest
 from small_corpora import corpus, wav
 
+from phonate.config.errors import DataError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row
 from phonate.tasks.recognition.settings import RecognitionData
@@ -153,3 +154,46 @@ def test_a_list_of_another_language_is_told(voice, caplog, name):
     assert "data.language" not in caplog.text
     list_corpus(RecognitionData(path=str(voice)))
     assert "texts are in de, but data.language is en-us; set data.language=de" in caplog.text
+
+
+def test_a_text_of_two_lines_in_a_cell_keeps_its_words_apart(tmp_path):
+    for name in ("a", "b"):
+        wav(tmp_path / f"{name}.wav")
+    (tmp_path / "export.csv").write_text('"Audio","Transcript"\n"a.wav","Good\nmorning"\n"b.wav","He said ""hi"""\n')
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [row.text for row in rows] == ["Good morning", 'He said "hi"']
+
+
+@pytest.mark.parametrize(
+    ("end", "texts"), [("wrd", "GOOD DAY\nYES\n"), ("ltr", "G O O D | D A Y |\nY E S |\n"), ("x", "")]
+)
+def test_manifests_of_fairseq_have_texts_beside_them(end, texts, tmp_path, caplog):
+    for name in ("a", "b"):
+        wav(tmp_path / f"clips/{name}.wav")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/train.tsv").write_text(f"{tmp_path / 'clips'}\na.wav\t6400\nb.wav\t6400\n")
+    (tmp_path / f"lists/train.{end}").write_text(texts)
+    with caplog.at_level(logging.WARNING):
+        rows, _ = list_corpus(corpus(tmp_path / "lists/train.tsv"))
+    expected = ["GOOD DAY", "YES"] if texts else [None, None]
+    assert [(row.path.name, row.text) for row in rows] == [*zip(("a.wav", "b.wav"), expected, strict=True)]
+    assert ("no texts in train.wrd" in caplog.text) == (not texts)
+    (tmp_path / "lists/train.wrd").write_text("ONE\n")
+    with pytest.raises(DataError, match=r"1 texts, train\.tsv lists 2 recordings"):
+        list_corpus(corpus(tmp_path / "lists/train.tsv"))
+
+
+def test_columns_of_milliseconds_are_parts(tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    (tmp_path / "list.csv").write_text("path,start_ms,end_ms,text\na.wav,500,1500,good morning\n")
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert (row.start, row.end, row.text) == (0.5, 1.5, "good morning")
+
+
+def test_labels_of_phones_beside_recordings_are_told(tmp_path, caplog):
+    wav(tmp_path / "a.wav")
+    (tmp_path / "a.lab").write_text("0 2500000 sil\n2500000 3000000 ao\n")
+    with caplog.at_level(logging.WARNING):
+        (row,), _ = list_corpus(corpus(tmp_path))
+    assert row.text is None
+    assert "left alone: 1 .lab" in caplog.text

@@ -141,9 +141,10 @@ def test_the_numbers_of_speakers_that_could_be_years(tmp_path, caplog):
         (["LibriX/1988", "LibriX/103"], ["103", "1988"]),
         (["ann/1988", "ann/2004"], ["ann"]),
         (["train/ann/1988", "train/ben/2004"], ["ann", "ben"]),
+        (["wav/id10001/1zcIwhmdeo4", "wav/id10002/0_laIeN-Q44"], ["id10001", "id10002"]),
     ],
 )
-def test_a_year_alone_may_be_a_speaker(folders, speakers, tmp_path, caplog):
+def test_the_folders_of_speakers_whose_names_or_folders_look_like_others(folders, speakers, tmp_path, caplog):
     files = [f"{folder}/{folder[-4:]}_{at}{n}.wav" for at, folder in enumerate(folders) for n in range(2)]
     found, _ = listed(tmp_path / "voice", files, caplog)
     assert sorted(set(found.values())) == speakers

@@ -118,6 +118,8 @@ def read_ctm(path: Path) -> list[Labelled]:
 
 _CUE = re.compile(r"((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})\s*-->\s*((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)*\s+([^>]*)>(.*?)(?=<v[.\s]|</v>|$)", re.DOTALL)
+_SOUND = re.compile(r"\[[^\[\]]*\](?!:)|[♪♫][^♪♫]*[♪♫]?|^\([^()]*\)$|(?<!\S)[-–]\s+(?=\S)")
+"""What captions say of sounds, `[door closes]`, `(laughs)` alone and songs; and the dashes of speakers in turn."""
 _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 
 
@@ -138,8 +140,10 @@ def read_srt(path: Path) -> list[Labelled]:
 
 
 def _captions(path: Path, text: str, blank: str = r"") -> list[Labelled]:
-    segments = [segment for cue in _cues(text, blank) for segment in _voices(*cue)]
-    return [Labelled(path.stem, str(path), by_start(voices(segments)))]
+    cues = [list(_voices(*cue)) for cue in _cues(text, blank)]
+    segments = voices([segment for cue in cues for segment in cue])
+    left_out = Counter({"captions of sounds": sum(not cue for cue in cues)})
+    return [Labelled(path.stem, str(path), by_start(segments), left_out=left_out)]
 
 
 def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
@@ -165,7 +169,7 @@ def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
 def _voices(start: float, end: float, text: str) -> Iterator[Segment]:
     voiced = [(match[1], match[2]) for match in _VOICE.finditer(text)]
     for speaker, said in voiced or [("", text)]:
-        plain = " ".join(html.unescape(_TAG.sub("", said)).split())
+        plain = " ".join(_SOUND.sub(" ", html.unescape(_TAG.sub("", said)).strip()).split())
         if plain or speaker:
             yield Segment(start, end, html.unescape(speaker).strip() or None, plain or None)
 

@@ -46,6 +46,7 @@ logger = logging.getLogger("phonate")
 _HELD_TEXTS = (
     *(".txt", ".tsv", ".csv", ".trn", ".data", ".text", ".trans", ".json", ".jsonl", ".yaml", ".yml", ".lab", ".stm"),
     *(".xlsx", ".xls", ".ods", ".docx", ".md", ".list", ".textgrid", ".eaf", ".xml", ".mlf", ".trs", ".srt", ".vtt"),
+    *(".ass", ".ssa", ".ttml", ".sbv", ".lrc", ".srv3", ".json3", ".exb"),
 )
 
 
@@ -75,9 +76,11 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
         id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
         names.add(file.stem)
-        if text is not None:
-            spoken.add(file.parent)
         words = None if text is None else _words(text, id, conversations)
+        if words is not None:
+            spoken.add(file.parent)
+        elif text is not None and text not in conversations:
+            unread.append(text)
         if isinstance(words, Problem):
             yield words
             continue
@@ -105,10 +108,10 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         yield from _unspoken(path, folder, {composed(name) for name in folders[folder]}, transcripts.files)
     others = [
         file
-        for file in (*transcripts.rest, *unread)
+        for file in transcripts.rest
         if file not in transcripts.files and not (file.parent in spoken and file.name.endswith(TEXTS))
     ]
-    _report_others(path, tuple(others), bool(spoken or transcripts.files))
+    _report_others(path, (*others, *unread), bool(spoken or transcripts.files))
     if not of_others:
         layout.report(unnamed)
 

@@ -21,6 +21,8 @@ _KIND = re.compile(
 _GENDER = re.compile(r"(fe)?males?|(wo)?m[ae]n", re.IGNORECASE)
 _LABEL = re.compile(r"(spk|speaker|id|p|s|g)?[_-]?\d{2,}", re.IGNORECASE)
 """What speakers are called in corpora of many."""
+_VOXCELEB = re.compile(r"id\d{5}")
+"""Speakers of VoxCeleb, in whose folders are those of videos."""
 
 
 def _named(folders: Sequence[str]) -> tuple[str, ...]:
@@ -91,11 +93,13 @@ class Layout:
 
     def _certain(self, inside: Path) -> str | None:
         """The folder of a speaker that a recording is called after (103/1241/103_1241_1.wav, as in LibriTTS and MLS),
-        or that lies in one called male or female, with others in it."""
+        that is one of VoxCeleb's, or that lies in one called male or female, with others in it."""
         *above, _ = core = self._core(inside) or ("",)
         for at, part in enumerate(above):
             if _GENDER.fullmatch(part):
                 return core[at + 1]
+            if _VOXCELEB.fullmatch(part):
+                return part
             called = inside.name.startswith((f"{part}_", f"{part}-"))
             # 1998/15444/1998_15444_7 is a speaker's, 2024/03/2024-03-01 none's.
             year = DATE.fullmatch(part) and not (

@@ -82,6 +82,9 @@ COLUMNS = {
     "end": ("end", "end_time"),
     "stop": ("stop",),
     "duration": ("duration",),
+    "start_ms": ("start_ms", "offset_ms"),
+    "end_ms": ("end_ms",),
+    "duration_ms": ("duration_ms",),
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
 
@@ -419,7 +422,7 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     except (TypeError, ValueError):
         times = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
         return malformed(place, f"{times}: must be seconds, with the end after the start; correct them")
-    part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) else ""
+    part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) or as_text(listed.get("start_ms")) else ""
     id = as_text(listed.get("id")) or id_of(name) + part
     segment = Segment(start, end, speaker, as_text(listed.get("text")))
     whole = start == 0.0 and end is None
@@ -453,16 +456,21 @@ def _in_seconds(listed: Mapping[str, object], file: Path) -> Mapping[str, object
 
 
 def part_of(listed: Mapping[str, object]) -> tuple[float, float | None]:
-    start, end, duration = (as_text(listed.get(key)) for key in PART[:3])
+    start, end, duration = (_part_seconds(listed, key) for key in PART[:3])
     if start is None and end is None:
         return 0.0, None
-    begins = _time(start or "0")
-    ends = None if end is None else _time(end)
-    if ends is None and duration is not None:
-        ends = begins + float(duration)
+    begins = start or 0.0
+    ends = begins + duration if end is None and duration is not None else end
     if not 0.0 <= begins < float("inf") or not (ends is None or begins < ends < float("inf")):
         raise ValueError
     return begins, ends
+
+
+def _part_seconds(listed: Mapping[str, object], key: str) -> float | None:
+    if (thousandths := as_text(listed.get(f"{key}_ms"))) is not None:
+        return float(thousandths) / 1000.0
+    text = as_text(listed.get(key))
+    return None if text is None else _time(text)
 
 
 def _time(text: str) -> float:

@@ -73,7 +73,9 @@ def _tables_in(path: Path) -> tuple[Path, ...]:
 
 def _rows_of_table(path: Path, language: str | None) -> Iterator[Row | Problem]:
     table = Table.read(path)
-    if table.header is None:
+    if table.counts_samples:
+        yield from _of_fairseq(table)
+    elif table.header is None:
         yield from _without_header(table)
     else:
         report_language(path, _languages(table, table.header[2]), language)
@@ -149,10 +151,16 @@ class Table:
         rows = [cells_of(line, self.separator) for line in _some(self.lines)]
         return roles_of([row for row in rows if len(row) == self.width], self.places, self.separator)
 
+    @cached_property
+    def counts_samples(self) -> bool:
+        """Whether it is a manifest of fairseq: a folder, and lines of a file in it and its number of samples."""
+        head, *others = (cells_of(line, self.separator) for line in _some(self.lines))
+        return len(head) == 1 and bool(others) and all(len(row) == 2 and row[1].isdecimal() for row in others)
+
     @property
     def of_one_speaker(self) -> bool:
         """Whether it has no header, and a column of texts but none of speakers."""
-        if self.header is not None or self.width < 2:
+        if self.header is not None or self.width < 2 or self.counts_samples:
             return False
         return self.roles.text is not None and self.roles.speaker is None
 
@@ -163,7 +171,7 @@ class Table:
                 if line.strip():
                     yield f"{self.path}:{number}", cells_of(line, self.separator)
             return
-        reader = csv.reader(self.lines, delimiter=self.separator, strict=True)
+        reader = csv.reader((f"{line}\n" for line in self.lines), delimiter=self.separator, strict=True)
         while True:
             first = reader.line_num + 1
             try:
@@ -176,7 +184,7 @@ class Table:
             if any(map(self._is_row, self.lines[first : reader.line_num])):
                 yield f"{self.path}:{first}", self._unreadable(first, reader.line_num, "other rows within a cell")
             elif any(cell.strip() for cell in cells):
-                yield f"{self.path}:{reader.line_num}", [cell.strip() for cell in cells]
+                yield f"{self.path}:{reader.line_num}", [re.sub(r"\s*\n\s*", " ", cell.strip()) for cell in cells]
 
     def _unreadable(self, first: int, last: int, why: str) -> Problem:
         swallowed = f"lines {first} to {last}, {last - first + 1} rows, are not read; " if last > first else ""
@@ -286,6 +294,29 @@ def _without_header(table: Table) -> Iterator[Row | Problem]:
         speaker = alone if roles.speaker is None else cells[roles.speaker] or None
         text = None if roles.text is None else cells[roles.text] or None
         yield checked_row(Row.clip(name, table.places.find(name), speaker, text, place))
+
+
+def _of_fairseq(table: Table) -> Iterator[Row | Problem]:
+    """The rows of a manifest of fairseq, with the texts of the lines of a file beside it: words (.wrd), or letters
+    (.ltr)."""
+    path, ((_, root), *rows) = table.path, table.rows()
+    beside = next((file for end in (".wrd", ".ltr") if (file := path.with_suffix(end)).is_file()), None)
+    texts = read_lines(beside) if beside is not None else []
+    if beside is None:
+        report_note(path, f"names and numbers of samples; no texts in {path.stem}.wrd or {path.stem}.ltr beside it")
+    elif beside.suffix == ".ltr":
+        texts = [line.replace(" ", "").replace("|", " ") for line in texts]
+    texts = [line.strip() for line in texts if line.strip()]
+    if beside is not None and len(texts) != len(rows):
+        raise DataError(f"{beside}: {len(texts)} texts, {path.name} lists {len(rows)} recordings; give each a line")
+    for number, (place, cells) in enumerate(rows):
+        if isinstance(cells, Problem):
+            yield cells
+            continue
+        within = Path(root[0], cells[0]) if isinstance(root, list) else Path(cells[0])
+        file = within if within.is_file() else table.places.find(cells[0])
+        text = texts[number] if texts else None
+        yield checked_row(Row.clip(cells[0], file, speaker_of(path), text, place))
 
 
 # ---------------------- LJSpeech: wavs/ beside a metadata.csv of id|text|normalised text, one speaker

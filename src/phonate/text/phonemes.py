@@ -88,7 +88,7 @@ class NothingToSay(InputError):
 
     def __init__(self, text: str) -> None:
         shown = text if len(text) <= 60 else text[:57] + "..."
-        super().__init__(f"nothing of this text can be spoken: {shown!r}")
+        super().__init__(f"nothing of this text can be spoken: {shown!r}; write words of the voice's language")
 
 
 # ---------------------------------------------------------------------------------------- Characters that can't be said

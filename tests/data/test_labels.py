@@ -437,7 +437,13 @@ def test_tiers_of_webmaus_are_words_and_what_is_less(tmp_path):
 
 def test_what_captions_say_of_sounds_is_not_said(tmp_path, caplog):
     wav(tmp_path / "talk.wav", 9.0)
-    cues = ["<i>[door closes]</i>", "- Good morning.\n- And to you.", "♪ la la ♪", "(LAUGHS)", "[sighs] Well (yes)."]
+    cues = [
+        "<i>[door closes]</i>",
+        "- Good morning.\n- And to you.",
+        "♪ la la ♪",
+        "(LAUGHS)",
+        "[sighs] Well – if so (yes).",
+    ]
     text(
         tmp_path,
         "talk.srt",
@@ -445,5 +451,5 @@ def test_what_captions_say_of_sounds_is_not_said(tmp_path, caplog):
     )
     with caplog.at_level(logging.WARNING):
         rows, _ = list_corpus(corpus(tmp_path))
-    assert [row.text for row in rows] == ["Good morning. And to you.", "Well (yes)."]
+    assert [row.text for row in rows] == ["Good morning. And to you.", "Well – if so (yes)."]
     assert "left out: 3 captions of sounds" in caplog.text

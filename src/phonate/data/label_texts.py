@@ -118,7 +118,7 @@ def read_ctm(path: Path) -> list[Labelled]:
 
 _CUE = re.compile(r"((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})\s*-->\s*((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)*\s+([^>]*)>(.*?)(?=<v[.\s]|</v>|$)", re.DOTALL)
-_SOUND = re.compile(r"\[[^\[\]]*\](?!:)|[♪♫][^♪♫]*[♪♫]?|^\([^()]*\)$|(?<!\S)[-–]\s+(?=\S)")
+_SOUND = re.compile(r"\[[^\[\]]*\](?!:)|[♪♫][^♪♫]*[♪♫]?|^\([^()]*\)$|(?:^|(?<=[.!?…\"”]) )[-–] (?=\S)")
 """What captions say of sounds, `[door closes]`, `(laughs)` alone and songs; and the dashes of speakers in turn."""
 _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 

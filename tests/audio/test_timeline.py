@@ -14,6 +14,7 @@ import av
 import numpy as np
 import pytest
 
+from phonate.audio.containers import recognised
 from phonate.audio.decoding import probe, read_audio
 
 RATE = 48_000
@@ -189,6 +190,8 @@ class Facts:
     onsets: tuple[list[float], list[float]]
     """Where the tones begin."""
     format: str
+    known: bool
+    """By its first bytes, as uploads must be."""
 
 
 @cache
@@ -197,13 +200,15 @@ def facts(name: str) -> Facts:
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder), KINDS[name])
         both, format = (shown(path), read_audio(path)), probe(path).format
+        known = recognised(path.read_bytes()[:64])
     rates, lengths = (both[0][1], both[1][1]), tuple(len(samples) / rate for samples, rate in both)
-    return Facts(rates, lengths, tuple(onsets(samples, rate) for samples, rate in both), format)  # type: ignore[arg-type]
+    return Facts(rates, lengths, tuple(onsets(samples, rate) for samples, rate in both), format, known)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_samples_are_at_the_times_of_a_player(name: str) -> None:
     read = facts(name)
+    assert read.known
     assert read.rates[0] == read.rates[1]
     # Not shorter than what was written; a decoder's padding at the end is there where the file does not say its length.
     assert SECONDS + KINDS[name].late - CLOSE <= read.lengths[1] <= read.lengths[0] + CLOSE

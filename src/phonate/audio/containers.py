@@ -93,6 +93,9 @@ _SIGNATURES = (
     (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd")),
     (re.compile(rb"FLV\x01"), Kind("FLV", "flv")),
     (re.compile(rb"RIFF....AVI ", re.DOTALL), Kind("AVI", "avi")),
+    # What libsndfile knows by more than these.
+    (re.compile(rb"riff\x2e\x91\xcf\x11|Creative Voice File|FORM....(8SVX|16SV)|2BIT|PVF1", re.DOTALL), OTHER),
+    (re.compile(rb"\x64\xa3[\x01-\x04]\x00|\x00[\x01-\x04]\xa3\x64"), OTHER),  # IRCAM
 )
 _SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
 _WAV_FLOAT = 0x03

@@ -19,7 +19,6 @@ from phonate.config.language_codes import is_english, primary
 from phonate.config.registry import nearest
 from phonate.text.language import language
 from phonate.text.phonemes import NothingToSay, Phonemizer, Word
-from phonate.text.pronunciations import phones_of
 from phonate.text.sentences import cut_words, sentences
 
 # --------------------------------------------------------------- What a text is read as: SSML's say-as
@@ -605,6 +604,8 @@ def _words(sentence: _Sentence, phonemizer: Phonemizer) -> tuple[float, list[Scr
     for number, (part, own) in enumerate(zip(sentence.parts, alone, strict=True), start=1):
         words = [next(context) for _ in own] if same else own
         if part.phones is not None:
+            from phonate.text.pronunciations import phones_of  # which few ask for
+
             phones = phones_of(f'SSML, line {part.line}: <phoneme ph="{part.phones}">', part.phones.split(), phonemizer)
             ending = words[-1] if words else Word(part.text.strip(), ())
             words = [replace(ending, text=" ".join(word.text for word in words) or ending.text, phones=phones)]

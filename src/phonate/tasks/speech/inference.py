@@ -26,7 +26,6 @@ from phonate.text.captions import TimedWord
 from phonate.text.intonation import rises
 from phonate.text.language import PARAGRAPH, language
 from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, known_mark, learnt_marks
-from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon
 from phonate.text.sentences import PARAGRAPHS, cut_words, sentences
 from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
 from phonate.training.checkpoints.files import MEL, plain_facts, read_arrays
@@ -350,6 +349,8 @@ class Synthesiser(Inference):
 
     def pronounce(self, lexicon: str | Path) -> None:
         """Pronounce words as the file `lexicon` says (see `phonate.text.pronunciations`). Raises InputError."""
+        from phonate.text.pronunciations import LexiconPhonemizer, read_lexicon  # which few ask for
+
         phonemizer = self.inventory.phonemizer()
         self.phonemizer = LexiconPhonemizer(phonemizer, read_lexicon(lexicon, phonemizer))
 

@@ -141,6 +141,13 @@ def test_a_file_cut_short_is_refused(tmp_path, suffix, kept):
         read_audio(path)
 
 
+def test_an_m4a_whose_recorder_did_not_end_says_so(tmp_path):
+    path = encode(tmp_path / "memo.m4a", tone_steps(4.0))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(DataError, match=r"memo\.m4a: cut short: its end is missing"):
+        read_audio(path)
+
+
 def test_an_m4a_with_its_header_in_front_is_refused_when_cut_short(tmp_path):
     path = tmp_path / "front.m4a"
     with av.open(str(path), "w", format="ipod", options={"movflags": "faststart"}) as container:

@@ -419,13 +419,14 @@ def _caf(file: BinaryIO, part: Part) -> Examined:
 
 def _mp4(file: BinaryIO, part: Part) -> Examined:
     """Another file type box begins another file; pieces of a fragmented file have none. What is missing is told by the
-    samples."""
-    at = part.start
+    samples, but for the movie box, which recorders write last and nothing can be read without."""
+    at, names = part.start, set[bytes]()
     while True:
         file.seek(at)
         header = file.read(16)
         if len(header) < 8 or (at > part.start and header[4:8] == b"ftyp"):
-            return part, at
+            return part if b"moov" in names else replace(part, missing=1.0), at
+        names.add(header[4:8])
         length = struct.unpack(">I", header[:4])[0]
         if length == 1 and len(header) == 16:
             length = struct.unpack(">Q", header[8:])[0]

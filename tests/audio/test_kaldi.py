@@ -305,7 +305,7 @@ def test_every_option_but_the_lengths_is_in_the_fingerprint():
         "round_to_power_of_two": False, "use_energy": True, "raw_energy": False, "energy_floor": 0.0,
         "use_fft_mag": True, "norm_filters": True, "torchaudio_compatible_mel_scale": False,
     }  # fmt: skip
-    others = {"min_seconds", "max_seconds", "whisper_model", "whisper_with_fbank"}
+    others = {"min_seconds", "max_seconds", "whisper_model", "whisper_with_fbank", "whisper_with_voices"}
     assert changed.keys() == KaldiSettings.model_fields.keys() - others
     usual = KaldiFeatures(KaldiSettings(num_mel_bins=23)).fingerprint
     found = {

@@ -195,6 +195,15 @@ def test_turns_are_those_of_a_recorded_conversation(bank: ClipBank, tmp_path: Pa
     assert {tuple(made.conversation(20 * RATE, generator(6, number)).speakers) for number in range(10)} != {(0, 1)}
 
 
+def test_a_share_of_the_conversations_has_recorded_turns(bank: ClipBank, tmp_path: Path) -> None:
+    write_rttm(tmp_path / "real.rttm", {"m1": [SpeakerTurn(1.0, 13.0, "ann"), SpeakerTurn(15.0, 20.0, "bob")]})
+    made = simulator(bank, speakers=(2, 2), turns_from=str(tmp_path / "real.rttm"), turns_from_share=0.3)
+    starts = [
+        [turn.start / RATE for turn in made.conversation(20 * RATE, generator(7, one)).turns] for one in range(60)
+    ]
+    assert 9 <= starts.count([1.0, 15.0]) <= 29
+
+
 def test_parts_of_recorded_conversations_differ_and_have_the_chosen_number_of_speakers(
     bank: ClipBank, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_frames_are_those_of_the_encoder_unless_another_number_is_asked_for():
         ({"sampling_rate": 8000}, "whisper .*sampling_rate 16000"),
         ({"snip_edges": True}, "whisper .*snip_edges false"),
         ({"feature_type": "fbank", "whisper_with_fbank": True}, "whisper_with_fbank .*feature_type whisper"),
+        ({"feature_type": "fbank", "whisper_with_voices": True}, "whisper_with_voices .*feature_type whisper"),
         ({"feature_type": "wisper"}, "whisper"),
     ],
 )
@@ -175,6 +176,22 @@ def test_values_are_those_of_the_encoder(recordings, with_fbank):
     if with_fbank:
         fbank = KaldiFeatures(KaldiSettings(frame_shift=0.02, num_mel_bins=40))(waveform)
         np.testing.assert_array_equal(values[:, 384:], fbank)
+
+
+@needs_whisper
+def test_voices_are_those_around_each_frame(recordings):
+    """After the encoder's values: of two speakers in turn, the voice of whoever speaks; none in digital silence."""
+    pytest.importorskip("resemblyzer")
+    folder = recordings / "spk_en_librispeech" / "test-other"
+    turns = [read_audio(sorted(one.iterdir())[0], RATE)[0][: 4 * RATE] for one in sorted(folder.iterdir())[:2]]
+    found = features(whisper_with_voices=True)
+    values = found.compute(np.concatenate([turns[0], turns[1], turns[0]]))
+    assert values.shape == (600, found.width) == (600, 640)
+    np.testing.assert_array_equal(values[:, :384], features().compute(np.concatenate([*turns, turns[0]])))
+    first, second, again = (values[start : start + 100, 384:].mean(axis=0) for start in (50, 250, 450))
+    assert first @ again > 0.1 + first @ second
+    np.testing.assert_array_equal(found.compute(np.zeros(RATE, dtype=np.float32))[:, 384:], 0.0)
+    assert found.fingerprint != features().fingerprint
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from phonate.config.randomness import derived_seed, generator
 BLOCK_FRAMES = 128
 """Frames computed together. Features are bitwise equal however a recording is cut at multiples of it."""
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
-_NOT_FEATURES = {"min_seconds", "max_seconds", "whisper_model", "whisper_with_fbank"}
+_NOT_FEATURES = {"min_seconds", "max_seconds", "whisper_model", "whisper_with_fbank", "whisper_with_voices"}
 _QUIETEST = float(np.finfo(np.float32).eps)
 """Lower bound of the energy of a band or a frame, as in Kaldi."""
 _NOISE_SAMPLES = 1 << 14

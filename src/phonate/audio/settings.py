@@ -195,6 +195,9 @@ class KaldiSettings(Settings):
     """whisper: the model, a faster-whisper name or a folder."""
     whisper_with_fbank: bool = False
     """whisper: append the fbank values to each frame; they carry more information on voice and level."""
+    whisper_with_voices: bool = False
+    """whisper: append to each frame the embedding of the voice in the 1.6 s around it (resemblyzer), five a second; it
+    tells speakers apart, and speech from other sounds."""
     sampling_rate: PositiveInt = 16000
     """Sample rate in Hz; recordings of other rates are resampled."""
     frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025
@@ -249,8 +252,9 @@ class KaldiSettings(Settings):
     @model_validator(mode="after")
     def _whisper_frames(self) -> Self:
         if self.feature_type != "whisper":
-            if self.whisper_with_fbank:
-                raise ValueError("whisper_with_fbank is only for feature_type whisper; leave it out")
+            for name in ("whisper_with_fbank", "whisper_with_voices"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} is only for feature_type whisper; leave it out")
             return self
         if "frame_shift" not in self.model_fields_set:
             self.__dict__["frame_shift"] = WHISPER_SHIFT

@@ -440,7 +440,10 @@ class ConversationSimulator:
     def conversation(self, samples: int, rng: np.random.Generator) -> Conversation:
         """A conversation of `samples` samples. Equal generators give equal conversations."""
         settings, rate = self.settings, self.bank.sample_rate
-        part_turns = None if self._recorded is None else self._recorded.part(samples / rate, rng)
+        recorded = self._recorded
+        if recorded is not None and settings.turns_from_share < 1.0 and rng.random() >= settings.turns_from_share:
+            recorded = None
+        part_turns = None if recorded is None else recorded.part(samples / rate, rng)
         least, most = settings.speakers
         count = int(rng.integers(least, most + 1)) if part_turns is None else max(one.speaker for one in part_turns) + 1
         speakers = rng.choice(len(self.bank.speakers), count, replace=False)

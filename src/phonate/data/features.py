@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.audio.kaldi import FeatureStream, KaldiFeatures
 from phonate.audio.processor import AudioProcessor
-from phonate.audio.whisper import WhisperEncoder, weights_fingerprint
-from phonate.config.errors import optional_package
-from phonate.config.registry import Registry
+from phonate.audio.whisper import FEATURES_PER_SECOND, WhisperEncoder, weights_fingerprint
+from phonate.config.errors import optional_package, require_package
+from phonate.config.registry import Registry, load
 from phonate.data.settings import KaldiData, VoiceData
 
 if TYPE_CHECKING:
@@ -215,6 +215,10 @@ WINDOW = 1500
 """Frames per encoder window: 30 s, the maximum."""
 _PURPOSE = "feature_type whisper"
 _VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
+_VOICES_VERSION = 1  # the same for the embeddings of voices
+_FRAMES_PER_VOICE = 10
+_PIECE = 25600
+"""Samples of which the speaker encoder makes an embedding."""
 
 
 class WhisperFeatures(KaldiFrames):
@@ -222,7 +226,7 @@ class WhisperFeatures(KaldiFrames):
 
     A recording is encoded in independent windows of 30 s from its beginning. The last window ends with the recording
     and has the same length; it provides the remaining frames. Number and positions of frames are those of `fbank`,
-    whose values are appended with `audio.whisper_with_fbank`.
+    whose values are appended with `audio.whisper_with_fbank`, after the embeddings of `audio.whisper_with_voices`.
     """
 
     def __init__(self, settings: KaldiData) -> None:
@@ -232,11 +236,14 @@ class WhisperFeatures(KaldiFrames):
         )
         self.audio = settings.audio
         self._name, self._with_fbank = settings.audio.whisper_model, settings.audio.whisper_with_fbank
+        self._with_voices = settings.audio.whisper_with_voices
         optional_package("faster_whisper", _PURPOSE)
+        if self._with_voices:
+            require_package("resemblyzer", "whisper_with_voices")
 
     @cached_property
     def width(self) -> int:
-        """W: the encoder's width, plus that of fbank if included."""
+        """W: the encoder's width, plus those of embeddings and fbank if included."""
         encoded: int = self._encode(np.zeros(self.audio.hop_length, dtype=np.float32)).shape[1]
         return encoded + (self.kaldi.settings.width if self._with_fbank else 0)
 
@@ -245,6 +252,8 @@ class WhisperFeatures(KaldiFrames):
         """A hash of the weights, and of the fbank options if fbank is included."""
         fbank = self.kaldi.fingerprint if self._with_fbank else None
         facts = {"whisper": _VERSION, "weights": weights_fingerprint(self._name), "fbank": fbank}
+        if self._with_voices:
+            facts["voices"] = _VOICES_VERSION
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def compute(self, waveform_N: FloatArray) -> FloatArray:
@@ -299,7 +308,10 @@ class WhisperFeatures(KaldiFrames):
 
     def _encode(self, waveform_N: FloatArray) -> FloatArray:
         """Samples of at most one window (N,) -> (S, W)."""
-        return _encoder(os.getpid(), self._name)(waveform_N, self.audio.sample_rate)
+        encoded_SW = _encoder(os.getpid(), self._name)(waveform_N, self.audio.sample_rate)
+        if not self._with_voices:
+            return encoded_SW
+        return np.concatenate([encoded_SW, _voices(waveform_N, self.audio.hop_length, len(encoded_SW))], axis=1)
 
 
 @cache
@@ -310,6 +322,26 @@ def _encoder(process: int, name: str) -> WhisperEncoder:
     It uses one thread, so that features are bitwise equal in every process.
     """
     return WhisperEncoder(name, _PURPOSE, threads=1)
+
+
+def _voices(waveform_N: FloatArray, hop: int, frames: int) -> FloatArray:
+    """(S, D): for each of S frames the embedding of the voice around it, zeros where all samples are zero. Those of a
+    fifth of a second have the one of 1.6 s around its middle."""
+    encoder = _speaker_encoder(os.getpid())
+    step = _FRAMES_PER_VOICE * hop
+    # the first piece is centred on the first frames, the last one on the last
+    padded_N = np.pad(waveform_N, ((_PIECE - step) // 2, _PIECE))
+    pieces_PD, _ = encoder.embed_continuously(padded_N, FEATURES_PER_SECOND / _FRAMES_PER_VOICE)
+    if not len(pieces_PD):
+        return np.zeros((frames, pieces_PD.shape[1]), dtype=np.float32)
+    voices_SD: FloatArray = pieces_PD[(np.arange(frames) // _FRAMES_PER_VOICE).clip(max=len(pieces_PD) - 1)]
+    return voices_SD
+
+
+@cache
+def _speaker_encoder(process: int) -> Any:
+    """The speaker encoder of a process, as `_encoder`."""
+    return load("phonate.pretrained:SpeakerEncoder")()
 
 
 class _Frames:

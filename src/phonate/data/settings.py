@@ -193,6 +193,8 @@ class SimulationSettings(Settings):
     """An RTTM file (or other labels) of real conversations, whose recordings are not needed. Each simulated
     conversation has the turns of a random part of one of them, with other speakers; `overlap`, `pause_seconds` and
     `turn_seconds` don't apply. Null: random turns."""
+    turns_from_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Fraction of the conversations that have turns of `turns_from`; the others have random ones."""
     overlap: Annotated[float, Field(ge=0.0, le=0.8)] = 0.15
     """Mean fraction of the speech in which several speakers are active."""
     pause_seconds: NonNegativeFloat = 0.5

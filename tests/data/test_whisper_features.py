@@ -179,9 +179,9 @@ def test_values_are_those_of_the_encoder(recordings, with_fbank):
 
 
 @needs_whisper
+@pytest.mark.skipif(importlib.util.find_spec("resemblyzer") is None, reason="needs resemblyzer: phonate[eval]")
 def test_voices_are_those_around_each_frame(recordings):
     """After the encoder's values: of two speakers in turn, the voice of whoever speaks; none in digital silence."""
-    pytest.importorskip("resemblyzer")
     folder = recordings / "spk_en_librispeech" / "test-other"
     turns = [read_audio(sorted(one.iterdir())[0], RATE)[0][: 4 * RATE] for one in sorted(folder.iterdir())[:2]]
     found = features(whisper_with_voices=True)

@@ -31,6 +31,7 @@ from phonate.config.resolve import Overrides, Resolved
 from phonate.config.tasks import task_info
 from phonate.data.loading import accumulation_groups
 from phonate.data.progress import report_progress
+from phonate.data.settings import SpokenData
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
@@ -42,7 +43,6 @@ from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.task import Task
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
-from phonate.workflows.datasets.transcripts import transcribe
 
 if TYPE_CHECKING:
     from phonate.workflows.tuning import Search
@@ -185,7 +185,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     if told := distributed.launcher_options(plan.written.recipe.training.mixed_precision):
         plan = plan.but(told)
         logger.info("from accelerate launch: %s", ", ".join(f"{name}={value}" for name, value in told.items()))
-    transcribed = transcribe(plan.written.recipe.data, lambda: plan.device)
+    transcribed = _transcribed(plan)
     settings = plan.settings
     if plan.is_search and not dry_run:
         result = search(plan)
@@ -223,6 +223,16 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     best = trainer.progress.best
     use = task_info(plan.written.recipe.task).use.format(run=shlex.quote(str(run.path)))
     return Trained(run, metrics, trainer.step, best if best.value is not None else None, use, task.metrics or ())
+
+
+def _transcribed(plan: Plan) -> str:
+    """Where the texts are that training waited for; "" for none."""
+    data = plan.written.recipe.data
+    if not isinstance(data, SpokenData) or data.transcripts is None:
+        return ""
+    from phonate.workflows.datasets.transcripts import transcribe
+
+    return transcribe(data, lambda: plan.device)
 
 
 def set_threads(settings: TrainingSettings) -> None:

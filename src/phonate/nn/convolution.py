@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from phonate.nn import kernels
 from phonate.nn.feed_forward import FeedForward
 from phonate.nn.sequences import Dropout, on_processor
 
@@ -148,6 +149,16 @@ class _DepthwiseFunction(torch.autograd.Function):
         grad_BTD = grad_BTD.contiguous()
         frames = x_BTD.shape[1]
         of_x_BTD = _depthwise(grad_BTD, weight_D1K.flip(2), None, later, past) if ctx.needs_input_grad[0] else None
+        fast = kernels.of(grad_BTD.dtype)
+        if fast is not None and ctx.needs_input_grad[1]:
+            taps_KD, biases_D = fast.depthwise_backward(grad_BTD, x_BTD.contiguous(), past, later)
+            return (
+                of_x_BTD,
+                taps_KD.t()[:, None],
+                biases_D if ctx.bias and ctx.needs_input_grad[2] else None,
+                None,
+                None,
+            )
         of_weight_D1K = None
         if ctx.needs_input_grad[1]:
             of_weight_KD = grad_BTD.new_zeros(past + 1 + later, grad_BTD.shape[2])

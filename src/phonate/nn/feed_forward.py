@@ -4,7 +4,8 @@ Shapes: N frames, D width, H hidden units.
 
 torch computes the tanh form of GELU and its derivative with a tanh that takes as long as the matrix products around
 them. 0.5 (1 + tanh(z)) is sigmoid(2 z), for which torch has a fast kernel; and with it the forward pass gets the
-derivative nearly for free, so that the backward pass is a product.
+derivative nearly for free, so that the backward pass is a product. In bf16, where there is a C compiler, `kernels` do
+that in one pass.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from phonate.nn import kernels
 from phonate.nn.products import linear_gelu
-from phonate.nn.sequences import NUMBERS, Dropout, dropped, on_processor
+from phonate.nn.sequences import NUMBERS, Dropout, mask_of, on_processor, random_numbers
 
 _LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
@@ -92,15 +94,19 @@ class _Function(torch.autograd.Function):
         scaled_DH = last_DH * ctx.scale if zeros else last_DH
         first, bias, last, last_bias = (one.to(dtype) for one in (first_HD, bias_H, scaled_DH, bias_D))
         out_ND = torch.empty_like(x_ND if before_ND is None else before_ND)
-        hidden_RH, pieces, kept = _room(x_ND, first_HD), _Pieces(), []
+        hidden_RH, kept, fast = _room(x_ND, first_HD), [], kernels.of(dtype)
+        gelu = _Pieces() if fast is None else fast
         for rows in _slices(len(x_ND)):
             part_RH = hidden_RH[: rows.stop - rows.start]
             torch.addmm(bias, x_ND[rows], first.t(), out=part_RH)
-            mask_RH = dropped(part_RH.numel(), zeros).view(part_RH.shape) if zeros else None
+            numbers = random_numbers(part_RH.numel()) if zeros else None
             # in many blocks, as the C library gives large ones back to the system, which clears them each time
             activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
-            pieces.gelu(part_RH, activated_RH, slopes_RH, mask_RH)
+            gelu.gelu(part_RH, numbers, zeros, activated_RH, slopes_RH)
             kept += [activated_RH, slopes_RH]
+            if fast is not None and out_ND.dtype is torch.float32 and before_ND is not None:
+                fast.added(before_ND[rows], torch.addmm(last_bias, activated_RH, last.t()), out_ND[rows])
+                continue
             if out_ND.dtype is dtype:
                 torch.addmm(last_bias, activated_RH, last.t(), out=out_ND[rows])
             else:
@@ -118,24 +124,36 @@ class _Function(torch.autograd.Function):
         grad_ND = grad.reshape(x_ND.shape)
         of_x_ND = torch.empty_like(x_ND) if needs_x else None
         sums: list[Tensor | None] = [None] * 4
-        hidden_RH = _room(x_ND, first)
+        hidden_RH, fast = _room(x_ND, first), kernels.of(x_ND.dtype)
         for rows, activated_RH, slopes_RH in zip(_slices(len(x_ND)), kept[::2], kept[1::2], strict=True):
-            grad_RD, of_hidden_RH = grad_ND[rows].to(x_ND.dtype), hidden_RH[: rows.stop - rows.start]
-            torch.mm(grad_RD, last, out=of_hidden_RH).mul_(slopes_RH)
+            grad_RD, of_bias_D = _narrow(grad_ND[rows], x_ND.dtype, fast)
+            of_hidden_RH = torch.mm(grad_RD, last, out=hidden_RH[: rows.stop - rows.start])
+            if fast is None:
+                of_bias_H = of_hidden_RH.mul_(slopes_RH).sum(0)
+            else:
+                of_bias_H = fast.slopes_product(of_hidden_RH, slopes_RH)
             if of_x_ND is not None:
                 torch.mm(of_hidden_RH, first, out=of_x_ND[rows])
             if needs[0]:
                 sums[0] = _plus(sums[0], of_hidden_RH.t() @ x_ND[rows])
             if needs[1]:
-                sums[1] = _plus(sums[1], of_hidden_RH.sum(0))
+                sums[1] = _plus(sums[1], of_bias_H)
             if needs[2]:
                 sums[2] = _plus(sums[2], grad_RD.t() @ activated_RH)
             if needs[3]:
-                sums[3] = _plus(sums[3], grad_RD.sum(0))
+                sums[3] = _plus(sums[3], of_bias_D)
         if sums[2] is not None and ctx.scale != 1.0:
             sums[2] *= ctx.scale
         of_x = None if of_x_ND is None else of_x_ND.view(grad.shape).to(ctx.like)
         return grad if needs_residual else None, of_x, *sums, None, None
+
+
+def _narrow(grad_RD: Tensor, dtype: torch.dtype, fast: kernels.Kernels | None) -> tuple[Tensor, Tensor]:
+    """A gradient in a number format, and its sums over frames."""
+    if fast is not None and grad_RD.dtype is torch.float32 and grad_RD.is_contiguous():
+        return fast.narrowed(grad_RD)
+    grad_RD = grad_RD.to(dtype)
+    return grad_RD, grad_RD.sum(0)
 
 
 def _plus(total: Tensor | None, part: Tensor) -> Tensor:
@@ -154,11 +172,12 @@ class _Pieces:
         self.room = [torch.empty(_CELLS) for _ in range(4)]
         self.linear = torch.full((_CELLS,), _LINEAR)
 
-    def gelu(self, x: Tensor, activated: Tensor, slopes: Tensor, mask: Tensor | None) -> None:
-        """GELUs of x, and their derivatives; 0 where the 16-bit `mask` is 0, times -1 in fp32 where it is not.
+    def gelu(self, x: Tensor, numbers: Tensor | None, zeros: int, activated: Tensor, slopes: Tensor) -> None:
+        """GELUs of x, and their derivatives; 0 where `mask_of` random numbers is 0, times -1 in fp32 where it is not.
 
         In fp32 all is computed where it comes from and belongs, and the mask is converted once."""
         linear, room, wide = self.linear, self.room, x.dtype is torch.float32
+        mask = None if numbers is None else mask_of(numbers, zeros)
         whole = (x, activated, slopes) if mask is None else (x, activated, slopes, mask)
         for given, *outputs in zip(*(torch.split(one.view(-1), _CELLS) for one in whole), strict=True):
             if (size := len(given)) < _CELLS:

@@ -23,13 +23,14 @@ def _trained(dropout: float = 0.0) -> list[Tensor]:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_kernels_compute_what_torch_computes_up_to_rounding(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = _trained(dropout=dropout)
+    fast, again = _trained(dropout), _trained(dropout)
     monkeypatch.setattr(kernels, "of", lambda dtype: None)
-    plain = _trained(dropout=dropout)
+    plain = _trained(dropout)
     assert len(fast) == len(plain) > 10
     assert not all(map(torch.equal, fast, plain))  # it is the kernels that computed
+    assert all(map(torch.equal, fast, again))
     for one, other in zip(fast, plain, strict=True):
-        assert float((one - other).norm() / other.norm()) < 0.02
+        assert float((one - other).norm() / other.norm()) < 0.01
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:

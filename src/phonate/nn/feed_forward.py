@@ -95,14 +95,14 @@ class _Function(torch.autograd.Function):
         first, bias, last, last_bias = (one.to(dtype) for one in (first_HD, bias_H, scaled_DH, bias_D))
         out_ND = torch.empty_like(x_ND if before_ND is None else before_ND)
         hidden_RH, kept, fast = _room(x_ND, first_HD), [], kernels.of(dtype)
-        gelu = _Pieces() if fast is None else fast
+        pieces = _Pieces() if fast is None else fast
         for rows in _slices(len(x_ND)):
             part_RH = hidden_RH[: rows.stop - rows.start]
             torch.addmm(bias, x_ND[rows], first.t(), out=part_RH)
             numbers = random_numbers(part_RH.numel()) if zeros else None
             # in many blocks, as the C library gives large ones back to the system, which clears them each time
             activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
-            gelu.gelu(part_RH, numbers, zeros, activated_RH, slopes_RH)
+            pieces.gelu(part_RH, numbers, zeros, activated_RH, slopes_RH)
             kept += [activated_RH, slopes_RH]
             if fast is not None and out_ND.dtype is torch.float32 and before_ND is not None:
                 fast.added(before_ND[rows], torch.addmm(last_bias, activated_RH, last.t()), out_ND[rows])

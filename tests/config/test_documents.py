@@ -133,7 +133,7 @@ def test_an_unknown_name_lists_the_near_ones(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_shipped_recipe_is_read_by_its_name() -> None:
     for name in shipped():
-        assert read(name).name == f"{name}.yaml"
+        assert read(name).name == f"shipped {name}.yaml"
 
 
 def test_an_anchor_may_be_defined_again(recwarn: pytest.WarningsRecorder) -> None:

@@ -17,12 +17,14 @@ TOKENS = np.array([1, 4, 7, 2, 9, 3])
 HOW = ([TOKENS], [np.ones(6, dtype=np.float32)], [np.zeros((6, 2), dtype=np.float32)])
 
 
-@pytest.fixture
-def model() -> ParallelModel:
-    """Of three voices, none of which is trained."""
+@pytest.fixture(params=[False, True])
+def model(request: pytest.FixtureRequest) -> ParallelModel:
+    """Of three voices, none of which is trained, without and with a contour of the pitch."""
     torch.manual_seed(0)
-    model = ParallelModel(SETTINGS, 12, 3, 80).eval()
+    model = ParallelModel(SETTINGS.model_copy(update={"contour": request.param}), 12, 3, 80).eval()
     torch.nn.init.normal_(model.voices.weight)
+    if model.contour is not None:
+        torch.nn.init.normal_(model.contour.weight)
     torch.nn.init.constant_(model.prosody_head.bias, 1.5)
     return model
 
@@ -46,6 +48,9 @@ def test_a_blend_is_said_with_the_mean_of_the_vectors(model: ParallelModel) -> N
     weights = {name: value.detach().numpy() for name, value in model.state_dict().items()}
     without_torch = ArrayVoice(weights).say(tokens, shares, speeds, semitones)[0]
     assert np.allclose(without_torch.mel_TM, blended.mel_TM, atol=1e-4)
+    assert without_torch.f0_T is not None
+    assert blended.f0_T is not None
+    assert np.allclose(without_torch.f0_T, blended.f0_T, atol=0.2)
 
 
 def test_names_come_before_blends() -> None:

@@ -58,6 +58,7 @@ def trained(folder: Path, name: str, **changes: Any) -> Path:
         "data.cache_dir": str(folder / "cache"),
         "data.validation": 0.2,
         "data.phonemes": "espeak",
+        "model.contour": True,
         "model.width": 48,
         "model.encoder_layers": 2,
         "model.decoder_layers": 2,

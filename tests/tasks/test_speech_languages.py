@@ -63,6 +63,15 @@ def test_english_in_other_phones_brings_its_aligner_and_says_so(tmp_path: Path, 
     assert "data.durations" not in chosen(tmp_path / "few").changes
 
 
+def test_another_language_learns_its_melody_from_few_recordings(tmp_path: Path) -> None:
+    melody = {"data.f0_method": "swift", "model.melody_gradient": 0.0, "model.contour": True}
+    found = chosen(noises(tmp_path / "few", 1.0), "data.language=de")
+    assert melody.items() <= found.changes.items()
+    assert found.reason.endswith("training.init_from=null trains from scratch")
+    assert not melody.keys() & chosen(tmp_path / "few").changes.keys(), "English keeps the base's melody"
+    assert not melody.keys() & chosen(noises(tmp_path / "many", 21.0), "data.language=de").changes.keys()
+
+
 @pytest.mark.parametrize("option", ["data.language=de", "data.phonemes=characters"])
 def test_where_phones_differ_all_of_the_base_is_trained(tmp_path: Path, option: str) -> None:
     few = chosen(noises(tmp_path / "few", 1.0), option)

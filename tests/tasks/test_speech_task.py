@@ -250,6 +250,37 @@ def test_frames_are_given_to_their_tokens() -> None:
     assert model.regulated(encoded, prosody, 5)[0, :, 0].tolist() == [0, 0, 2, 2, 2]
 
 
+def test_a_contour_follows_the_ends_of_a_sentence_in_a_batch_as_alone() -> None:
+    torch.manual_seed(0)
+    small = SpeechModel(width=8, encoder_layers=1, decoder_layers=1, predictor_layers=1, contour=True)
+    model = ParallelModel(small, 10, 1, 4).eval()
+    frames = torch.randn(1, 60, 8).expand(2, -1, -1)
+    mask = torch.arange(60) < torch.tensor([[40], [60]])
+    with torch.no_grad():
+        before = model.pitch(frames, mask)
+        assert model.contour is not None
+        model.contour.weight[0, 0], model.contour.weight[0, 3] = 1.0, -1.0
+        rise = (model.pitch(frames, mask) - before)[..., 0]
+        alone = model.pitch(frames[:1, :40], None)
+    assert torch.allclose(rise[0, [0, 39]], torch.tensor([1.0, -1.0]), atol=0.06)
+    assert torch.allclose(rise[1, [0, 59]], torch.tensor([1.0, -1.0]), atol=0.02)
+    assert torch.allclose(alone, model.pitch(frames, mask)[:1, :40], atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_so_much_of_the_gradient_of_the_melody_reaches_the_encoder(folder: Path, share: float) -> None:
+    def gradient(share: float) -> torch.Tensor:
+        task = SpeechTask(resolve("speech", settings(folder, **{"model.melody_gradient": share})).recipe)
+        torch.manual_seed(0)
+        model, batch = task.model(torch.device("cpu")).eval(), batch_of(task)
+        terms = task.loss(model, batch, SpeechTask.generator)
+        sum(terms[name][0] for name in ("pitch", "voicing")).backward()
+        reached = model.get_parameter("acoustic.embedding.weight").grad
+        return torch.zeros(1) if reached is None else reached
+
+    assert torch.allclose(gradient(share), share * gradient(1.0), rtol=1e-3, atol=1e-4)
+
+
 def test_predicted_lengths_sum_to_what_was_predicted() -> None:
     model = ParallelModel(SpeechModel(width=8, encoder_layers=1, decoder_layers=1, predictor_layers=1), 10, 1, 4).eval()
     predicted = torch.zeros(1, 40, 2)

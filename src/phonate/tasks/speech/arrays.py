@@ -21,6 +21,8 @@ NOISE = 16
 """Random numbers that the decoder is given for each frame, for what text does not say."""
 MIDDLE_F0 = 200.0
 """Hz, whose logarithm counts as 0."""
+CONTOUR_FRAMES = (13.0, 43.0, 130.0)
+"""Within which the pitch comes from where a sentence begins and goes to where it ends: 0.15, 0.5 and 1.5 seconds."""
 VOICE_SCALE = 8.0
 """Of the vectors of voices, which learn as much faster by it: each is heard in few of the steps."""
 _NOISE_FRAMES = 4096
@@ -81,6 +83,7 @@ class ArrayVoice:
         linear = [Linear(part(weights, name)) for name in (*names, "noise_embedding", "output")]
         self._prosody_head, self._energy, self._place, self._pitch_head, self._pitch, noise, self._output = linear
         self._noise_TD = noise(noise_table())
+        self._contour_61 = weights["contour.weight"].T if "contour.weight" in weights else None
 
     def say(
         self,
@@ -110,6 +113,8 @@ class ArrayVoice:
         said_LD = encoded_LD + self._energy(predicted_L2[:, 1:])
         regulated_TD = said_LD[token_T] + self._place(_places(since_T, length_T))
         contour_T, voicing_T = self._pitch_head(self._melody(regulated_TD)).T
+        if self._contour_61 is not None:
+            contour_T = contour_T + (_nearness(frames) @ self._contour_61)[:, 0]
         share_T = np.clip((frame_T - (ends_T - durations_L[token_T]) + np.float32(0.5)) / length_T, 0.0, 1.0)
         first_T, last_T = (semitones_L2 / np.float32(12.0))[token_T].T
         octaves_T = first_T + share_T.astype(np.float32) * (last_T - first_T)
@@ -146,3 +151,10 @@ def _places(since_T: FloatArray, length_T: FloatArray) -> FloatArray:
         ],
         axis=-1,
     ).astype(np.float32)
+
+
+def _nearness(frames: int) -> FloatArray:
+    """How near each frame is to the beginning and to the end of a sentence (T, 6)."""
+    since_T = np.arange(frames, dtype=np.float32)
+    ways = [np.exp(-far_T / np.float32(one)) for far_T in (since_T, since_T[::-1]) for one in CONTOUR_FRAMES]
+    return np.stack(ways, axis=-1)

@@ -32,6 +32,7 @@ from phonate.nn.sequences import Dropout, SinusoidalPositions, frame_mask, round
 from phonate.nn.transformer import LayerShape, Stack
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.speech.arrays import (
+    CONTOUR_FRAMES,
     MIDDLE_F0,
     NOISE,
     VOICE_SCALE,
@@ -226,6 +227,10 @@ class ParallelModel(Acoustic):
         self.place_embedding = nn.Linear(_PLACES, width)
         self.melody = ConvNeXt(width, layers, dropout=dropout)
         self.pitch_head = nn.Linear(width, 2)
+        self.contour = nn.Linear(2 * len(CONTOUR_FRAMES), 1, bias=False) if settings.contour else None
+        if self.contour is not None:
+            nn.init.zeros_(self.contour.weight)
+        self._melody_gradient = settings.melody_gradient
         self.pitch_embedding = nn.Linear(2, width)
         self.noise_embedding = nn.Linear(NOISE, width, bias=False)
         self.decoder = ConvNeXt(width, settings.decoder_layers)
@@ -273,7 +278,9 @@ class ParallelModel(Acoustic):
     def pitch(self, regulated_BTD: Tensor, mask_BT: Tensor | None) -> Tensor:
         """(B, T, 2): log F0 over 200 Hz, and the logit of there being a voice, as predicted for each frame."""
         out: Tensor = self.pitch_head(self.melody(self.predictor_dropout(regulated_BTD), mask_BT))
-        return out
+        if self.contour is None:
+            return out
+        return out + F.pad(self.contour(_nearness(regulated_BTD, mask_BT)), (0, 1))
 
     def decode(self, regulated_BTD: Tensor, pitch_BT2: Tensor, noise_BTN: Tensor, mask_BT: Tensor | None) -> Tensor:
         """The mel (B, T, M) of frames that know what they say and at which pitch."""
@@ -337,10 +344,14 @@ class ParallelModel(Acoustic):
         encoded_BLD = self.encode(tokens_BL, speaker_B, mask_BL)
         mask_BT = frame_mask(lengths_B, noise_BTN.shape[1])
         regulated_BTD = self.regulated(encoded_BLD, prosody, noise_BTN.shape[1])
+        sung_BTD = regulated_BTD
+        if self._melody_gradient < 1.0:
+            sung_BLD = encoded_BLD.detach().lerp(encoded_BLD, self._melody_gradient)
+            sung_BTD = self.regulated(sung_BLD, prosody, noise_BTN.shape[1])
         return ParallelOutput(
             mel_BTM=self.decode(regulated_BTD, prosody.pitch_BT2, noise_BTN, mask_BT),
             predicted_BL2=self.predict(encoded_BLD, mask_BL),
-            pitch_BT2=self.pitch(regulated_BTD, mask_BT),
+            pitch_BT2=self.pitch(sung_BTD, mask_BT),
             regulated_BTD=regulated_BTD,
         )
 
@@ -433,6 +444,15 @@ def _places(since_BT: Tensor, length_BT: Tensor) -> Tensor:
         ],
         dim=-1,
     )
+
+
+def _nearness(regulated_BTD: Tensor, mask_BT: Tensor | None) -> Tensor:
+    """How near each frame is to the beginning and to the end of its sentence (B, T, 6)."""
+    frame_T = torch.arange(regulated_BTD.shape[1], device=regulated_BTD.device).float()  # 16 bits can't count so far
+    since_BT = frame_T.expand(regulated_BTD.shape[0], -1)
+    last_B1 = frame_T[-1:] if mask_BT is None else mask_BT.sum(dim=1, keepdim=True) - 1.0
+    left_BT = (last_B1 - since_BT).clamp_min(0.0)
+    return torch.stack([torch.exp(-far_BT / one) for far_BT in (since_BT, left_BT) for one in CONTOUR_FRAMES], dim=-1)
 
 
 # ------------------------------------------------------------------- The autoregressive acoustic model

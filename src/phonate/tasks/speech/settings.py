@@ -34,7 +34,8 @@ class SpeechData(SpokenData, PitchData):
     """Language of the texts, as espeak calls it."""
     f0_method: F0Method = "yin"
     """How the fundamental frequency is measured. yin: as for the packaged voice, from which training starts, up to 500
-    Hz. swift: by a network (SwiftF0), right in telephone speech and children's voices, too; take it for those."""
+    Hz. swift: by a network (SwiftF0), right in telephone speech and children's voices, too; take it for those. Other
+    languages that start from the packaged voice take it."""
     durations: Literal["pocketsphinx", "mfa", "learnt", "espeak"] = "pocketsphinx"
     """Where the durations of phones come from: forced alignment with pocketsphinx (English phones; with others, learnt
     takes its place), TextGrids of the Montreal Forced Aligner (`alignments`), an aligner that is trained on the corpus
@@ -95,6 +96,12 @@ class SpeechModel(Settings):
     """Share of activations that are dropped while training."""
     predictor_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     """The same, in what predicts durations, pitch and energy, which learns a small corpus by heart (parallel)."""
+    melody_gradient: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """Share of the gradient of pitch and voicing that reaches the encoder, which learns by heart how the sentences of a
+    small corpus are said (parallel)."""
+    contour: bool = False
+    """The pitch also follows how near a frame is to the beginning and the end of its sentence, alike in all sentences.
+    Other languages that start from the packaged voice have it, and no `melody_gradient` (parallel)."""
     discriminator_channels: PositiveInt = 16
     """Channels of the discriminator's first layer (only used in training; parallel)."""
 
@@ -114,7 +121,7 @@ class SpeechModel(Settings):
 
 
 OWN = {
-    "parallel": ("predictor_layers", "predictor_dropout", "discriminator_channels"),
+    "parallel": ("predictor_layers", "predictor_dropout", "melody_gradient", "contour", "discriminator_channels"),
     "autoregressive": ("heads", "feed_forward", "postnet_channels", "checkpoint_segments"),
 }
 """What only one kind of model has."""

@@ -59,6 +59,9 @@ _BY_LOSS = {"training.validation.metric_for_best_model": "val_loss"}
 _NEWEST = {"training.validation.metric_for_best_model": NEWEST}
 """What is best where nobody judges: the loss rises long before voices stop getting better."""
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
+_OTHER_LANGUAGE = {"data.f0_method": "swift", "model.melody_gradient": 0.0, "model.contour": True}
+"""What learns the melody of another language from few minutes: pitches without octave errors, an encoder that does not
+learn by heart how each sentence is said, and the beginnings and ends that sentences have in common."""
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_PROSODY)}}
 
 
@@ -145,6 +148,8 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     }
     if steps == _FEW_STEPS:
         changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
+    if other:
+        changes |= _OTHER_LANGUAGE
     reason = f"{_shown(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
     if other:
         reason += f" and changes all of it, because it has {phones}"

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from phonate.evaluation.held_out import Clip
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.speech import model as adoption
+from phonate.tasks.speech.arrays import CONTOUR_FRAMES
 from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
 from phonate.tasks.speech.model import (
     ACOUSTIC,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _VOICES = "acoustic.voices.weight"
 _PHONES = "acoustic.embedding.weight"
+_CONTOUR = "acoustic.contour.weight"
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _CROP = 96  # frames that the discriminator sees
 
@@ -185,6 +187,8 @@ class SpeechTask(AdversarialTask[Any]):
         if "inventory" in metadata and (table_VD := adopted.get(_PHONES)) is not None:
             inventory = Inventory.read(metadata["inventory"])
             adopted[_PHONES] = adoption.phones(table_VD.float(), inventory, self.corpus.inventory)
+        if self.recipe.model.contour:
+            adopted.setdefault(_CONTOUR, torch.zeros(1, 2 * len(CONTOUR_FRAMES)))
         return adopted
 
     @cached_property

@@ -88,7 +88,10 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplo
     files.write_manifest(checkpoint, {**files.read_manifest(checkpoint), files.STATE: record})
     assert "48" in recipe_file.read_text()
     assert main(["diarize", str(copy), str(held_out)]) == 0
-    note = f"note: the training of {copy} is at step 24 of 48; it goes on with phonate train {copy} --resume {copy}\n"
+    note = (
+        f"note: {copy} is used as saved at step 24 of 48; "
+        f"if it is not training now, it goes on with phonate train {copy} --resume {copy}\n"
+    )
     assert (note in capsys.readouterr().err) == told
     assert main(["diarize", str(checkpoint), str(held_out)]) == 0
     assert "note:" not in capsys.readouterr().err, "it was asked for"
@@ -96,7 +99,7 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplo
     caplog.clear()
     for _ in range(2):
         phonate.load(other, "diarization")
-    assert caplog.text.count(f"note: the training of {other} is at step 24 of 48") == told
+    assert caplog.text.count(f"note: {other} is used as saved at step 24 of 48") == told
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import os
 import threading
@@ -304,6 +305,18 @@ def test_a_temporary_folder_with_too_long_a_path_is_named(monkeypatch: pytest.Mo
     monkeypatch.setattr("phonate.serving.uploads.forkserver.ensure_running", too_long)
     with pytest.raises(InputError, match="TMPDIR"):
         Decoders(1)
+
+
+def test_a_run_that_is_not_there_is_no_name_on_the_hub_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *more: None if name == "transformers" else find_spec(name, *more)
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "runs/mine"]) == 2
+    assert capsys.readouterr().err.startswith("error: runs/mine: no such folder; if it is a name on the hub, ")
 
 
 @pytest.mark.parametrize(

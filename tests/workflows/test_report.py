@@ -97,6 +97,13 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
     assert len(lines) >= 5  # loss twice, similarity, learning rate, speed
 
 
+def test_a_run_that_was_at_its_end_was_not_resumed(run: Path) -> None:
+    again = {"step": 40, "split": "event", "event": "resumed", "epoch": 0, "checkpoint": "checkpoints/step-00000040"}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(again) + "\n")
+    assert "resumed at step 20." in page_of(run).text
+
+
 def test_a_run_that_measured_once_has_a_table_and_says_why_there_are_no_curves(run: Path) -> None:
     (run / "recipe.yaml").write_text("task: diarization\ntraining: {max_steps: 9, logging: {interval: 50}}\n")
     found = {"loss": 0.69, "accuracy": 0.018, "der": 3.491, "miss": 0.036, "false_alarm": 3.3, "confusion": 0.1}

@@ -37,6 +37,7 @@ from phonate.compute.system import require_space, writing
 from phonate.config.errors import (
     CheckpointError,
     InputError,
+    MissingPackageError,
     option,
     quiet_transformers,
     tolerate_broken_torchaudio,
@@ -152,7 +153,10 @@ def pretrained_file(name: str, file: str) -> Path | None:
         return folder / file if (folder / file).is_file() else None
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"model.name: {name}: the model can't be loaded (no such folder)")
-    require("transformers")
+    try:
+        require("transformers")
+    except MissingPackageError as error:
+        raise MissingPackageError(f"{name}: no such folder; if it is a name on the hub, {error}") from error
     from transformers.utils.hub import cached_file
 
     try:

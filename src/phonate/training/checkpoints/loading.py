@@ -403,7 +403,9 @@ def _tell_of_unfinished(run: Path) -> None:
         from phonate.training.run import Run
 
         command = Run(run).resume_command()
-        _log.warning("note: the training of %s is at %s; it goes on with %s", run, place, command)
+        _log.warning(
+            "note: %s is used as saved at %s; if it is not training now, it goes on with %s", run, place, command
+        )
 
 
 def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:

@@ -190,7 +190,8 @@ def test_a_voice_sounds_the_same_in_the_oldest_and_the_newest_runtime(dtype: str
         from phonate.pretrained import Transcriber  # which needs an extra
 
         whisper = Transcriber("tiny.en")
-        assert {whisper.transcribe(one, voice.sample_rate) for one in sounds} == {"The kettle began to whistle."}
+        heard = {whisper.transcribe(one, voice.sample_rate).lower() for one in sounds}
+        assert heard == {"the kettle began to whistle."}
         return
     assert np.abs(sounds[0] - sounds[1]).max() <= 1e-4
     voice.prosody_rules = False

@@ -45,6 +45,8 @@ def test_the_nearest_name_is_named(colours: Registry[Any]) -> None:
     with pytest.raises(InputError, match="choose from 'broken', 'light_blue', 'nothing', 'sky'"):
         colours.get("xyz")
     assert nearest("anna", ["recordings"]) == "there is only 'recordings'"
+    many = nearest("anna", [f"{number:02}" for number in range(40)], "phonate data describe")
+    assert many.endswith("'06', '07' and 32 more (phonate data describe lists all)")
     with pytest.raises(InputError, match=r"colours_package\.nothing .*called nothing"):
         colours.get("nothing")
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, Interrupted
+from phonate.config.registry import UnknownVoiceError
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 RATE = 24_000
@@ -121,7 +122,7 @@ class OwnVoice(StandIn):
 
     def check(self, request: SpeechRequest) -> None:
         if request.voice not in (None, *self.voices):
-            raise InputError(f"speaker {request.voice!r} is not in this model")
+            raise UnknownVoiceError(request.voice or "", self.voices)
 
 
 def main() -> None:

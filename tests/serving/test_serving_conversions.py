@@ -16,7 +16,7 @@ from servers import Serve, assert_error, recording
 from starlette.websockets import WebSocketDisconnect
 
 from phonate.audio.decoding import FloatArray
-from phonate.config.errors import InputError
+from phonate.config.registry import UnknownVoiceError
 from phonate.serving import conversions
 from phonate.serving.conversions import Conversion
 from phonate.serving.server import Hosted, create_app, hosted
@@ -56,7 +56,7 @@ class Turns:
 
     def _checked(self, speaker: Any) -> None:
         if isinstance(speaker, str) and speaker not in self.speakers:
-            raise InputError(f"speaker {speaker!r} is not in this model; choose from 'anna', 'ben'")
+            raise UnknownVoiceError(speaker, self.speakers)
 
     def stream(
         self, audio: FloatArray, speaker: Any = None, *, sample_rate: int | None = None, semitones: float = 0.0
@@ -142,7 +142,9 @@ def test_a_recording_may_give_the_voice(turning: Make, wav: bytes) -> None:
 
 def test_what_cant_be_met_says_why(turning: Make, serving: Serve, wav: bytes) -> None:
     client, _ = turning(max_conversion_seconds=2.0)
-    assert_error(posted(client, wav, voice="zoe"), 400, "choose from 'anna'")
+    refused = posted(client, wav, voice="zoe")
+    assert_error(refused, 400, "^voice: there is no 'zoe'; choose from 'anna'", "voice")
+    assert refused.json()["error"]["code"] == "voice_not_found"
     assert_error(posted(client, wav, model="x"), 404, "no model 'x'", "model")
     assert_error(posted(client, wav, response_format="xml"), 400, "'mp3'")
     assert_error(posted(client, recording(3.0)), 400, "file: .*2 s")

@@ -201,13 +201,14 @@ SNIPPET = re.compile(r"<!-- client -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re
 
 
 def test_the_snippets_of_the_documentation_work(speaking: Server, tmp_path: Path) -> None:
-    """With the address, the key and the model of the server here."""
+    """With the address and the key of the server here."""
     snippets = SNIPPET.findall(DOCUMENTATION.read_text(encoding="utf-8"))
     assert [language for language, _ in snippets] == ["python", "bash", "bash"]
     for language, code in snippets:
         code = code.replace("http://127.0.0.1:8000", speaking.url).replace('api_key="none"', 'api_key="secret"')
-        code = code.replace('"model": "speech"', '"model": "tts-1"')
-        code = code.replace("curl -sSf ", "curl -sSf -H 'Authorization: Bearer secret' ")
+        code = code.replace(
+            "curl -sS --fail-with-body ", "curl -sS --fail-with-body -H 'Authorization: Bearer secret' "
+        )
         shell = [sys.executable, "-c"] if language == "python" else ["sh", "-c"]
         subprocess.run([*shell, code], cwd=tmp_path, check=True)
     for name in ("morning.wav", "morning.flac", "wait.flac"):

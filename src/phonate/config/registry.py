@@ -28,22 +28,42 @@ _loaded: list[dict[str, str]] = []
 
 _LISTED = 40
 """Names that a message lists, at most."""
+_FEW = 8
+"""The same where something else lists all."""
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """`did you mean X?`, or the known names where none is near."""
+def nearest(name: str, known: list[str], elsewhere: str = "") -> str:
+    """`did you mean X?`, or the known names where none is near. `elsewhere`: see `listed`."""
     if not known:
         return f"none is registered; a plug-in registers one ({option('plugin')})"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"
-    return f"there is only {known[0]!r}" if len(known) == 1 else f"choose from {listed(sorted(known))}"
+    return f"there is only {known[0]!r}" if len(known) == 1 else f"choose from {listed(sorted(known), elsewhere)}"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names for a message, in quotes: a voice may be called `recordings`. Of very many, the first."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(map(repr, names[:_LISTED])) + more
+def listed(names: Sequence[str], elsewhere: str = "") -> str:
+    """Names for a message, in quotes: a voice may be called `recordings`. Of very many, the first; of many, where all
+    are listed `elsewhere`."""
+    most = _FEW if elsewhere else _LISTED
+    if len(names) <= most:
+        return ", ".join(map(repr, names))
+    more = f" and {len(names) - most} more" + (f" ({elsewhere} lists all)" if elsewhere else "")
+    return ", ".join(map(repr, names[:most])) + more
+
+
+class UnknownVoiceError(InputError):
+    """A speaker that a model does not know.
+
+    Args:
+        name: Of the speaker.
+        known: The names of the model's.
+    """
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        which = nearest(name, known, "phonate.load(RUN).speakers in Python")
+        super().__init__(f"speaker {name!r} is not in this model; {which}")
+        self.name, self.known = name, known
 
 
 @dataclass(frozen=True)

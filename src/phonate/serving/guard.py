@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phonate.compute.system import is_full
 from phonate.config.errors import InputError, PhonateError, json_mistake
-from phonate.config.registry import nearest
+from phonate.config.registry import UnknownVoiceError, nearest
 from phonate.config.settings import path_in, refused
 from phonate.serving.metrics import Metrics
 from phonate.serving.settings import ServingSettings
@@ -70,12 +70,20 @@ def error_body(status: int, message: str, param: str | None = None, code: str | 
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def input_error_body(error: InputError) -> dict[str, Any]:
+    """The JSON of an error that a model finds in a request."""
+    if isinstance(error, UnknownVoiceError):  # which names things as requests do not
+        message = f"voice: there is no {error.name[:200]!r}; {nearest(error.name, error.known, 'GET /v1/voices')}"
+        return error_body(400, message, "voice", "voice_not_found")
+    return error_body(400, str(error))
+
+
 def error_event(error: Exception) -> dict[str, Any]:
     """The event that tells of an error where the answer has begun."""
     if isinstance(error, ApiError):
         body = error.body
     elif isinstance(error, InputError):
-        body = error_body(400, str(error))
+        body = input_error_body(error)
     else:
         body = error_body(500, client_message(error))
     return {"type": "error", **body}
@@ -99,7 +107,7 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(InputError)
     async def input_error(_: Request, error: InputError) -> JSONResponse:
-        return JSONResponse(error_body(400, str(error)), 400)
+        return JSONResponse(input_error_body(error), 400)
 
     @app.exception_handler(PhonateError)
     async def phonate_error(_: Request, error: PhonateError) -> JSONResponse:

@@ -35,7 +35,9 @@ def examples(state: ServerState, url: str, recording: str = "recording.wav") -> 
     file = shlex.quote(f"file=@{recording}")
 
     def curl(path: str) -> str:
-        return f"curl -sSf {shlex.quote(f'{url}/v1/audio/{path}')}{key}"  # zsh takes [::1] for a pattern
+        return (
+            f"curl -sS --fail-with-body {shlex.quote(f'{url}/v1/audio/{path}')}{key}"  # zsh takes [::1] for a pattern
+        )
 
     for service in [*state.services.values()][:1]:
         yield _speech(service, curl("speech"), recording)

@@ -61,7 +61,8 @@ class ConversionCorpus:
         self.speakers = self.prepared.speakers
         """Names in the order of the embedding."""
         if data.target is not None and data.target not in self.speakers:
-            raise InputError(f"data.target: the corpus has no {data.target!r}; {nearest(data.target, self.speakers)}")
+            which = nearest(data.target, self.speakers, "phonate data describe")
+            raise InputError(f"data.target: the corpus has no {data.target!r}; {which}")
 
     def recording(self, position: int) -> Recording:
         """The clean features of a recording."""

@@ -23,7 +23,7 @@ from phonate.audio.pitch import f0_stream
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.audio.settings import HIGHEST_F0
 from phonate.config.errors import CheckpointError, DataError, InputError, option
-from phonate.config.registry import nearest
+from phonate.config.registry import UnknownVoiceError
 from phonate.config.tasks import shortened
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import audio_files, one_line
@@ -467,7 +467,7 @@ class Converter(Inference):
             raise InputError(self._no_reference)
         name = (self.target or "") if name is None else name
         if name not in self.speakers:
-            raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
+            raise UnknownVoiceError(name, self.speakers)
         return self.speakers.index(name)
 
     @overload

@@ -19,7 +19,7 @@ from phonate.audio.decoding import PEAK, FloatArray, normalised_peak
 from phonate.audio.live import streamed
 from phonate.audio.mel_filters import MelFacts
 from phonate.config.errors import InputError
-from phonate.config.registry import nearest
+from phonate.config.registry import UnknownVoiceError
 from phonate.rendering import Renderer, array_renderer, renderer, saved_beside
 from phonate.tasks.speech.arrays import ArrayVoice, IntArray, SpokenSentence, Voice, Who
 from phonate.text.captions import TimedWord
@@ -363,7 +363,7 @@ class Synthesiser(Inference):
             return self.speakers.index(name)
         if "+" in name:
             return self._blend(name)
-        raise InputError(f"speaker {name!r} is not in this model; {nearest(name, self.speakers)}")
+        raise UnknownVoiceError(name, self.speakers)
 
     def _blend(self, blend: str) -> FloatArray:
         shares_S = np.zeros(len(self.speakers))

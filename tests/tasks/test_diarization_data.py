@@ -14,6 +14,7 @@ import pytest
 import soundfile
 import torch
 
+from phonate.cli import main
 from phonate.config.errors import DataError, InputError
 from phonate.config.randomness import generator
 from phonate.config.resolve import resolve
@@ -308,6 +309,23 @@ def test_official_splits_are_kept(tmp_path: Path, data: Any) -> None:
 
 
 # Simulated conversations
+
+
+def test_who_speaks_when_is_not_learnt_of_recordings_with_one_speaker_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = f"data.path={speakers(tmp_path / 'people', 'ab')}"
+    for command in ("explain", "data check", "train"):
+        words = [*command.split(), "diarization-whisper"]
+        output = ["--output", str(tmp_path / "run")] if words[0] == "train" else []
+        assert main([*words, people, *output]) == 2
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.startswith(f"error: {tmp_path / 'people'}: no recording has two speakers")
+        assert "data.simulation={}" in told
+    speech_alone = ["training.eval_knobs.label_type=binary", "model.decoding.smoothing=null"]
+    for legitimate in (speech_alone, ["data.simulation={}"], ["data.mixing={}"]):
+        assert main(["explain", "diarization-whisper", people, *legitimate]) == 0
+    assert main(["explain", "diarization-whisper", f"data.path={meetings(tmp_path / 'talk')}"]) == 0
 
 
 def test_clips_alone_are_simulated_with_strangers_in_validation(tmp_path: Path, data: Any) -> None:

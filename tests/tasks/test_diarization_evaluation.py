@@ -17,6 +17,7 @@ from phonate.config.errors import InputError
 from phonate.config.tasks import task_info
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.evaluation import conversations_of
+from phonate.workflows.pages.report import evaluation as evaluation_table
 
 pytestmark = [
     pytest.mark.slow,
@@ -136,7 +137,10 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     before = der()
     after = der("--tune")
     assert after < before - 0.1
-    assert "these recordings" in json.loads((run / "evaluation.json").read_text())["notes"]["tuned_on"]
+    figures = json.loads((run / "evaluation.json").read_text())
+    assert figures["notes"]["tuned_on"] == "these recordings"
+    assert "chosen on these recordings: the figures are not a test" in figures["caveats"][0]
+    assert "chosen on these recordings" in evaluation_table(run / "evaluation.json")[0]["note"]
     chosen = json.loads((run / "decoding.json").read_text())
     assert chosen["threshold"] < 0.9
     assert der() == after  # kept in the run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(bool(missing(SPEAKERS)), reason="needs an encode
 
 
 @pytest.mark.slow
-def test_speakers_get_the_names_of_their_voices(recordings: Path) -> None:
+def test_speakers_get_the_names_of_their_voices(recordings: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = recordings / "spk_en_librispeech" / "test-other"
     people = {one.name: sorted(one.rglob("*.flac")) for one in sorted(folder.iterdir())}
     assert len(people) == 4
@@ -31,5 +32,7 @@ def test_speakers_get_the_names_of_their_voices(recordings: Path) -> None:
     names = names_by_voice(turns, blocks, {three: third[0], two: second[0], one: first[0]})
     assert names == {"speaker1": one, "speaker2": two}  # and the stranger keeps the number
     assert stranger not in names.values()
+    (absent,) = caplog.messages
+    assert re.fullmatch(rf"{three} was not found: the closest voice has a similarity of 0\.\d\d; .*", absent)
     swapped = names_by_voice(turns, blocks, {one: second[0], two: first[0]})
     assert swapped == {"speaker1": two, "speaker2": one}

@@ -73,15 +73,9 @@ def evaluate(args: argparse.Namespace) -> int:
         for name, value in evaluation.notes.items():
             if value not in (None, 0, "", NOT_INSTALLED):  # a warning has said what is not installed
                 print(f"{name.replace('_', ' ')}: {in_words(value)}")
-        for name in ("recordings", "clips", "texts", "pairs"):
-            count = evaluation.notes.get(name)
-            if isinstance(count, int) and 0 < count < FEW:
-                print(f"so few {name} say little: give more that the model was not trained on, by --data")
+        for caveat in evaluation.caveats:
+            print(caveat)
     return 0
-
-
-FEW = 10
-"""Items of an evaluation; of fewer, a difference says little."""
 
 
 CONVENTIONS = ("phonate", "md-eval", "pyannote", "dscore")

@@ -60,6 +60,14 @@ def legend(
     return f"{'; '.join(explained)}." if explained else ""
 
 
+FEW = 10
+"""Items of an evaluation; of fewer, a difference says little."""
+TUNED_ON = "tuned_on"
+"""The note of what the values were chosen on that inference decides with."""
+THESE = "these recordings"
+"""Its value for those that the evaluation is on."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What `phonate evaluate` writes to RUN/evaluation.json."""
@@ -82,6 +90,18 @@ class Evaluation:
     columns: Mapping[str, Metric] = field(default_factory=dict)
     """Metrics by name that are not `SHARED`, or differ."""
 
+    @property
+    def caveats(self) -> list[str]:
+        """What makes the figures say less than they seem to."""
+        caveats = []
+        if self.notes.get(TUNED_ON) == THESE:
+            caveats.append("what inference decides with was chosen on these recordings: the figures are not a test")
+        for name in ("recordings", "clips", "texts", "pairs"):
+            count = self.notes.get(name)
+            if isinstance(count, int) and 0 < count < FEW:
+                caveats.append(f"so few {name} say little: give more that the model was not trained on, by --data")
+        return caveats
+
     def document(self) -> dict[str, Any]:
         """The figures as JSON."""
         return {
@@ -90,6 +110,7 @@ class Evaluation:
             "focus": self.focus,
             "legend": self.legend,
             "notes": self.notes,
+            "caveats": self.caveats,
             "items": {name: _measured(scores) for name, scores in self.items.items()},
             "columns": {name: described(name, self.columns).document() for name in self.metrics},
         }

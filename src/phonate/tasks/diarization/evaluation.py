@@ -36,12 +36,19 @@ from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import JER, DiarizationErrors, score
-from phonate.evaluation.tables import Evaluation, in_words, legend
+from phonate.evaluation.tables import THESE, TUNED_ON, Evaluation, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
-from phonate.tasks.diarization.inference import SAME_SPEAKERS, TUNED, Analysis, Diarizer
+from phonate.tasks.diarization.inference import TUNED, Analysis, Diarizer
 from phonate.tasks.diarization.segmentation import LocalSpeakers, SpeakerLimits, cluster
-from phonate.tasks.diarization.settings import METRICS, DecodingSettings, DiarizationData, DiarizationRecipe, has_corpus
+from phonate.tasks.diarization.settings import (
+    METRICS,
+    SAME_SPEAKERS,
+    DecodingSettings,
+    DiarizationData,
+    DiarizationRecipe,
+    has_corpus,
+)
 from phonate.training.run import Run
 
 logger = logging.getLogger("phonate")
@@ -256,9 +263,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         "recordings_trained_on": 0 if data is None else _trained_on(diarizer, recordings),
     }
     if diarizer.decoding != diarizer.recipe.model.decoding:
-        notes["tuned_on"] = (
-            "these recordings, so the figures are slightly optimistic" if data is None else "validation data"
-        )
+        notes[TUNED_ON] = THESE if data is None else "validation data"
     return Evaluation("diarization", results, focus, legend(_MEANINGS, results, METRICS), notes, items, columns=METRICS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.config.errors import DataError
 from phonate.data.annotations import SpeakerTurn
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder
+
+logger = logging.getLogger("phonate")
 
 LEAST_LIKENESS = 0.6
 """Mean cosine of pieces of 1.6 s from which two recordings are one person's. Of 104 speakers of LibriSpeech, 98 %
@@ -49,7 +52,19 @@ def names_by_voice(
     for (speaker, name), value in sorted(likeness.items(), key=lambda pair: -pair[1]):
         if value >= LEAST_LIKENESS and speaker not in names and name not in names.values():
             names[speaker] = name
+    for name in voices.keys() - names.values():
+        _report_absent(name, {speaker: value for (speaker, one), value in likeness.items() if one == name}, names)
     return names
+
+
+def _report_absent(name: str, likeness: Mapping[str, float], names: Mapping[str, str]) -> None:
+    """Warn that a known speaker was not found. `likeness`: of each speaker; `names`: of those who were found."""
+    if not likeness:
+        logger.warning("%s was not found: nobody speaks", name)
+        return
+    closest = max(likeness, key=likeness.__getitem__)
+    found = f"is {names[closest]}" if closest in names else f"{LEAST_LIKENESS:g} or more is taken for the same voice"
+    logger.warning("%s was not found: the closest voice has a similarity of %.2f; %s", name, likeness[closest], found)
 
 
 def _voice(speech: FloatArray, encoder: SpeakerEncoder, name: str) -> FloatArray:

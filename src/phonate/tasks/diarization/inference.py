@@ -45,7 +45,13 @@ from phonate.tasks.diarization.segmentation import (
     speaker_limits,
     speaker_turns,
 )
-from phonate.tasks.diarization.settings import DecodingSettings, DiarizationRecipe, SmoothingSettings, Stitching
+from phonate.tasks.diarization.settings import (
+    SAME_SPEAKERS,
+    DecodingSettings,
+    DiarizationRecipe,
+    SmoothingSettings,
+    Stitching,
+)
 from phonate.training.checkpoints.loading import open_trained
 from phonate.training.inference import Demonstration, Device, Inference
 
@@ -57,8 +63,6 @@ _PROCESSOR_BATCH = 4
 """... and on a processor: the activations of more are too large to be kept, and are allocated anew each time."""
 TUNED = "decoding.json"
 """File in a run's folder with the tuned decoding settings."""
-SAME_SPEAKERS = ("binary", "speaker_id", "custom")
-"""Label types whose output columns have the same meaning in every window."""
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,10 @@ class DecodingSettings(Settings):
 LabelTypeName = Literal["binary", "speaker_id", "multilabel", "powerset", "arrival", "attractors", "custom"]
 
 
+SAME_SPEAKERS: tuple[LabelTypeName, ...] = ("binary", "speaker_id", "custom")
+"""Label types whose output columns have the same meaning in every window."""
+
+
 class FrontEndSettings(Settings):
     """Subsampling of feature frames to the transformer's input frames."""
 
@@ -352,6 +356,7 @@ INFO = TaskInfo(
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
+    start="phonate.tasks.diarization.start:start",
     tuning="phonate.tasks.diarization.evaluation:tune",
     implied_by=("training.eval_knobs.label_type", "datasets", "global_config"),
     traits=traits,

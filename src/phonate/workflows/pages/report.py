@@ -85,6 +85,8 @@ class Figures(Settings):
     """Meaning of the metrics."""
     notes: dict[str, Any] = Field(default_factory=dict)
     """What it was measured on."""
+    caveats: list[str] = Field(default_factory=list)
+    """What makes the figures say less than they seem to."""
     columns: dict[str, Metric] = Field(default_factory=dict)
     """Metric -> how it is shown. Others are shown by their names."""
 
@@ -129,7 +131,8 @@ def evaluation(path: Path) -> list[dict[str, Any]]:
         for name, values in figures.systems.items()
     ]
     headings = [{**one.document(), "arrow": ARROWS[one.better]} for one in shown]
-    return [{"title": "Evaluation", "note": figures.legend, "columns": headings, "rows": rows}]
+    note = " ".join([figures.legend, *(f"{one[0].upper()}{one[1:]}." for one in figures.caveats)]).strip()
+    return [{"title": "Evaluation", "note": note, "columns": headings, "rows": rows}]
 
 
 def listening(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:

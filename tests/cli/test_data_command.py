@@ -39,7 +39,7 @@ def test_files_that_are_left_alone_are_counted_by_kind(tone_corpus, tmp_path, ac
     corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
     (corpus / "cover.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     (corpus / "README.md").write_text("Notes.")
-    assert "left alone: 1 .md, 1 .jpg" in phonate(action, corpus).stderr
+    assert "ignored, not recordings: 1 .md, 1 .jpg" in phonate(action, corpus).stderr
 
 
 def test_what_is_refused_is_named_once(tone_corpus, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from phonate.config.errors import DataError
 from phonate.data.annotations import read_rttm
 from phonate.data.corpora.manifest import check_corpus, detect_format, list_corpus
 from phonate.data.corpora.rows import Requirements
+from phonate.data.corpora.validation import validate
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
 
@@ -145,6 +147,12 @@ def test_regions_of_other_recordings_are_none_of_one_rttm_file(meetings):
 def test_a_task_of_one_speaker_takes_segments_that_nobody_else_speaks_in(meetings):
     _, report = check_corpus(corpus(meetings))
     assert report.reasons() == {"several speakers": 1, "missing file": 1, "no annotation": 1}
+    texts = replace(corpus(meetings).requirements, text=True)
+    rows, report = list_corpus(corpus(meetings))
+    validate(rows, texts, report)
+    (several,) = (one.detail for one in report.refused if one.reason == "several speakers")
+    assert "data.unit: segment" in several
+    assert "data.transcribe: true" in several  # as segments have no texts either
     (meetings / "train.rttm").write_text(
         "SPEAKER m1 1 0.5 0.5 <NA> <NA> ann <NA> <NA>\n"
         "SPEAKER m1 1 1.25 0.5 <NA> <NA> bob <NA> <NA>\n"
@@ -176,7 +184,10 @@ def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(me
     checked, report = check_corpus(conversations(meetings))
     assert [one.row.id for one in checked] == ["m3"]
     assert report.reasons()[reason] == 1
-    assert next(problem.id for problem in report.refused if problem.reason == reason) == "m1"
+    refused = next(problem for problem in report.refused if problem.reason == reason)
+    assert refused.id == "m1"
+    if reason in {"malformed row", "bad segment"}:  # at their line, which is the third
+        assert refused.place == str(meetings / "train.rttm:3")
 
 
 def test_files_and_lines_that_are_not_rttm_are_told_with_what_is_expected(meetings):

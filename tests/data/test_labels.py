@@ -399,7 +399,7 @@ def test_json_that_says_nothing_of_a_recording_is_told(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text is None
-    assert "left alone: 1 .json (such as call.json); no recording has a text" in caplog.text
+    assert "ignored, not recordings: 1 .json (such as call.json); no recording has a text" in caplog.text
 
 
 @pytest.mark.parametrize(

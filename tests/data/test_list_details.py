@@ -76,7 +76,7 @@ def test_recordings_in_no_list_are_told(voice, caplog):
     (voice / "metadata.csv").write_text("".join(f"a{i}|{TEXTS[i]}\n" for i in range(3)))
     with caplog.at_level(logging.INFO):
         assert len(read(voice)) == 3
-    assert "recordings in no list, and left alone: 1, such as wavs/a3.wav" in caplog.text
+    assert "ignored, recordings in no list: 1, such as wavs/a3.wav" in caplog.text
 
 
 def test_names_written_as_addresses_and_as_numbers(tmp_path):
@@ -196,4 +196,4 @@ def test_labels_of_phones_beside_recordings_are_told(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text is None
-    assert "left alone: 1 .lab" in caplog.text
+    assert "ignored, not recordings: 1 .lab" in caplog.text

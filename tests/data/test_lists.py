@@ -415,7 +415,7 @@ def test_what_may_hold_texts_and_is_not_read_is_told(line, voice, caplog):
     (voice / "of/list.txt").write_text("".join(line.format(i=i, t=text) + "\n" for i, text in enumerate(TEXTS)))
     checked, _ = check_corpus(corpus(voice))
     assert [one.row.text for one in checked] == [None] * 8
-    assert "left alone: 1 .txt (such as of/list.txt); no recording has a text" in caplog.text
+    assert "ignored, not recordings: 1 .txt (such as of/list.txt); no recording has a text" in caplog.text
 
 
 def test_lists_in_a_folder_beside_that_of_the_recordings_and_in_utf_16(voice):

@@ -60,7 +60,7 @@ def test_good_clips_are_not_warned_of(said):
 NOISE = np.random.default_rng(0).standard_normal(3 * RATE).astype(np.float32)
 
 ODD = {
-    "fast": (speech(2.4, 50), f"{SENTENCE} " * 4, "too fast for its text"),
+    "fast": (speech(2.4, 50), f"{SENTENCE} " * 4, "too short for its text"),
     "slow": (speech(2.4, 51), "It is a short thing.", "too slow for its text"),
     "tiny": (speech(4.0, 52), "Yes.", "too slow for its text"),
     "early": (np.concatenate([silence(1.5), speech(2.4, 53)]), f"{SENTENCE} a", "long silence"),
@@ -82,6 +82,17 @@ def test_what_is_odd_is_named(said, name):
     found = warned(said(**{name: (samples, text)}))
     assert (name, reason) in found
     assert {id for id, _ in found} == {name}
+
+
+def test_of_a_piece_in_which_its_text_cant_have_been_said_no_noise_is_told(said):
+    assert warned(said(piece=(speech(2.4, 63)[9600:14400], f"{SENTENCE} g"))) == {("piece", "too short for its text")}
+
+
+def test_where_a_text_belongs_is_said_by_a_real_name(said):
+    data = corpus(said(mute=(speech(seed=80), None)))
+    _, report = check_corpus(data, requirements=replace(data.requirements, text=True))
+    (problem,) = report.refused
+    assert "write it into mute.txt beside mute.wav" in problem.detail
 
 
 def test_letters_that_need_joiners_are_no_odd_characters(said):
@@ -128,5 +139,5 @@ def test_texts_of_other_recordings_are_noticed(recordings, tmp_path):
     (tmp_path / "metadata.csv").write_text("\n".join(mixed), encoding="utf-8")
     _, report = check_corpus(VoiceData(path=str(tmp_path)))
     found = {problem.id: problem.reason for problem in report.warnings}
-    assert found[ordered[0].partition("|")[0]] == "too fast for its text"
+    assert found[ordered[0].partition("|")[0]] == "too short for its text"
     assert found[ordered[-1].partition("|")[0]] == "too slow for its text"

@@ -55,7 +55,7 @@ def test_the_worst_come_first_and_can_be_heard(corpus: Path, tmp_path: Path) -> 
     assert {id for id, _ in clips[:2]} == {"ben-02", "cleo-04"}
     content = dict(clips)
     assert "clipping: " in content["ben-02"]
-    assert "too fast for its text: " in content["cleo-04"]
+    assert "too short for its text: " in content["cleo-04"]
     assert "cleo-04 &lt;b&gt;&amp; xxx" in content["cleo-04"]
     sound = re.search(r'src="data:audio/flac;base64,([^"]+)"', content["ben-02"])
     assert sound is not None

@@ -213,8 +213,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
     )
     if without_text := outcome.get("without_text"):
         print(
-            f"{without_text} without a text: enough for conversion and the vocoder; speech and recognition need 01.txt "
-            "beside 01.wav, or data.transcribe=true"
+            f"{without_text} without a text: enough for conversion and the vocoder; speech and recognition need one, "
+            f"such as {outcome['text_missing']}, or data.transcribe=true"
         )
     if outcome["segments"] > outcome["usable"]:
         speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]
@@ -236,10 +236,16 @@ def _print_report(outcome: dict[str, Any]) -> None:
             counts = Counter(problem["reason"] for problem in problems).most_common()
             noun = kind.removesuffix("s") if len(problems) == 1 else kind
             print(f"\n{len(problems)} {noun}: {', '.join(f'{count} {reason}' for reason, count in counts)}")
-            rows = [[one_line(p[key]) for key in ("reason", "place", "detail")] for p in problems[:SHOWN]]
+            rows = [[one_line(one) for one in (p["reason"], _where(p), p["detail"])] for p in problems[:SHOWN]]
             print_table(rows, ["why", "where", "detail"])
             if len(problems) > SHOWN:
                 print(f"... and {len(problems) - SHOWN} more; --json lists all")
+
+
+def _where(problem: dict[str, Any]) -> str:
+    """The place of a problem; a line of a list with the recording, whose name is not in it."""
+    place, name = str(problem["place"]), str(problem["id"])
+    return place if name in place else f"{place} ({name})"
 
 
 def _print_values(values: dict[str, Any], indent: str = "") -> None:

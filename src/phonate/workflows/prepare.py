@@ -17,7 +17,7 @@ from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import Settings, takes_text
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
-from phonate.data.corpora.validation import of_trained_speakers, validate
+from phonate.data.corpora.validation import of_trained_speakers, text_beside, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import ConversationData, RecordingData, VoiceData, cache_root
 from phonate.tasks.cloning.settings import CloningData
@@ -160,7 +160,10 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
         report.recount(one for one in usable if one.row.id not in names)
     outcome = report.to_json()
     if type(settings) is VoiceData and report.segments == report.usable:  # clips, for no task, which would refuse them
-        outcome["without_text"] = sum(not one.row.text for one in usable)
+        without = [one.row for one in usable if not one.row.text]
+        outcome["without_text"] = len(without)
+        if without:
+            outcome["text_missing"] = text_beside(without[0])
     return outcome
 
 

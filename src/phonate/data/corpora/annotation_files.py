@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -238,7 +238,7 @@ def _read_rttm(file: Path, root: Path, recordings: Recordings, annotated: dict[s
             recording.bad.append(Problem(fields[1], place, "malformed row", mistake))
         if spoken is not None:
             channel, turn = spoken
-            recording.segments.append(Segment(turn.start, turn.end, turn.speaker))
+            recording.segments.append(Segment(turn.start, turn.end, turn.speaker, place=place))
             recording.channels.add(channel)
 
 
@@ -413,7 +413,9 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
             detail = "expected recording, channel, speaker, start, end, labels and text; correct it"
             bad.setdefault(name, Problem(name, place, "malformed row", detail))
             continue
-        segments_of.setdefault((name, channel.lower()), []).extend([segment] if segment is not None else [])
+        segments_of.setdefault((name, channel.lower()), []).extend(
+            [replace(segment, place=place)] if segment is not None else []
+        )
         marked += segment is not None and (segment.text or "") not in line
     if marked:
         report_marks(file, marked)

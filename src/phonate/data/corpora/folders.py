@@ -157,7 +157,7 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
     kinds = Counter(file.suffix.lower() or "no suffix" for file in files if file not in told)
     if any(file not in told and not NOTES.fullmatch(file.name) for file in files):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
-        message = f"{printable(str(root))}: not called as recordings are, and left alone: {counts}"
+        message = f"{printable(str(root))}: ignored, not recordings: {counts}"
         labels = [kind for file in files[:MOST_LOOKED_AT] if file not in told and (kind := label_format(file))]
         if labels:
             message += "".join(f"; data.format={kind.name} reads {kind.suffixes[0]}" for kind in dict.fromkeys(labels))

@@ -317,7 +317,7 @@ def _report_unlisted(folder: Path, listed: Sequence[Row | Problem]) -> None:
 
 @functools.cache
 def _say_unlisted(folder: Path, count: int, example: str) -> None:
-    logger.info("%s: recordings in no list, and left alone: %d, such as %s", folder, count, example)
+    logger.info("%s: ignored, recordings in no list: %d, such as %s", folder, count, example)
 
 
 def _is_of_segments(declared: CorpusFormat, listed: Sequence[Row | Problem]) -> bool:

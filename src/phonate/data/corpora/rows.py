@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import _lru_cache_wrapper, cached_property, lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
@@ -113,6 +113,8 @@ class Segment:
     text: str | None = None
     id: str | None = None
     """What the corpus calls it, such as an utterance of Kaldi."""
+    place: str = field(default="", compare=False)
+    """Where it is listed, if not where its row is."""
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ DEVIATIONS = 5.0
 """Largest deviation from the corpus's median rate, in robust standard deviations of the log rate."""
 _LEAST_DEVIATION = 0.08  # similar sentences hardly deviate: without a minimum some would be flagged
 _FEWEST = 10  # rates needed for a meaningful median
+TOO_SHORT = "too short for its text"
+"""The reason for a recording in which its text can't have been said."""
 _SHORT = 20  # characters; for shorter texts the pauses around them dominate the duration
 _FORMATTING = {"\u200c", "\u200d"}  # (non-)joiners, needed in Persian, Hindi and others
 _MOST_SCORE = 9.9
@@ -119,10 +121,12 @@ class Unusable(Exception):
     reason: str
     """A short category, by which problems are counted."""
     detail: str
+    place: str = ""
+    """Where that is listed, if not where the row is."""
 
     def problem(self, id: str, place: str) -> Problem:
         """As a line of a report."""
-        return Problem(id, place, self.reason, printable(self.detail))
+        return Problem(id, self.place or place, self.reason, printable(self.detail))
 
 
 @dataclass(frozen=True)
@@ -314,12 +318,15 @@ def require_length(seconds: float, settings: str, least: float = 0.0, most: floa
         raise Unusable("too short", short)
 
 
-def require_one_speaker(row: Row) -> None:
-    """Raises Unusable for a row of several speakers."""
+def require_one_speaker(row: Row, text: bool = False) -> None:
+    """Raises Unusable for a row of several speakers. `text`: whether each needs a text."""
     if len(row.segments) < 2:
         return
     names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
-    detail = f"{len(row.speakers)} speakers ({names}), the task takes one; data.unit: segment cuts it into segments"
+    mend = "data.unit: segment cuts it into segments"
+    if text and not has_words(row.text):
+        mend += "; its labels have no texts: add them, or transcribe the segments with data.transcribe: true, too"
+    detail = f"{len(row.speakers)} speakers ({names}), the task takes one; {mend}"
     _require(len(row.speakers) <= 1, "several speakers", detail)
 
 
@@ -370,7 +377,10 @@ def findings(one: CheckedRow, rates: Rates | None) -> list[Finding]:
     if len(one.row.segments) > 1:
         return [finding for finding in all_findings if finding.reason != "long silence"]
     if has_words(one.row.text):
-        all_findings.append(_rate(one, rates))
+        rate = _rate(one, rates)
+        if rate.reason == TOO_SHORT:  # of so short a piece of sound, noise can't be told
+            all_findings = [finding for finding in all_findings if finding.reason != "noise"]
+        all_findings.append(rate)
     return all_findings
 
 
@@ -435,6 +445,12 @@ def _rate(one: CheckedRow, rates: Rates | None) -> Finding:
     fast = rate > FASTEST or (score > 1.0 and not slow)
     beyond = max(SLOWEST / max(slowest, 0.01), rate / FASTEST)
     reason = "too slow for its text" if slow else "too fast for its text" if fast else "speaking rate"
+    if rate > FASTEST:
+        reason = TOO_SHORT
+        detail = (
+            f"{one.seconds:.1f} s are too short for the {length} characters of its text: {rate:.0f} a second, and "
+            f"nobody says more than {FASTEST:g}; was it cut, or is the text another's?"
+        )
     return _finding(reason, detail, max(float(score), beyond if slow or fast else 0.0), slow or fast)
 
 
@@ -736,26 +752,31 @@ def _read_to_count(row: Row, recording: Recording) -> FloatArray | None:
 def _require_labels(row: Row, requirements: Requirements) -> None:
     """What the list itself says: speakers and texts."""
     if requirements.one_speaker:
-        require_one_speaker(row)
+        require_one_speaker(row, requirements.text)
     if requirements.speaker:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)
         _require(named, "no speaker", "no speaker is given; fill in speaker_id")
     if requirements.text:
         detail = (
-            "no text is given, or none with a letter or a digit in it; write it into 01.txt beside 01.wav or into the "
-            "list, or set data.transcribe=true"
+            "no text is given, or none with a letter or a digit in it; write it into "
+            f"{text_beside(row)} or into the list, or set data.transcribe=true"
         )
         _require(has_words(row.text), "no text", detail)
+
+
+def text_beside(row: Row) -> str:
+    """Where the text of a recording may be written."""
+    return f"{row.path.stem}.txt beside {row.path.name}"
 
 
 def _require_segments(row: Row, end: float, duration: float, requirements: Requirements) -> None:
     """Times that make sense; for clips, also that segments with texts are whole and no speech is unlabelled."""
     spans = [(one.start, end if one.end is None else one.end) for one in row.segments]
-    for start, stop in spans:
+    for one, (start, stop) in zip(row.segments, spans, strict=True):
         if not (0.0 <= start < stop <= duration + SLACK_SECONDS and start < end and stop > row.start):
             span = f"from {start:g} to {stop:g} s, the recording has {row.start:g} to {end:g}"
-            raise Unusable("bad segment", f"a segment {span}; correct its times")
+            raise Unusable("bad segment", f"a segment {span}; correct its times", one.place)
         if requirements.text:
             whole = start >= row.start - SLACK_SECONDS and stop <= end + SLACK_SECONDS
             cut = f"the segment from {start:g} to {stop:g} s is cut off at {row.start:g} or {end:g} s, its text is not"

@@ -24,7 +24,7 @@ from phonate.config.language_codes import is_english
 from phonate.data.batches import padded
 from phonate.data.cache import SPLITS
 from phonate.data.corpora.rows import Problem
-from phonate.data.corpora.validation import CheckedRow, warn_left_out
+from phonate.data.corpora.validation import TOO_SHORT, CheckedRow, warn_left_out
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train, split_speakers
 from phonate.tasks.recognition.model import reduced
 from phonate.tasks.recognition.settings import RecognitionData
@@ -209,7 +209,7 @@ def refusals(recordings: Sequence[CheckedRow], data: RecognitionData) -> list[Pr
             problems.append(Problem(one.row.id, one.row.place, "no text", reasons[position]))
         elif not fits(wording, processor.frames(round(one.seconds * rate)), data):
             detail = f"{one.seconds:.1f} s are too short for the {len(wording)} letters of its text"
-            problems.append(Problem(one.row.id, one.row.place, "too short for its text", detail))
+            problems.append(Problem(one.row.id, one.row.place, TOO_SHORT, detail))
     return problems
 
 

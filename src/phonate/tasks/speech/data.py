@@ -23,7 +23,7 @@ from phonate.config.errors import DataError, InputError
 from phonate.data.batches import padded
 from phonate.data.cache import FeatureCache
 from phonate.data.corpora.rows import Problem
-from phonate.data.corpora.validation import CheckedRow, warn_left_out
+from phonate.data.corpora.validation import TOO_SHORT, CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
 from phonate.data.parallel import Here, chosen
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
@@ -232,7 +232,7 @@ def refusals(recordings: Sequence[CheckedRow], data: SpeechData) -> list[Problem
         try:
             _require_frames(words[position], processor.frames(round(one.seconds * rate)))
         except DataError as error:
-            problems.append(Problem(one.row.id, one.row.place, "too short for its text", str(error)))
+            problems.append(Problem(one.row.id, one.row.place, TOO_SHORT, str(error)))
     return problems
 
 

@@ -22,7 +22,10 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
         return ()
     if data.simulation is not None or data.mixing is not None:
         return ()
-    rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
+    try:
+        rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
+    except DataError:  # who reads the corpus says so; options can be explained without it
+        return ()
     if rows and all(len(row.speakers) < 2 for row in rows):
         raise DataError(
             f"{data.label}: no recording has two speakers by its labels, so that there is nobody to tell apart; put "

@@ -78,3 +78,12 @@ def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_fp32_is_left_to_torch() -> None:
     assert kernels.of(torch.float32) is None
+
+
+def test_an_empty_name_of_a_compiler_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "")
+    kernels._kernels.cache_clear()
+    try:
+        kernels.of(torch.bfloat16)  # the usual compiler, if there is one
+    finally:
+        kernels._kernels.cache_clear()

@@ -83,7 +83,7 @@ def of(dtype: torch.dtype) -> Kernels | None:
 def _kernels() -> Kernels | None:
     if sys.platform != "linux":
         return None
-    compiler = shlex.split(os.environ.get("CC", "cc"))
+    compiler = shlex.split(os.environ.get("CC") or "cc")
     with tempfile.TemporaryDirectory(prefix="phonate-") as folder:
         library = Path(folder, "kernels.so")
         command = [*compiler, *_OPTIONS, str(_SOURCE), "-o", str(library), "-lm"]

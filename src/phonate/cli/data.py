@@ -14,7 +14,7 @@ _LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
 
 def data_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate data`."""
-    parser.add_argument("action", choices=("check", "prepare", "describe"))
+    parser.add_argument("action", choices=("check", "prepare", "describe"), help="what to do, as told above")
     parser.add_argument(
         "path", metavar="PATH", help="a folder, a metadata file, or a recipe (a file, or a shipped name)"
     )

@@ -306,7 +306,8 @@ def _announce(state: ServerState, host: str, port: int) -> None:
     _log.info("serving %s at http://%s:%d", names, host, port)
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # all addresses of this machine
     url = f"http://{here}:{port}"
-    _log.info("open %s in a browser, or paste into another shell:", url)
+    key = ", with a key in PHONATE_API_KEY" if state.settings.api_keys else ""
+    _log.info("open %s in a browser, or paste into another shell%s:", url, key)
     for one in examples(state, url, str(RECORDINGS / "LJ001-0001.ogg")):
         _log.info("  %s", one.command)
 

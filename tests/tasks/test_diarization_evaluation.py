@@ -122,6 +122,31 @@ def test_custom_labels_are_refused(trained, monkeypatch):
         evaluation.evaluate(trained / "run")
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_model_that_training_began_from_is_judged_beside_the_run(trained, tmp_path, monkeypatch, caplog, gone):
+    from phonate.tasks.diarization import evaluation
+    from phonate.tasks.diarization.inference import Diarizer
+
+    diarizer = Diarizer.load(trained / "run")
+    source = str(tmp_path / "gone") if gone else str(trained / "run")
+    training = diarizer.recipe.training.model_copy(update={"init_from": source})
+    diarizer.recipe = diarizer.recipe.model_copy(update={"training": training})
+    monkeypatch.setattr(Diarizer, "load", _first(diarizer, Diarizer.load))
+    systems = evaluation.evaluate(trained / "run").systems
+    if gone:
+        assert not any("where training began" in name for name in systems)
+        assert "what training began from is not compared" in caplog.text
+    else:
+        before, now = systems[f"{source}, where training began"], systems["the model, voices clustered"]
+        assert before["der"] == now["der"]  # it is the same model
+
+
+def _first(given, load):
+    """`load`, whose first call gives what is `given`."""
+    left = [given]
+    return lambda *arguments, **named: left.pop() if left else load(*arguments, **named)
+
+
 def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     """A model whose recipe has a threshold that hardly any frame reaches is as good as another after tuning."""
     corpus = write_meetings(tmp_path / "corpus", 8)

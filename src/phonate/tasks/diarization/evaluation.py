@@ -278,6 +278,7 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
         "one speaker throughout": _one_speaker,
         "voice activity, embeddings, clustering": lambda one: baseline.diarize(one.read(), rate),
         "the same, number of speakers given": lambda one: baseline.diarize(one.read(), rate, _limits(one)),
+        **_start(diarizer),
         alone: lambda one: _decoded(diarizer, one, stitching="overlap"),
         clustered: lambda one: _decoded(diarizer, one, stitching="embeddings"),
         f"{clustered}, number of speakers given": lambda one: _decoded(
@@ -285,6 +286,19 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
         ),
     }
     return systems, alone if diarizer.decoding.stitching == "overlap" else clustered
+
+
+def _start(diarizer: Diarizer) -> dict[str, System]:
+    """The model that training began from, such as the packaged one; none where it is gone."""
+    source = diarizer.recipe.training.init_from
+    if source is None:
+        return {}
+    try:
+        before = Diarizer.load(source, device=str(diarizer.device))
+    except PhonateError as error:
+        logger.warning("what training began from is not compared: %s", error)
+        return {}
+    return {f"{source}, where training began": lambda one: _decoded(before, one)}
 
 
 def _one_speaker(one: LabelledRecording) -> list[SpeakerTurn]:

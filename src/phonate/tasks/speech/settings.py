@@ -34,8 +34,8 @@ class SpeechData(SpokenData, PitchData):
     """Language of the texts, as espeak calls it."""
     f0_method: F0Method = "yin"
     """How the fundamental frequency is measured. yin: as for the packaged voice, from which training starts, up to 500
-    Hz. swift: by a network (SwiftF0), right in telephone speech and children's voices, too; take it for those. Other
-    languages that start from the packaged voice take it."""
+    Hz. swift: by a network (SwiftF0), right in telephone speech and children's voices, too; take it for those. One
+    speaker of another language, who starts from the packaged voice, takes it."""
     durations: Literal["pocketsphinx", "mfa", "learnt", "espeak"] = "pocketsphinx"
     """Where the durations of phones come from: forced alignment with pocketsphinx (English phones; with others, learnt
     takes its place), TextGrids of the Montreal Forced Aligner (`alignments`), an aligner that is trained on the corpus
@@ -101,7 +101,7 @@ class SpeechModel(Settings):
     small corpus are said (parallel)."""
     contour: bool = False
     """The pitch also follows how near a frame is to the beginning and the end of its sentence, alike in all sentences.
-    Other languages that start from the packaged voice have it, and no `melody_gradient` (parallel)."""
+    One speaker of another language, who starts from the packaged voice, has it, and no `melody_gradient` (parallel)."""
     discriminator_channels: PositiveInt = 16
     """Channels of the discriminator's first layer (only used in training; parallel)."""
 

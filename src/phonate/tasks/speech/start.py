@@ -60,8 +60,9 @@ _NEWEST = {"training.validation.metric_for_best_model": NEWEST}
 """What is best where nobody judges: the loss rises long before voices stop getting better."""
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
 _OTHER_LANGUAGE = {"data.f0_method": "swift", "model.melody_gradient": 0.0, "model.contour": True}
-"""What learns the melody of another language from few minutes: pitches without octave errors, an encoder that does not
-learn by heart how each sentence is said, and the beginnings and ends that sentences have in common."""
+"""What learns the melody of one speaker of another language from few minutes: pitches without octave errors, an encoder
+that does not learn by heart how each sentence is said, and the beginnings and ends that sentences have in common. Of
+several speakers, it learns the words better, but not the pitch of each."""
 _FREEZE = {"type": "freeze_layers", "options": {"patterns": list(_PROSODY)}}
 
 
@@ -130,7 +131,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     base = describe_trained(BASE_VOICE, "speech", SpeechRecipe).recipe
     if (unlike := _unlike(recipe, base)) is not None:
         return _from_scratch(unlike, f"{BASE_VOICE}: it has {unlike}")
-    minutes = _minutes(recipe.data)
+    minutes, speakers = _minutes(recipe.data)
     other = (base.data.phonemes, base.data.language) != (phonemes, recipe.data.language)
     phones = f"other phones ({base.data.phonemes}, {base.data.language})"
     if other and minutes > MANY_MINUTES:
@@ -148,7 +149,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     }
     if steps == _FEW_STEPS:
         changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
-    if other:
+    if recipe.data.language != base.data.language and speakers == 1:
         changes |= _OTHER_LANGUAGE
     reason = f"{_shown(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
     if other:
@@ -183,22 +184,23 @@ def _unlike(recipe: SpeechRecipe, base: SpeechRecipe) -> str | None:
     return None
 
 
-def _minutes(data: SpeechData) -> float:
+def _minutes(data: SpeechData) -> tuple[float, int]:
     """Minutes of recordings with texts, or that are still to be transcribed, by the headers of their files, which are
-    counted until they are many."""
+    counted until they are many; and the number of their speakers."""
     waiting = data.transcripts is not None and not (data.transcripts / HEARD).is_file()
     listed, _ = list_corpus(data.model_copy(update={"transcribe": False}) if waiting else data)
     lengths: dict[Path, float] = {}
-    seconds = 0.0
+    seconds, speakers = 0.0, set[str | None]()
     for row in listed:
         if not isinstance(row, Row) or (needs_transcript(row) and not waiting):
             continue
         if row.path not in lengths:
             lengths[row.path] = _seconds(row)
+        speakers.add(row.speaker)
         seconds += (lengths[row.path] if row.end is None else row.end) - row.start
         if seconds > 60 * MANY_MINUTES:
             break
-    return seconds / 60
+    return seconds / 60, len(speakers)
 
 
 def _seconds(row: Row) -> float:

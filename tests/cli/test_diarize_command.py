@@ -89,8 +89,8 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplo
     assert "48" in recipe_file.read_text()
     assert main(["diarize", str(copy), str(held_out)]) == 0
     note = (
-        f"note: {copy} is used as saved at step 24 of 48; "
-        f"if it is not training now, it goes on with phonate train {copy} --resume {copy}\n"
+        f"note: the newest checkpoint of {copy} is at step 24 of 48; "
+        f"unless it is training now, go on with phonate train {copy} --resume {copy}\n"
     )
     assert (note in capsys.readouterr().err) == told
     assert main(["diarize", str(checkpoint), str(held_out)]) == 0
@@ -99,7 +99,7 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplo
     caplog.clear()
     for _ in range(2):
         phonate.load(other, "diarization")
-    assert caplog.text.count(f"note: {other} is used as saved at step 24 of 48") == told
+    assert caplog.text.count(f"note: the newest checkpoint of {other} is at step 24 of 48") == told
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from phonate.nn import kernels
 from phonate.nn.convolution import ConvNeXt
+from phonate.nn.feed_forward import FeedForward
 from phonate.nn.sequences import random_numbers
 
 pytestmark = pytest.mark.skipif(kernels.of(torch.bfloat16) is None, reason="needs a C compiler that works (cc)")
@@ -80,10 +81,32 @@ def test_fp32_is_left_to_torch() -> None:
     assert kernels.of(torch.float32) is None
 
 
-def test_an_empty_name_of_a_compiler_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "")
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_of_a_compiler_is_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", name)
     kernels._kernels.cache_clear()
     try:
-        kernels.of(torch.bfloat16)  # the usual compiler, if there is one
+        assert kernels.of(torch.bfloat16) is not None  # by the usual compiler
     finally:
         kernels._kernels.cache_clear()
+
+
+@pytest.mark.parametrize("broken", ["CC", "TMPDIR"])
+def test_what_can_not_be_compiled_is_left_to_torch(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if broken == "CC":
+        monkeypatch.setenv("CC", "cc 'unbalanced")
+    else:
+        monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
+    kernels._kernels.cache_clear()
+    try:
+        assert kernels.of(torch.bfloat16) is None
+    finally:
+        kernels._kernels.cache_clear()
+
+
+def test_a_residual_that_is_not_contiguous_is_added() -> None:
+    torch.manual_seed(0)
+    network, before, x = FeedForward(40, 160, 0.0), torch.randn(1, 40, 80)[..., :40], torch.randn(1, 40, 40)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        sums = [network.added(residual, x) for residual in (before, before.contiguous())]
+    torch.testing.assert_close(*sums)

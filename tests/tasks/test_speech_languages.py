@@ -71,6 +71,7 @@ def test_another_language_learns_its_melody_from_few_recordings(tmp_path: Path) 
     assert not melody.keys() & chosen(tmp_path / "few").changes.keys(), "English keeps the base's melody"
     assert not melody.keys() & chosen(tmp_path / "few", "data.phonemes=characters").changes.keys()
     assert not melody.keys() & chosen(noises(tmp_path / "many", 21.0), "data.language=de").changes.keys()
+    assert not melody.keys() & chosen(tmp_path / "few", "data.language=en-gb", "data.phonemes=espeak").changes.keys()
     two = noises(tmp_path / "two", 1.0)
     lines = (two / "metadata.csv").read_text().splitlines()
     (two / "metadata.csv").write_text("\n".join([*lines[:2], *(line.replace("|0|", "|1|") for line in lines[2:])]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 from collections import Counter
+from pathlib import PurePath
 from typing import Any
 
 SHOWN = 20
@@ -14,7 +15,7 @@ _LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
 
 def data_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate data`."""
-    parser.add_argument("action", choices=("check", "prepare", "describe"), help="what to do, as told above")
+    parser.add_argument("action", choices=("check", "prepare", "describe"), help="what to do with the corpus")
     parser.add_argument(
         "path", metavar="PATH", help="a folder, a metadata file, or a recipe (a file, or a shipped name)"
     )
@@ -245,7 +246,9 @@ def _print_report(outcome: dict[str, Any]) -> None:
 def _where(problem: dict[str, Any]) -> str:
     """The place of a problem; a line of a list with the recording, whose name is not in it."""
     place, name = str(problem["place"]), str(problem["id"])
-    return place if name in place else f"{place} ({name})"
+    file, _, line = place.rpartition(":")
+    named = PurePath(file).stem == name if line.isdigit() else name in place
+    return place if named else f"{place} ({name})"
 
 
 def _print_values(values: dict[str, Any], indent: str = "") -> None:

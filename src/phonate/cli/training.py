@@ -118,7 +118,7 @@ def session(args: argparse.Namespace) -> int:
         from phonate.compute.resources import ResourceDetector
 
         print(ResourceDetector().text())
-        print("1 GB here is 1024^3 bytes, as 1 GiB of `phonate resources`", file=sys.stderr)
+        print("here 1 GB is 1024^3 bytes, which `phonate resources` calls 1 GiB", file=sys.stderr)
     if args.check_voice_data:
         from phonate.config.errors import InputError
         from phonate.data.voices import VoiceDataDetector

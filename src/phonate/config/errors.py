@@ -151,7 +151,7 @@ def json_mistake(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         line = f"line {error.lineno}, " if "\n" in error.doc else ""
         return f"{error.msg.lower()} at {line}column {error.colno}"
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else unreadable(error)
 
 
 def unreadable(error: Exception) -> str:

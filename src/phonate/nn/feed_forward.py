@@ -96,6 +96,7 @@ class _Function(torch.autograd.Function):
         out_ND = torch.empty_like(x_ND if before_ND is None else before_ND)
         hidden_RH, kept, fast = _room(x_ND, first_HD), [], kernels.of(dtype)
         pieces = _Pieces() if fast is None else fast
+        sums_fast = before_ND is not None and before_ND.dtype is torch.float32 and before_ND.is_contiguous()
         for rows in _slices(len(x_ND)):
             part_RH = hidden_RH[: rows.stop - rows.start]
             torch.addmm(bias, x_ND[rows], first.t(), out=part_RH)
@@ -104,7 +105,7 @@ class _Function(torch.autograd.Function):
             activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
             pieces.gelu(part_RH, numbers, zeros, activated_RH, slopes_RH)
             kept += [activated_RH, slopes_RH]
-            if fast is not None and out_ND.dtype is torch.float32 and before_ND is not None:
+            if sums_fast and fast is not None and before_ND is not None:
                 fast.added(before_ND[rows], torch.addmm(last_bias, activated_RH, last.t()), out_ND[rows])
                 continue
             if out_ND.dtype is dtype:

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import logging
 import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -28,7 +29,8 @@ logger = logging.getLogger("phonate")
 
 _SOURCE = Path(__file__).with_name("kernels.c")
 _OPTIONS = (
-    *("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-march=native", "-mprefer-vector-width=512"),
+    *("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-march=native"),
+    *(("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared"),
 )
 _SECONDS = 60.0
@@ -83,17 +85,18 @@ def of(dtype: torch.dtype) -> Kernels | None:
 def _kernels() -> Kernels | None:
     if sys.platform != "linux":
         return None
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    with tempfile.TemporaryDirectory(prefix="phonate-") as folder:
-        library = Path(folder, "kernels.so")
-        command = [*compiler, *_OPTIONS, str(_SOURCE), "-o", str(library), "-lm"]
-        try:
+    try:
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        # a file system in a network may keep the library, which is in use, for a while
+        with tempfile.TemporaryDirectory(prefix="phonate-", ignore_cleanup_errors=True) as folder:
+            library = Path(folder, "kernels.so")
+            command = [*compiler, *_OPTIONS, str(_SOURCE), "-o", str(library), "-lm"]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
             return Kernels(ctypes.CDLL(str(library)))
-        except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[:1]
-            logger.info("bf16: no C compiler (%s) that works; steps take about a sixth longer (%s)", compiler[0], *said)
-            return None
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[:1]
+        logger.info("bf16: %s can't be compiled, so steps take up to a fifth longer (%s)", _SOURCE.name, *told)
+        return None
 
 
 def _at(x: Tensor) -> Any:

@@ -53,7 +53,7 @@ def examples(state: ServerState, url: str, recording: str = "recording.wav") -> 
         voice = f" -F {shlex.quote(f'reference_audio=@{recording}')}" if conversion.needs_reference else ""
         yield Example(
             "Convert a recording to another voice",
-            f"{curl('conversions')} -F {model} -F {file}{voice} -o converted.mp3",
+            f"{curl('conversions')} -F {model} -F {file}{voice} -o converted.mp3 || cat converted.mp3",
         )
 
 
@@ -64,9 +64,9 @@ def _speech(service: LazyService, curl: str, recording: str) -> Example:
     if service.voices or not service.needs_reference:
         body |= {"voice": service.voices[0]} if service.voices else {}
         data = shlex.quote(json.dumps(body, ensure_ascii=False))
-        return Example("Speak a text", f"{posted} -d {data} -o said.mp3")
+        return Example("Speak a text", f"{posted} -d {data} -o said.mp3 || cat said.mp3")
     begun = json.dumps(body, ensure_ascii=False)[:-1].replace("\\", "\\\\").replace("%", "%%")
     form = shlex.quote(begun + ', "reference_audio": "%s"}')
     # by printf, which is part of the shell: a recording is too long for an argument of a program
     made = f'printf {form} "$(base64 < {shlex.quote(recording)} | tr -d "\\n")"'
-    return Example("Speak a text in the voice of a recording", f"{made} | {posted} -d @- -o said.mp3")
+    return Example("Speak a text in the voice of a recording", f"{made} | {posted} -d @- -o said.mp3 || cat said.mp3")

@@ -201,7 +201,7 @@ INFO = TaskInfo(
     options=("vocoder",),
     start="phonate.tasks.speech.start:start",
     traits="phonate.tasks.speech.start:traits",
-    earlier=EARLIER_F0,
+    earlier={**EARLIER_F0, "model.melody_gradient": 1.0, "model.contour": False},
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),
     facts=facts,
 )

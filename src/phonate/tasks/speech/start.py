@@ -149,7 +149,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     }
     if steps == _FEW_STEPS:
         changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
-    if recipe.data.language != base.data.language and speakers == 1:
+    if not is_english(recipe.data.language) and speakers == 1:
         changes |= _OTHER_LANGUAGE
     reason = f"{_shown(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
     if other:

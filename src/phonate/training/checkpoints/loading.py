@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, RecipeError, option
+from phonate.config.errors import CheckpointError, InputError, PhonateError, RecipeError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing
@@ -399,12 +399,16 @@ def describe_trained(
 @cache
 def _tell_of_unfinished(run: Path) -> None:
     """Say once that the training of a run in use has not ended, and how it goes on."""
-    if (place := listing.unfinished(run)) is not None:
+    try:
+        place = listing.unfinished(run)
+    except (PhonateError, LookupError, OSError):  # of a newer checkpoint than is used, or of an older version
+        return
+    if place is not None:
         from phonate.training.run import Run
 
         command = Run(run).resume_command()
         _log.warning(
-            "note: %s is used as saved at %s; if it is not training now, it goes on with %s", run, place, command
+            "note: the newest checkpoint of %s is at %s; unless it is training now, go on with %s", run, place, command
         )
 
 

@@ -240,14 +240,16 @@ class _Story:
         recipe = parse(run.recipe.read_text(encoding="utf-8", errors="replace"), str(run.recipe)).values
         folder = run.path / str(value_at(recipe, ("training", "checkpoint", "save_dir")) or "checkpoints")
         lines = read_metrics(run.metrics)
-        last = max((int(line["step"]) for line in lines if line["split"] == "train"), default=0)
+        checkpoints = [info for info in listing.scan(folder) if info.metadata]
+        trained = (int(line["step"]) for line in lines if line["split"] == "train")
+        last = max((*trained, *(info.step for info in checkpoints)), default=0)
         resumed = {int(event["step"]) for event in read_events(run.metrics, "resumed")}
         return cls(
             run=run,
             recipe=recipe,
             lines=lines,
             missing=missing_metrics(run.metrics),
-            checkpoints=[info for info in listing.scan(folder) if info.metadata],
+            checkpoints=checkpoints,
             system=read_json(run.path / files.SYSTEM),
             resumes=sorted(step for step in resumed if step < last),  # nothing was trained where it was at its end
             spent=ledger.read(run.path / ledger.FILE),

@@ -190,6 +190,36 @@ def test_columns_of_milliseconds_are_parts(tmp_path):
     assert (row.start, row.end, row.text) == (0.5, 1.5, "good morning")
 
 
+@pytest.mark.parametrize("duration", ["3,2", "n/a", "3.2 s"])
+def test_a_duration_that_is_no_number_leaves_a_whole_recording_as_it_is(duration, tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    (tmp_path / "list.tsv").write_text(f"path\ttext\tduration\na.wav\tgood morning\t{duration}\n")
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert (row.start, row.end, row.text) == (0.0, None, "good morning")
+
+
+def test_a_duration_in_milliseconds_alone_is_that_of_the_file(tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    (tmp_path / "list.csv").write_text("path,duration_ms,text\na.wav,2000,good morning\n")
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert row.of_file(3.0).end == 2.0
+
+
+def test_times_in_the_wrong_order_are_told_by_their_columns(tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    (tmp_path / "list.csv").write_text("path,start_ms,end_ms,text\na.wav,5,2,good morning\n")
+    (problem,), _ = list_corpus(corpus(tmp_path))
+    assert "start_ms '5', end_ms '2': must be seconds" in problem.detail
+
+
+@pytest.mark.parametrize("head", ["path,start,end,text", "path,start_ms,end_ms,text"])
+def test_texts_of_parts_in_a_folder_of_texts_are_not_those_of_whole_recordings(head, voice):
+    rows = "".join(f"a{i}.wav,{i},{i + 1},{text}\n" for i, text in enumerate(TEXTS))
+    (voice / "texts").mkdir()
+    (voice / "texts/list.csv").write_text(f"{head}\n{rows}")
+    assert {text for _, text in read(voice).values()} == {None}
+
+
 def test_labels_of_phones_beside_recordings_are_told(tmp_path, caplog):
     wav(tmp_path / "a.wav")
     (tmp_path / "a.lab").write_text("0 2500000 sil\n2500000 3000000 ao\n")

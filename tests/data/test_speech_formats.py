@@ -231,6 +231,18 @@ def test_parquet_with_embedded_audio(voice, where):
     assert [file.stat().st_mtime_ns for file in sorted((voice / "cache/audio").rglob("*.wav"))] == times
 
 
+def test_embedded_audio_is_not_cut_once_more(voice):
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    sound = {"bytes": (voice / "wavs/a1.wav").read_bytes(), "path": "x.wav"}
+    for name, start in (("seconds", {"start": [0.1]}), ("thousandths", {"start_ms": [100], "duration_ms": [200]})):
+        table = arrow.table({"audio": [sound], "text": ["One."], "speaker_id": [4], **start})
+        pyarrow.parquet.write_table(table, voice / f"{name}.parquet")
+        _, report = rows_of(corpus(voice / f"{name}.parquet"))
+        assert report.seconds == pytest.approx(0.4), name
+
+
 def test_parquet_of_paths_and_parts(voice):
     """Each row is a part of the file whose path it has; times of words are none of its own."""
     arrow = pytest.importorskip("pyarrow")

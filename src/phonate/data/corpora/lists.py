@@ -88,7 +88,9 @@ COLUMNS = {
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
 
-PART = ("start", "end", "duration", "stop")
+BOUNDS = ("start", "end", "start_ms", "end_ms")
+"""The columns that say where in its file a row is."""
+PART = (*BOUNDS, "duration", "duration_ms", "stop")
 """The columns that make a row a part of its file."""
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
@@ -421,20 +423,22 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
         start, end = part_of(_in_seconds(listed, file))
     except (TypeError, ValueError):
         times = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
-        return malformed(place, f"{times}: must be seconds, with the end after the start; correct them")
+        detail = f"{times}: must be seconds (_ms: milliseconds), with the end after the start; correct them"
+        return malformed(place, detail)
     part = f"-{round(1000 * start):08d}" if as_text(listed.get("start")) or as_text(listed.get("start_ms")) else ""
     id = as_text(listed.get("id")) or id_of(name) + part
     segment = Segment(start, end, speaker, as_text(listed.get("text")))
     whole = start == 0.0 and end is None
-    seconds = _seconds(listed.get("duration")) if whole else None
+    seconds = _file_seconds(listed) if whole else None
     split = as_text(listed.get("split"))
     return checked_row(Row(id, file, (segment,), place, None, start, end, split, seconds))
 
 
-def _seconds(duration: object) -> float | None:
+def _file_seconds(listed: Mapping[str, object]) -> float | None:
     """The duration of a file in seconds; None where none is given, or no sensible one."""
+    thousandths = as_text(listed.get("duration_ms"))
     try:
-        seconds = float(as_text(duration) or 0.0)
+        seconds = float(thousandths) / 1000.0 if thousandths else float(as_text(listed.get("duration")) or 0.0)
     except ValueError:
         return None
     return seconds if 0.0 < seconds < float("inf") else None
@@ -456,11 +460,12 @@ def _in_seconds(listed: Mapping[str, object], file: Path) -> Mapping[str, object
 
 
 def part_of(listed: Mapping[str, object]) -> tuple[float, float | None]:
-    start, end, duration = (_part_seconds(listed, key) for key in PART[:3])
+    start, end = (_part_seconds(listed, key) for key in ("start", "end"))
     if start is None and end is None:
         return 0.0, None
     begins = start or 0.0
-    ends = begins + duration if end is None and duration is not None else end
+    duration = _part_seconds(listed, "duration") if end is None else None
+    ends = end if duration is None else begins + duration
     if not 0.0 <= begins < float("inf") or not (ends is None or begins < ends < float("inf")):
         raise ValueError
     return begins, ends

@@ -17,8 +17,8 @@ from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
 from phonate.data.annotations import encoding_of, read_text
 from phonate.data.corpora.lists import (
+    BOUNDS,
     OBJECTS,
-    PART,
     audio_name,
     cells_of,
     json_lines,
@@ -256,7 +256,7 @@ class Transcripts:
         header = header_of(first[0]) if first else None
         if header is not None and "text" in header[1] and len(header[2]) > 1:
             table = Table.read(file, Within(self._below, file))
-            return table if table.header is not None and not {*PART[:2]} & table.header[1].keys() else None
+            return table if table.header is not None and not {*BOUNDS} & table.header[1].keys() else None
         rows = [[cells_of(line, separator) for line in first] for separator in ("|", "\t")]
         if not any(
             sum(len(cells) > 1 and self._has(cells, file) for cells in some) > 0.5 * len(first) for some in rows
@@ -299,7 +299,7 @@ class Transcripts:
         for name, sample in ((name, one) for name, value in _objects(file) for one in unfolded(value)):
             if isinstance(sample, str):
                 yield from self._each(name, file, Said(_words(sample)))
-            elif isinstance(sample, dict) and not {*PART[:2]} & spelled(list(sample)).keys():
+            elif isinstance(sample, dict) and not {*BOUNDS} & spelled(list(sample)).keys():
                 yield from self._each(audio_name(sample) or name, file, _said(sample, None))
 
     def _each(self, name: str | None, file: Path, said: Said | None) -> Iterator[tuple[Path, Said]]:

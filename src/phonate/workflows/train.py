@@ -120,19 +120,21 @@ def _time_steps(trainer: Trainer, first: int) -> float:
     trainer.model.train()
     trainer.progress.step = first
     times = trainer.settings.gradient_accumulation_steps
-    ends: list[float] = []
+    took: list[float] = []
+    begun = time.perf_counter()
     for epoch in itertools.count():
         for window in accumulation_groups(trainer.train_source.epoch(epoch), times):
             trainer.train_step(window, trainer.step, trainer.ema)
             trainer.progress.step += 1
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
-            ends.append(time.perf_counter())
-            steps, seconds = len(ends) - 1, ends[-1] - ends[0]
+            took.append(time.perf_counter() - begun)
+            steps, seconds = len(took) - 1, sum(took[1:])
             done = max(steps / MAX_STEPS, min(steps / MIN_STEPS, seconds / MIN_SECONDS))
             report_progress("timing steps, per cent", min(int(100 * done), 100), 100)
             if done >= 1:
-                return statistics.median(end - start for start, end in itertools.pairwise(ends))
+                return statistics.median(took[1:])
+            begun = time.perf_counter()  # the bar is not part of a step
     raise AssertionError
 
 

@@ -16,7 +16,7 @@ from phonate.data.corpora.manifest import CORPORA, detect_format, list_corpus
 from phonate.data.corpora.rows import Problem
 from phonate.data.label_documents import Tier, write_tiers
 from phonate.data.label_texts import chat_words
-from phonate.data.labels import LABEL_FORMATS, label_format, read_pair, read_turns, write_turns
+from phonate.data.labels import LABEL_FORMATS, label_format, read_pair, read_texts, read_turns, write_turns
 from phonate.data.transcripts import TimedWord, Transcription, write_transcription
 
 FILES = Path(__file__).with_name("labels")
@@ -391,6 +391,70 @@ def test_what_transcribe_writes_as_json_is_read_back(tmp_path):
     rows, _ = list_corpus(corpus(tmp_path))
     assert [(row.speaker, row.text) for row in rows] == [("ann", "Good morning."), ("bob", "Hello.")]
     assert read_turns(tmp_path / "call.json") == {"call": [SpeakerTurn(0.1, 1.0, "ann"), SpeakerTurn(1.1, 1.9, "bob")]}
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 0.52), (0.0, 1.0), (2.0, 2.3)])
+def test_a_transcript_of_one_word_is_read_back(start, end, tmp_path):
+    write_transcription(tmp_path / "x.json", Transcription([TimedWord("Yes.", start, end, 0.9, "ann")], 3.0), "x")
+    assert read_turns(tmp_path / "x.json") == {"x": [SpeakerTurn(start, end, "ann")]}
+
+
+def test_words_that_count_milliseconds_are_no_transcript(tmp_path):
+    words = [{"start": 250, "end": 650, "text": "good", "speaker": "A"}]
+    assert label_format(text(tmp_path, "x.json", json.dumps({"text": "good", "words": words}))) is None
+
+
+@pytest.mark.parametrize("suffix", [".srt", ".vtt", ".eaf", ".TextGrid"])
+@pytest.mark.parametrize("speakers", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_transcripts_in_json_beside_other_labels_are_passed_over(suffix, speakers, whole, tmp_path):
+    folder = tmp_path / "calls"
+    for name in ("a", "b"):
+        wav(folder / f"{name}.wav", 3.0)
+        write_turns(folder / f"{name}{suffix}", name, [SpeakerTurn(0.5, 1.5, "ann")], 3.0)
+        (folder / f"{name}.json").write_text(json.dumps(whisperx(speakers, whole)))
+    assert detect_format(folder) == "labels"
+    assert [(one.start, one.end, one.speaker) for row in CORPORA.get("labels")(folder) for one in row.segments] == [
+        (0.5, 1.5, "ann")
+    ] * 2
+
+
+def test_turns_of_one_format_and_texts_of_another_lie_in_one_folder(tmp_path):
+    write_turns(tmp_path / "m1.rttm", "m1", [SpeakerTurn(0.5, 1.5, "ann")])
+    (tmp_path / "m1.json").write_text(json.dumps(whisperx(speakers=False, whole=True)))
+    assert read_turns(tmp_path) == {"m1": [SpeakerTurn(0.5, 1.5, "ann")]}
+    assert [one.text for one in read_texts(tmp_path)["m1"].segments] == ["Good morning.", "And to you."]
+
+
+def test_a_silent_recording_first_leaves_the_others_labels(tmp_path):
+    for name in ("a", "b"):
+        wav(tmp_path / f"calls/{name}.wav", 3.0)
+    text(tmp_path / "calls", "a.json", json.dumps({"text": "", "segments": []}))
+    text(tmp_path / "calls", "b.json", json.dumps(whisperx(whole=True)))
+    assert detect_format(tmp_path / "calls") == "labels"
+    rows = {row.id: row.segments for row in CORPORA.get("labels")(tmp_path / "calls")}
+    assert (len(rows["a"]), len(rows["b"])) == (0, 2)
+    assert read_turns(tmp_path / "calls")["a"] == []
+
+
+def test_segments_of_speakers_need_no_text(tmp_path):
+    segments = [{"start": 0, "end": 1.5, "speaker": "ann"}]
+    file = text(tmp_path, "x.json", json.dumps({"segments": segments}))
+    assert read_turns(file) == {"x": [SpeakerTurn(0.0, 1.5, "ann")]}
+    assert label_format(text(tmp_path, "y.json", json.dumps({"segments": [{"start": 0, "end": 1.5}]}))) is None
+
+
+def test_segments_in_which_whisperx_heard_nobody_are_left_out(tmp_path, caplog):
+    document = whisperx()
+    del document["segments"][0]["speaker"]
+    wav(tmp_path / "calls/a.wav", 3.0)
+    file = text(tmp_path / "calls", "a.json", json.dumps(document))
+    with caplog.at_level(logging.WARNING):
+        assert read_turns(file) == {"a": [SpeakerTurn(1.6, 2.9, "SPEAKER_01")]}
+        (row,) = CORPORA.get("labels")(tmp_path / "calls")
+    assert [one.speaker for one in row.segments] == ["SPEAKER_01"]
+    assert caplog.text.count("left out: 1 segments without a speaker") == 2
+    assert len(read_texts(file)["a"].segments) == 2, "scores of words are of all of them"
 
 
 def test_json_that_says_nothing_of_a_recording_is_told(tmp_path, caplog):

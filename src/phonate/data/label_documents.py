@@ -382,22 +382,23 @@ _LARGEST = 64 * 2**20
 def is_timed(path: Path) -> bool:
     """Whether a JSON file is a transcript with times."""
     try:
-        return path.stat().st_size <= _LARGEST and bool(_timed(_document(path)))
+        return path.stat().st_size <= _LARGEST and _timed(_document(path)) is not None
     except DataError:  # told by whoever reads it as something else
         return False
 
 
 def names_speakers(path: Path) -> bool:
-    """Whether a transcript with times says who speaks, or has no text for the whole."""
+    """Whether a transcript with times says who speaks, or has no text for the whole. One of silence says nothing."""
     document = _document(path)
-    return "text" not in document or any(one.speaker is not None for one in _timed(document))
+    segments = _timed(document) or []
+    return any(one.speaker is not None for one in segments) or bool(segments and "text" not in document)
 
 
 def read_json(path: Path) -> list[Labelled]:
     """The `segments` of Whisper and WhisperX, or the `words` of `phonate transcribe`; detected where they name
     speakers."""
     segments = _timed(_document(path))
-    if not segments:
+    if segments is None:
         raise DataError(f"{path}: neither segments nor words with times (start, end, text) in it")
     return [Labelled(path.stem, str(path), by_start(segments))]
 
@@ -411,22 +412,38 @@ def _document(path: Path) -> Mapping[str, Any]:
     return document if isinstance(document, dict) and audio_name(document) is None else {}
 
 
-def _timed(document: Mapping[str, Any]) -> list[Segment]:
-    """The segments with times of a transcript; of words what they are joined to."""
+def _timed(document: Mapping[str, Any]) -> list[Segment] | None:
+    """The segments with times of a transcript; of words what they are joined to. None where it is no transcript."""
     if segments := _said(document.get("segments")):
         return segments
     words = _said(document.get("words"))
-    return utterances(words) if any(one.start % 1 for one in words) else []  # others count milliseconds
+    if words and not _count_milliseconds(words):
+        return utterances(words)
+    silent = document.get("segments") == [] or (document.get("words") == [] and document.get("text") == "")
+    return [] if silent and not words else None
+
+
+_LONGEST_WORD = 10.0
+"""In the mean, in seconds; none takes so few milliseconds."""
+
+
+def _count_milliseconds(words: Sequence[Segment]) -> bool:
+    spans = [(one.start, one.end or 0.0) for one in words]
+    whole = not any(time % 1 for span in spans for time in span)
+    return whole and sum(end - start for start, end in spans) > _LONGEST_WORD * len(spans)
 
 
 def _said(listed: object) -> list[Segment]:
-    """Objects with a start, an end and a text; none where one has not."""
+    """Objects with a start, an end and a text, a speaker or both; none where one has not."""
     segments = []
     for one in listed if isinstance(listed, list) else []:
         start, end, text = (one.get(key) for key in ("start", "end", "text")) if isinstance(one, dict) else (None,) * 3
-        if not isinstance(start, (int, float)) or not isinstance(end, (int, float)) or not isinstance(text, str):
+        if not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
             return []
-        segments.append(Segment(float(start), float(end), as_text(one.get("speaker")), text.strip() or None))
+        speaker = as_text(one.get("speaker"))
+        if not isinstance(text, str) and (text is not None or speaker is None):
+            return []
+        segments.append(Segment(float(start), float(end), speaker, (text or "").strip() or None))
     return segments
 
 

@@ -7,6 +7,7 @@ Some formats name recordings (RTTM, STM, CTM, AMI); a file of another is of the 
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,9 @@ from typing import Any, TypeVar, cast
 from phonate.config.errors import DataError, InputError
 from phonate.data import annotations as nist
 from phonate.data.annotations import SpeakerTurn, Zones
-from phonate.data.corpora.rows import Segment, audio_files, composed
+from phonate.data.corpora.rows import Segment, audio_files, composed, printable
+
+logger = logging.getLogger("phonate")
 
 
 @dataclass
@@ -163,6 +166,26 @@ def label_files(folder: Path) -> dict[LabelFormat, list[Path]]:
 _LOOKED_AT = 10
 
 
+def before_transcripts(kinds: Iterable[LabelFormat]) -> list[LabelFormat]:
+    """Kinds of labels, without transcripts in JSON where there are others: programs that recognise speech write the
+    same as captions beside them."""
+    listed = list(kinds)
+    return [one for one in listed if one.name != "transcript"] or listed
+
+
+_UNNAMED = "segments without a speaker"
+
+
+def of_speakers(one: Labelled) -> Labelled:
+    """The labels; of a transcript in JSON that names speakers, without the segments that name none, in which WhisperX's
+    diarizer heard nobody."""
+    named = [segment for segment in one.segments if segment.speaker is not None]
+    unnamed = len(one.segments) - len(named)
+    if not (named and unnamed and LABEL_FORMATS["transcript"].ends(one.place)):
+        return one
+    return replace(one, segments=named, left_out=one.left_out + Counter({_UNNAMED: unnamed}))
+
+
 # --------------------------------------------------- Turns of any label file, and turns to a label file
 
 
@@ -173,10 +196,14 @@ def read_turns(path: str | Path) -> dict[str, list[SpeakerTurn]]:
     Raises DataError for files that can't be read, that are of no format in LABEL_FORMATS, or that name no speakers.
     """
     turns: dict[str, list[SpeakerTurn]] = {}
-    for one in _read(Path(path)):
+    left_out: Counter[str] = Counter()
+    for one in map(of_speakers, _read(Path(path))):
+        left_out[_UNNAMED] += one.left_out[_UNNAMED]
         if any(segment.speaker is None for segment in one.segments):
             raise DataError(f"{one.place}: segments of {one.recording} name no speaker; give labels with speakers")
         turns.setdefault(same_name(one.recording), []).extend(map(_turn, one.segments))
+    if left_out[_UNNAMED]:
+        logger.warning("%s: left out: %d %s", printable(str(path)), left_out[_UNNAMED], _UNNAMED)
     return {name: sorted(listed) for name, listed in turns.items()}
 
 
@@ -193,7 +220,7 @@ class Texts:
 def read_texts(path: str | Path) -> dict[str, Texts]:
     """Recording -> what is said in it; otherwise as `read_turns`."""
     spoken: dict[str, tuple[list[Segment], list[Segment]]] = {}
-    for one in _read(Path(path)):
+    for one in _read(Path(path), texts=True):
         segments, words = spoken.setdefault(same_name(one.recording), ([], []))
         segments += [segment for segment in one.segments if segment.text]
         words += [word for word in one.words or one.segments if word.text]
@@ -224,14 +251,16 @@ def read_pair(
     return ref, hyp
 
 
-def _read(path: Path) -> list[Labelled]:
+def _read(path: Path, texts: bool = False) -> list[Labelled]:
+    """The labels of a file or folder; `texts`: beside others, those that can't hold any are passed over."""
     files = [path]
     if path.is_dir():
-        kinds = label_files(path)
+        listed = label_files(path)
+        kinds = before_transcripts(one for one in listed if not texts or one.name != "rttm") or [*listed]
         if len(kinds) != 1:
             names = ", ".join(one.title for one in kinds) or f"no labels ({suffixes()})"
             raise DataError(f"{path}: has {names}; give a folder with one kind of labels, or a file")
-        files = next(iter(kinds.values()))
+        files = listed[kinds[0]]
     return [one for file in files for one in _labelled(file)]
 
 

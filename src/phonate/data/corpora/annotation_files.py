@@ -26,7 +26,7 @@ from phonate.data.annotations import (
     speaker_line,
     uem_region,
 )
-from phonate.data.corpora.lists import OBJECTS, first_object, json_lines, read_lines
+from phonate.data.corpora.lists import LOOKED_AT, OBJECTS, first_object, json_lines, read_lines
 from phonate.data.corpora.rows import (
     Problem,
     Row,
@@ -43,8 +43,10 @@ from phonate.data.labels import (
     LABEL_FORMATS,
     LabelFormat,
     Labelled,
+    before_transcripts,
     label_files,
     label_format,
+    of_speakers,
     same_name,
     suffixes,
 )
@@ -466,14 +468,7 @@ _OWN_CORPORA = ("rttm", "stm")
 def is_labels(path: Path) -> bool:
     """A folder in which at least half of the recordings have labels, and no texts beside them. TextGrids of words and
     phones belong to such texts, and so do transcripts in JSON that name no speakers."""
-    if not path.is_dir():
-        return False
-    kinds = {kind: files for kind, files in label_files(path).items() if kind.name not in _OWN_CORPORA}
-    if not kinds:
-        return False
-    recordings = list(audio_files(path, problems=[]))
-    texts = sum(file.with_suffix(end).is_file() for file in recordings for end in (".txt", ".lab"))
-    fitting = [kind for kind, files in kinds.items() if _fits(kind, files, recordings, texts)]
+    fitting = _fitting(path) if path.is_dir() else []
     if len(fitting) > 1:
         titles = " and ".join(kind.title for kind in fitting)
         raise DataError(
@@ -481,6 +476,20 @@ def is_labels(path: Path) -> bool:
             f"{', '.join(kind.name for kind in fitting)}, or to folder"
         )
     return bool(fitting)
+
+
+def _kinds_in(path: Path) -> dict[LabelFormat, list[Path]]:
+    return {kind: files for kind, files in label_files(path).items() if kind.name not in _OWN_CORPORA}
+
+
+def _fitting(path: Path) -> list[LabelFormat]:
+    """The kinds of labels in a folder that fit its recordings."""
+    kinds = _kinds_in(path)
+    if not kinds:
+        return []
+    recordings = list(audio_files(path, problems=[]))
+    texts = sum(file.with_suffix(end).is_file() for file in recordings for end in (".txt", ".lab"))
+    return before_transcripts(kind for kind, files in kinds.items() if _fits(kind, files, recordings, texts))
 
 
 def _fits(kind: LabelFormat, files: list[Path], recordings: list[Path], texts: int) -> bool:
@@ -492,7 +501,7 @@ def _fits(kind: LabelFormat, files: list[Path], recordings: list[Path], texts: i
 
     stems = {same_name(name) for file in files for name in (file.stem, _LANGUAGE.sub("", file.stem))}
     labelled = sum(same_name(file.stem) in stems for file in recordings)
-    if kind.name == "transcript" and not names_speakers(files[0]):
+    if kind.name == "transcript" and not any(map(names_speakers, files[:LOOKED_AT])):
         return False
     return 0 < len(recordings) <= 2 * labelled and not (kind.name == "textgrid" and is_alignment(files[0]))
 
@@ -503,13 +512,14 @@ def _is_file_of(name: str) -> Callable[[Path], bool]:
 
 @corpus_format(is_labels, priority=35, unit="text")
 def label_rows(path: Path) -> Iterator[Row | Problem]:
-    """A row for each recording with labels of the one kind that a folder has, or of a file."""
+    """A row for each recording with labels of the one kind that a folder has, or of a file. Beside others, transcripts
+    in JSON are passed over: programs that write captions write both."""
     if path.is_file():
         kind = label_format(path)
         if kind is None:
             raise DataError(f"{path}: not a label file; they end in {suffixes()}")
     else:
-        kinds = [one for one in label_files(path) if one.name not in _OWN_CORPORA]
+        kinds = _fitting(path) or before_transcripts(_kinds_in(path))
         if len(kinds) != 1:
             names = ", ".join(one.name for one in kinds) or "none"
             raise DataError(f"{path}: has labels of {len(kinds)} kinds ({names}); set data.format to one of them")
@@ -529,7 +539,7 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
     merged: dict[str, Labelled] = {}
     for file in files:
         try:
-            listed = kind.read(file)
+            listed = list(map(of_speakers, kind.read(file)))
         except DataError as error:
             rows.append(Problem(printable(file.stem), str(file), "malformed labels", printable(str(error))))
             names.add(file.stem)

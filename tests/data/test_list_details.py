@@ -183,6 +183,32 @@ def test_manifests_of_fairseq_have_texts_beside_them(end, texts, tmp_path, caplo
         list_corpus(corpus(tmp_path / "lists/train.tsv"))
 
 
+@pytest.mark.parametrize("texts", ["ONE\n\nTHREE\n", "ONE\n\n\n", "\nTWO\nTHREE\n\n\n"])
+def test_an_empty_line_beside_a_manifest_of_fairseq_is_of_silence(texts, tmp_path):
+    for name in "abc":
+        wav(tmp_path / f"clips/{name}.wav")
+    (tmp_path / "train.tsv").write_text(f"{tmp_path / 'clips'}\n" + "".join(f"{name}.wav\t6400\n" for name in "abc"))
+    (tmp_path / "train.wrd").write_text(texts)
+    rows, _ = list_corpus(corpus(tmp_path / "train.tsv"))
+    assert [row.text for row in rows] == [line or None for line in texts.split("\n")[:3]]
+
+
+def test_folders_name_the_speakers_of_a_manifest_of_fairseq(tmp_path, caplog):
+    names = ["103/1240/103-1240-0000.wav", "103/1241/103-1241-0000.wav", "84/121/84-121-0001.wav"]
+    for name in names:
+        wav(tmp_path / "librispeech" / name)
+    (tmp_path / "lists").mkdir()
+    for split, listed in (("train", names), ("valid", ["valid/x.wav", "valid/y.wav"])):
+        lines = "".join(f"{name}\t6400\n" for name in listed)
+        (tmp_path / f"lists/{split}.tsv").write_text(f"{tmp_path / 'librispeech'}\n{lines}")
+    with caplog.at_level(logging.WARNING):
+        rows, _ = list_corpus(corpus(tmp_path / "lists/train.tsv"))
+    assert [row.speaker for row in rows] == ["103", "103", "84"]
+    assert "the folders of its recordings name their speakers (103, 84)" in caplog.text
+    rows, _ = list_corpus(corpus(tmp_path / "lists/valid.tsv"))
+    assert {row.speaker for row in rows} == {"lists"}, "a split is no speaker"
+
+
 def test_columns_of_milliseconds_are_parts(tmp_path):
     wav(tmp_path / "a.wav", 3.0)
     (tmp_path / "list.csv").write_text("path,start_ms,end_ms,text\na.wav,500,1500,good morning\n")

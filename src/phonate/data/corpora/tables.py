@@ -14,6 +14,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.corpora.columns import FILES_LOOKED_FOR, Named, Roles, roles_of, share_named
+from phonate.data.corpora.layout import Layout
 from phonate.data.corpora.lists import (
     LANGUAGES,
     SEPARATORS,
@@ -38,6 +39,7 @@ from phonate.data.corpora.rows import (
     checked_row,
     corpus_format,
     malformed,
+    official_split,
     printable,
     split_among,
 )
@@ -306,17 +308,34 @@ def _of_fairseq(table: Table) -> Iterator[Row | Problem]:
         report_note(path, f"names and numbers of samples; no texts in {path.stem}.wrd or {path.stem}.ltr beside it")
     elif beside.suffix == ".ltr":
         texts = [line.replace(" ", "").replace("|", " ") for line in texts]
-    texts = [line.strip() for line in texts if line.strip()]
+    texts = [line.strip() for line in texts]
+    while len(texts) > len(rows) and not texts[-1]:  # others are of silence
+        texts.pop()
     if beside is not None and len(texts) != len(rows):
         raise DataError(f"{beside}: {len(texts)} texts, {path.name} lists {len(rows)} recordings; give each a line")
+    speakers = _speakers_of(path, [cells[0] for _, cells in rows if not isinstance(cells, Problem)])
     for number, (place, cells) in enumerate(rows):
         if isinstance(cells, Problem):
             yield cells
             continue
         within = Path(root[0], cells[0]) if isinstance(root, list) else Path(cells[0])
         file = within if within.is_file() else table.places.find(cells[0])
-        text = texts[number] if texts else None
-        yield checked_row(Row.clip(cells[0], file, speaker_of(path), text, place))
+        text = (texts[number] or None) if texts else None
+        yield checked_row(Row.clip(cells[0], file, speakers[cells[0]], text, place))
+
+
+def _speakers_of(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Name -> speaker of recordings that a list calls by paths alone: as their folders say (`Layout`), else the one of
+    the list."""
+    alone = speaker_of(path)
+    layout = Layout(path.parent, [path.parent / name.lstrip("/") for name in names], None)
+    said = (layout.speaker(inside) for inside in layout.inside)
+    speakers = {
+        name: printable(one) if official_split(one) is None else alone for name, one in zip(names, said, strict=True)
+    }
+    if others := sorted({*speakers.values()} - {alone}):
+        report_note(path, f"the folders of its recordings name their speakers ({', '.join(others[:3])})")
+    return speakers
 
 
 # ---------------------- LJSpeech: wavs/ beside a metadata.csv of id|text|normalised text, one speaker

@@ -517,3 +517,44 @@ def test_what_captions_say_of_sounds_is_not_said(tmp_path, caplog):
         rows, _ = list_corpus(corpus(tmp_path))
     assert [row.text for row in rows] == ["Good morning. And to you.", "Well – if so (yes)."]
     assert "left out: 3 captions of sounds" in caplog.text
+
+
+def captions_of(folder, *cues):
+    """SubRip beside a recording with these captions, one a second."""
+    wav(folder / "talk.wav", 12.0)
+    times = [f"00:00:{n:02},000 --> 00:00:{n:02},900" for n in range(len(cues))]
+    text(folder, "talk.srt", "".join(f"{n}\n{times[n]}\n{cue}\n\n" for n, cue in enumerate(cues)))
+    return folder / "talk.srt"
+
+
+def test_brackets_in_captions_that_are_no_sounds_are_kept(tmp_path, caplog):
+    said = ["[Ann] hello there", "[he] went home", "- 5 degrees", "so ♪ they sang", "♪ la la\nHello.", "[MUSIC] Yes."]
+    (one,) = label_format(captions_of(tmp_path, *said)).read(tmp_path / "talk.srt")
+    kept = ["[Ann] hello there", "[he] went home", "- 5 degrees", "so ♪ they sang", "Hello.", "Yes."]
+    assert [segment.text for segment in one.segments] == kept
+    assert one.left_out == {"sounds within captions": 2}
+
+
+def test_captions_with_words_that_nobody_understood_are_left_out(tmp_path):
+    said = ["[he] went [inaudible] home", "Good morning.", "[unintelligible 00:00:02]", "[crosstalk]\nYes."]
+    (one,) = label_format(captions_of(tmp_path, *said)).read(tmp_path / "talk.srt")
+    assert [segment.text for segment in one.segments] == ["Good morning."]
+    assert one.left_out == {"captions with words that were not understood": 3}
+
+
+def test_a_turn_whose_words_nobody_understood_remains_its_speakers(tmp_path):
+    said = ["Ann: Hello.", "Bob: [inaudible] home", "Good morning.", "Ann: Yes."]
+    (one,) = label_format(captions_of(tmp_path, *said)).read(tmp_path / "talk.srt")
+    assert [(segment.speaker, segment.text) for segment in one.segments] == [
+        *(("Ann", "Hello."), ("Bob", None), ("Bob", "Good morning."), ("Ann", "Yes."))
+    ]
+
+
+def test_a_line_that_rolled_is_no_caption_of_sounds(tmp_path):
+    cues = ["00:00:00.000 --> 00:00:01.000\n \ngood<00:00:00.500><c> morning</c>"]
+    cues += ["00:00:01.000 --> 00:00:01.010\ngood morning\n "]
+    cues += ["00:00:01.010 --> 00:00:02.000\ngood morning\nand<00:00:01.500><c> you</c>"]
+    file = text(tmp_path, "talk.vtt", "WEBVTT\n\n" + "\n\n".join(cues) + "\n") or tmp_path / "talk.vtt"
+    (one,) = label_format(file).read(file)
+    assert [segment.text for segment in one.segments] == ["good morning", "and you"]
+    assert not +one.left_out

@@ -118,8 +118,21 @@ def read_ctm(path: Path) -> list[Labelled]:
 
 _CUE = re.compile(r"((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})\s*-->\s*((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)*\s+([^>]*)>(.*?)(?=<v[.\s]|</v>|$)", re.DOTALL)
-_SOUND = re.compile(r"\[[^\[\]]*\](?!:)|[♪♫][^♪♫]*[♪♫]?|^\([^()]*\)$|(?:^|(?<=[.!?…\"”]) )[-–] (?=\S)")
-"""What captions say of sounds, `[door closes]`, `(laughs)` alone and songs; and the dashes of speakers in turn."""
+_SOUND = re.compile(
+    r"\[[^\[\]]*\b(?:music|musical|singing|applause|applauds|clapping|cheers|cheering|laughs?|laughing|laughter|chuckles?"
+    r"|giggles|sighs?|gasps?|groans|coughs?|coughing|sniffs|sobs|sobbing|screams|noise|silence|beep|beeps|ringing|rings"
+    r"|bell|barking|barks|thunder|footsteps|knocks|knocking|door (?:opens|closes|shuts|slams|creaks))\b[^\[\]]*\](?!:)"
+    r"|^(?:[-–] ?)?\[[^\[\]\n]*\]$"
+    r"|\A[\[(][^\[\]()]*[\])]\Z",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""What captions say of sounds: `[door closes]`, and whatever is a caption by itself, `(laughs)`, or a line, `[wind]`.
+Other brackets, as `[he] went`, are words or speakers."""
+_SONG = re.compile(r"[♪♫][^♪♫]*[♪♫]|^[♪♫].*$", re.MULTILINE)
+_TURN = re.compile(r"(?:^|(?<=[.!?…\"”]) )[-–] (?=[^\W\d_])", re.MULTILINE)
+"""The dash of a speaker's turn, which before a digit may be a sign."""
+_UNHEARD = re.compile(r"[\[(][^\[\]()]*\b(?:inaudible|unintelligible|crosstalk)\b[^\[\]()]*[\])](?!:)", re.IGNORECASE)
+"""In place of words that nobody wrote down, so that the caption is not what is said."""
 _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 
 
@@ -140,15 +153,22 @@ def read_srt(path: Path) -> list[Labelled]:
 
 
 def _captions(path: Path, text: str, blank: str = r"") -> list[Labelled]:
-    cues = [list(_voices(*cue)) for cue in _cues(text, blank)]
-    segments = voices([segment for cue in cues for segment in cue])
-    left_out = Counter({"captions of sounds": sum(not cue for cue in cues)})
+    left_out: Counter[str] = Counter()
+    spoken = [segment for cue in _cues(text, blank) for segment in _voices(*cue, left_out)]
+    segments = []
+    for one in voices(spoken):
+        if one.text is None or not _UNHEARD.search(one.text):
+            segments.append(one)
+            continue
+        left_out["captions with words that were not understood"] += 1
+        if one.speaker is not None:
+            segments.append(replace(one, text=None))  # the turn remains
     return [Labelled(path.stem, str(path), by_start(segments), left_out=left_out)]
 
 
 def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
-    """Start, end and text of each cue, which ends at a line that matches `blank`. Captions that roll, as YouTube's with
-    times of words, repeat the line before: it is said once."""
+    """Start, end and lines of each cue, which ends at a line that matches `blank`. Captions that roll, as those of YouTube
+    with times of words, repeat the line before: it is said once."""
     rolls = re.search(r"<\d\d:\d\d:\d\d", text) is not None
     times: re.Match[str] | None = None
     said: list[str] = []
@@ -158,7 +178,7 @@ def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
         if times is not None and (following is not None or re.fullmatch(blank, line)):
             plain = [_TAG.sub("", one) for one in said]
             new = said[1:] if rolls and plain and before[-1:] == plain[:1] else said
-            yield _clock(times[1]), _clock(times[2]), " ".join(new)
+            yield _clock(times[1]), _clock(times[2]), "\n".join(new)
             times, before = None, plain or before
         if following is not None:
             times, said = following, []
@@ -166,12 +186,17 @@ def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
             said = [*said, line.strip()]
 
 
-def _voices(start: float, end: float, text: str) -> Iterator[Segment]:
+def _voices(start: float, end: float, text: str, left_out: Counter[str]) -> Iterator[Segment]:
+    """What each voice of a cue says. Sounds are counted in `left_out`."""
     voiced = [(match[1], match[2]) for match in _VOICE.finditer(text)]
     for speaker, said in voiced or [("", text)]:
-        plain = " ".join(_SOUND.sub(" ", html.unescape(_TAG.sub("", said)).strip()).split())
-        if plain or speaker:
-            yield Segment(start, end, html.unescape(speaker).strip() or None, plain or None)
+        whole = "\n".join(line.strip() for line in html.unescape(_TAG.sub("", said)).strip().split("\n"))
+        plain = whole if _UNHEARD.search(whole) else _SONG.sub(" ", _SOUND.sub(" ", whole))
+        if plain != whole:
+            left_out["sounds within captions" if plain.strip() else "captions of sounds"] += 1
+        words = " ".join(_TURN.sub(" ", "\n".join(line.strip() for line in plain.split("\n"))).split())
+        if words or speaker:
+            yield Segment(start, end, html.unescape(speaker).strip() or None, words or None)
 
 
 def _clock(value: str) -> float:

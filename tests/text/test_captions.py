@@ -86,6 +86,19 @@ def test_an_answer_stays_between_what_it_answers_and_what_follows() -> None:
     assert [cue[0].text for cue in cues(words)] == ["Ready?", "Yes.", "Go."]
 
 
+def test_a_line_ends_where_another_speaker_answers_in_a_pause() -> None:
+    said = [("are", 0.0, "A"), ("you", 0.3, "A"), ("there", 0.6, "A"), ("yes", 1.1, "B"), ("good", 1.7, "A")]
+    words = [TimedWord(text, at, at + 0.3, speaker=speaker) for text, at, speaker in said]
+    assert [[word.text for word in cue] for cue in cues(words)] == [["are", "you", "there"], ["yes"], ["good"]]
+    words[3:4] = [TimedWord("yes", 0.7, 0.8, speaker="B")]  # while A speaks
+    assert [len(cue) for cue in cues(words)] == [4, 1]
+
+
+def test_captions_in_a_file_end_with_the_sound(tmp_path: Path) -> None:
+    write_captions(tmp_path / "words.vtt", [TimedWord("Yes.", 0.0, 0.4)], 0.5)
+    assert "--> 00:00:00.500" in (tmp_path / "words.vtt").read_text()
+
+
 def test_two_lines_are_even() -> None:
     long = "It lies on the other side of the river."
     words = [TimedWord(text, 0.3 * at, 0.3 * at + 0.3) for at, text in enumerate(f"No. {long}".split())]

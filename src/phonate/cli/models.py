@@ -112,7 +112,7 @@ def speak(args: argparse.Namespace) -> int:
         return 0
     if args.captions is not None:
         waveform, words = synthesiser.timed(*request)
-        write_captions(args.captions, words)
+        write_captions(args.captions, words, len(waveform) / synthesiser.sample_rate)
     else:
         waveform = synthesiser.speak(*request)
     write_audio(args.output, waveform, synthesiser.sample_rate, MADE)

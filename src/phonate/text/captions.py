@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -19,6 +20,8 @@ SHORTEST = 1.0
 """Seconds that a caption stands at least, to be read."""
 LONG_PAUSE = 1.5
 """Seconds without speech after which a caption does not go on."""
+_BREATH = 0.5
+"""Seconds of silence, at least, between two turns of a speaker."""
 _INITIALS = re.compile(r"(?:\w\.){2,}")
 """Such as P.M., which also stand within sentences."""
 
@@ -54,10 +57,10 @@ def captions(words: Sequence[TimedWord], form: str, seconds: float = math.inf) -
     return _WRITERS[form](words, seconds)
 
 
-def write_captions(path: str | Path, words: Sequence[TimedWord]) -> None:
-    """Write `words` in the form that the suffix of `path` names. Raises InputError."""
+def write_captions(path: str | Path, words: Sequence[TimedWord], seconds: float = math.inf) -> None:
+    """Write `words` in the form that the suffix of `path` names; `seconds` as in `captions`. Raises InputError."""
     try:
-        text = captions(words, Path(path).suffix.lower())
+        text = captions(words, Path(path).suffix.lower(), seconds)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     write_output(path, text.encode())
@@ -73,16 +76,33 @@ def cues(words: Sequence[TimedWord]) -> list[list[TimedWord]]:
         spoken.setdefault(word.speaker, []).append(word)
     found: list[list[TimedWord]] = []
     for speaker, own in spoken.items():
-        others = sorted(word.start for word in words if word.speaker != speaker)
-        found += _joined(list(_lines(own)), others)
+        others = [word for word in words if word.speaker != speaker]
+        found += _joined(list(_lines(own, _turns(others))), sorted(word.start for word in others))
     return sorted(found, key=lambda cue: cue[0].start)
 
 
-def _lines(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
-    """The words of one speaker in lines."""
+def _turns(words: Sequence[TimedWord]) -> list[tuple[float, float]]:
+    """Start and end of what each speaker says without a pause of `_BREATH`, sorted by start."""
+    turns: dict[str | None, list[tuple[float, float]]] = {}
+    for word in words:
+        own = turns.setdefault(word.speaker, [])
+        if own and word.start - own[-1][1] <= _BREATH:
+            own[-1] = own[-1][0], max(own[-1][1], word.end)
+        else:
+            own.append((word.start, word.end))
+    return sorted(itertools.chain.from_iterable(turns.values()))
+
+
+def _lines(words: Sequence[TimedWord], others: Sequence[tuple[float, float]]) -> Iterator[list[TimedWord]]:
+    """The words of one speaker in lines. `others`: turns of other speakers, sorted by start."""
+
+    def answered(line: list[TimedWord], word: TimedWord) -> bool:
+        first, last = (bisect_left(others, (time, -math.inf)) for time in (line[-1].end, word.start))
+        return any(end <= word.start for _, end in others[first:last])
+
     line: list[TimedWord] = []
     for word, following in zip(words, (*words[1:], None), strict=False):
-        if line and (_pause(line, [word]) > LONG_PAUSE or len(_text([*line, word])) > LINE):
+        if line and (_pause(line, [word]) > LONG_PAUSE or len(_text([*line, word])) > LINE or answered(line, word)):
             yield line
             line = []
         line.append(word)

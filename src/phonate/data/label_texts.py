@@ -167,7 +167,7 @@ def _captions(path: Path, text: str, blank: str = r"") -> list[Labelled]:
 
 
 def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
-    """Start, end and lines of each cue, which ends at a line that matches `blank`. Captions that roll, as those of YouTube
+    """Start, end and lines of each cue, which ends at a line that matches `blank`. Captions that roll, as YouTube's
     with times of words, repeat the line before: it is said once."""
     rolls = re.search(r"<\d\d:\d\d:\d\d", text) is not None
     times: re.Match[str] | None = None

@@ -30,9 +30,12 @@ from phonate.data.corpora.transcripts import (
     NOTES,
     OTHER_TEXTS,
     TEXTS,
+    WORDS_ALONE,
+    Conversation,
     Said,
     Transcripts,
     read_text_file,
+    report_doubtful,
     said_beside,
     text_beside,
     text_of,
@@ -76,7 +79,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
         id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
         names.add(file.stem)
-        words = None if text is None else _words(text, id, conversations)
+        words = None if text is None else _words(text, id, conversations, transcripts.doubtful)
         if words is not None:
             spoken.add(file.parent)
         elif text is not None and text not in conversations:
@@ -101,9 +104,8 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
             )
         )
     yield from unreadable
-    if conversations:
-        example, what = next(iter(conversations.items()))
-        _report_conversations(path, len(conversations), printable(str(example)), what)
+    _report_conversations(path, conversations)
+    report_doubtful(path, tuple(transcripts.doubtful))
     for folder in sorted(spoken):
         yield from _unspoken(path, folder, {composed(name) for name in folders[folder]}, transcripts.files)
     others = [
@@ -116,26 +118,32 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         layout.report(unnamed)
 
 
-def _words(text: Path, id: str, conversations: dict[Path, str]) -> str | Problem | None:
+def _words(text: Path, id: str, conversations: dict[Path, str], doubtful: list[Path]) -> str | Problem | None:
     """The text of a recording, or why it can't be read; what is no text but a transcript of a conversation is added to
-    these."""
+    these, and what may be one to `doubtful`."""
     try:
-        return read_text_file(text)
+        return read_text_file(text, doubtful)
     except OSError as error:
         return Problem(id, printable(str(text)), "unreadable text", error.strerror or str(error))
     except UnicodeDecodeError:
         return Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
-    except DataError as error:
+    except Conversation as error:
         conversations[text] = str(error)
         return None
 
 
-@cache
-def _report_conversations(root: Path, count: int, example: str, what: str) -> None:
+def _report_conversations(root: Path, conversations: dict[Path, str]) -> None:
     """Warns, once, of texts that are not those of a recording's words alone."""
+    if conversations:
+        file, what = next(iter(conversations.items()))
+        _report_left_out(root, len(conversations), f"{printable(str(file.relative_to(root)))}: {what}")
+
+
+@cache
+def _report_left_out(root: Path, count: int, example: str) -> None:
     logger.warning(
-        "%s: %d texts are left out, such as %s: %s; save them as captions (.srt, .vtt), or the words alone",
-        *(printable(str(root)), count, example, what),
+        "%s: %d %s left out, such as %s; %s",
+        *(printable(str(root)), count, "text is" if count == 1 else "texts are", example, WORDS_ALONE),
     )
 
 
@@ -244,6 +252,8 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     a `.txt` of its own, beside it may hold its text."""
     transcripts = lru_cache(maxsize=1)(_transcripts)  # files come folder by folder, and sorted
     unreadable: list[Problem] = []
+    conversations: dict[Path, str] = {}
+    doubtful: list[Path] = []
     every = list(audio_files(path, None, unreadable))
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
     # LibriSpeech has .trans.txt; other corpora of such names have other transcripts.
@@ -255,8 +265,10 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
             continue
         try:
-            text = transcripts(_transcript(file, named)).get(file.stem) or text_beside(file)
+            text = transcripts(_transcript(file, named)).get(file.stem) or text_beside(file, doubtful)
             text = text or (said[file].text if file in said else None)
+        except Conversation as error:
+            conversations[text_of(file) or file], text = str(error), None
         except (DataError, OSError, UnicodeDecodeError) as error:
             yield Problem(file.stem, printable(str(file)), "unreadable text", printable(str(error)))
             continue
@@ -264,6 +276,8 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             Row.clip(file.stem, file, named[1], text, str(file), split_among(file.relative_to(path).parts[:-1]))
         )
     yield from unreadable
+    _report_conversations(path, conversations)
+    report_doubtful(path, tuple(doubtful))
 
 
 def _transcripts(path: Path) -> dict[str, str]:

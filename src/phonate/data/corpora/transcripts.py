@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +44,37 @@ _ENDS = (*TEXTS, ".TXT", ".LAB", ".transcript.txt", ".transcription.txt")
 _BEHIND = (".txt", ".trn")
 """Ends that stand behind the suffix of a recording: a.wav.trn."""
 NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
-_CLOCK = r"[\[(]?(?:\d{1,2}:)?\d{1,2}:\d\d(?:[.,]\d+)?[\])]?:?"
-_AT = re.compile(rf"{_CLOCK}(\s.*)?|.*\S\s{{1,3}}{_CLOCK}")
-"""A line of a transcript with times: `Ann  0:04`, `Ann (00:00:04):`, `[00:00:04] Ann: hello`."""
-_NAMED = re.compile(r"[\[(]?([^\W_][^:\[\]()]{0,30})[\])]?:\s+\S.*")
-"""A line of a transcript that says who speaks: `ANN: hello`."""
+_TIME = r"(?:\d{1,2}:)?\d{1,2}:\d\d(?:[.,]\d+)?"
+_CLOCK = rf"[\[(]?({_TIME})(?:\s*-->\s*{_TIME})?[\])]?:?"
+_NAME = r"[^\W\d_a-z][\w.'-]*(?: (?:[^\W\d_a-z][\w.'-]*|\d+)){0,2}"
+"""One to three words in capitals, or numbers behind the first: `Ann`, `SPEAKER_00`, `Speaker 1`."""
+_AT = re.compile(
+    rf"(?:[\[(]?(?P<name>{_NAME})[\])]?:?\s{{1,3}}{_CLOCK}|{_CLOCK}|{_CLOCK}\s+{_NAME}:)"
+    rf"|(?:[\[(]({_TIME})[\])]|(\d+:\d\d:\d\d(?:[.,]\d+)?))\s+{_NAME}:\s.*"
+)
+"""When somebody begins to speak: `0:04`, `Ann  0:04`, `Ann (00:00:04):`, `[00:00:04] Ann: hello`."""
+_NAMED = re.compile(r"[\[(]?([^\W\d_a-z][\w.'-]*(?: (?:[^\W_a-z][\w.'-]*))?)[\])]?:\s+\S.*")
+"""A line that says who speaks: `ANN: hello`, `Speaker 1: hello`."""
+_NO_NAME = re.compile(
+    r"(?:questions?|answers?|notes?|warning|caution|tip|example|chapter|section|part|verse|page|step|day|lesson|exercise"
+    r"|rule|q|a|at|by|from|until)\b.*",
+    re.IGNORECASE,
+)
+_LIKE_TIMES = re.compile(r"[\[(]?\d{1,2}:\d\d.*|.*\d{1,2}:\d\d[\])]?:?")
+_LIKE_NAMES = re.compile(r"[\[(]?([^\W_][^:\[\]()]{0,30})[\])]?:\s+\S.*")
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
 _SAMPLES = re.compile(r"0 \d{4,} (?=\S)")
 """What TIMIT has before a text: where it begins and ends."""
 _TAKE = re.compile(r"[ _.-](mic|mix|ch|channel|headset|take|try)[\w-]*$", re.IGNORECASE)
 """Behind the name of one of several recordings of a text: its microphone, or which take it is."""
+
+
+WORDS_ALONE = "save the words alone, or the whole as captions (.srt, .vtt)"
+"""How a transcript of a conversation is mended."""
+
+
+class Conversation(DataError):
+    """A text is a transcript of a conversation, with more in it than the words that are spoken."""
 
 
 @dataclass(frozen=True)
@@ -81,39 +102,75 @@ def text_of(file: Path, among: Collection[str] | None = None) -> Path | None:
     return next(filter(None, (in_any_form(file.parent, f"{file.stem}{end}") for end in TEXTS)), None)
 
 
-def text_beside(recording: Path) -> str | None:
-    """What the file with the text of a recording holds; None where there is none. Raises OSError and
-    UnicodeDecodeError."""
+def text_beside(recording: Path, doubtful: list[Path] | None = None) -> str | None:
+    """What the file with the text of a recording holds; None where there is none. Raises as `read_text_file`."""
     file = text_of(recording)
-    return None if file is None else read_text_file(file)
+    return None if file is None else read_text_file(file, doubtful)
 
 
-def read_text_file(file: Path) -> str | None:
+def read_text_file(file: Path, doubtful: list[Path] | None = None) -> str | None:
     """The text of a recording in one line; None for a file of labels with times (as HTK writes them), which is none.
-    Raises DataError for a transcript of a conversation."""
+    One that looks somewhat like a transcript of a conversation is added to `doubtful`. Raises OSError,
+    UnicodeDecodeError, and Conversation for such a transcript."""
     content = read_text(file).strip()
     lines = [line.strip() for line in content.split("\n") if line.strip()]
     if file.suffix.lower() == ".lab" and lines and all(_TIMED.match(line) for line in lines):
         return None
     if file.suffix.lower() == ".trn":  # of THCHS-30: the words, then syllables and phones; or where these are
-        return read_text_file(file.parent / lines[0]) if lines and _is_link(file, lines) else next(iter(lines), "")
+        linked = bool(lines) and _is_link(file, lines)
+        return read_text_file(file.parent / lines[0], doubtful) if linked else next(iter(lines), "")
     if kind := _conversation(lines):
-        raise DataError(f"a transcript with {kind}")
+        raise Conversation(f"a transcript with {kind}")
+    if doubtful is not None and _is_doubtful(lines):
+        doubtful.append(file)
     text = _SAMPLES.sub("", " ".join(lines), count=1)
     name, tab, rest = text.partition("\t")
     return rest.strip() if tab and name.strip() == file.name.partition(".")[0] else text
 
 
 def _conversation(lines: Sequence[str]) -> str | None:
-    """What the lines of a text have besides words that are spoken: times, or the names of several speakers who return;
-    None where they have neither."""
-    times = [number for number, line in enumerate(lines) if _AT.fullmatch(line)]
-    if len(times) > 1 and times[0] < 2 and 4 * len(times) >= len(lines):
+    """What the lines of a text have besides words that are spoken: times that rise, or the names of speakers in turn;
+    None where they have neither. A text with times of day, verses, or questions and answers is read by one voice."""
+    found = [match for match in map(_AT.fullmatch, lines) if match is not None]
+    found = [match for match in found if not _NO_NAME.fullmatch(match["name"] or "")]
+    times = [_seconds(next(one for one in match.groups() if one and one[0].isdigit())) for match in found]
+    rising = len(times) > 1 and times == sorted(times) and times[0] < times[-1]
+    of_one = len({match["name"] for match in found}) == 1 and bool(found[0]["name"])  # verses: John 3:16, John 3:17
+    if rising and 4 * len(times) >= len(lines) and not of_one:
         return "times"
     names = [match[1] for match in map(_NAMED.fullmatch, lines) if match is not None]
-    if 2 * len(names) > len(lines) and 1 < len({*names}) < len(names):
+    in_turn = all(one != following for one, following in pairwise(names))
+    common = any(map(_NO_NAME.fullmatch, names))
+    if len(names) > 3 and 2 * len(names) > len(lines) and in_turn and not common and len({*names}) < len(names):
         return f"names of speakers ({', '.join(sorted({*names})[:3])})"
     return None
+
+
+def _seconds(clock: str) -> float:
+    total = 0.0
+    for field in clock.replace(",", ".").split(":"):
+        total = 60.0 * total + float(field)
+    return total
+
+
+def _is_doubtful(lines: Sequence[str]) -> bool:
+    """Whether lines begin or end with times, or begin with several names that return."""
+    times = sum(_LIKE_TIMES.fullmatch(line) is not None for line in lines)
+    names = [match[1] for match in map(_LIKE_NAMES.fullmatch, lines) if match is not None]
+    return (times > 1 and 4 * times >= len(lines)) or (2 * len(names) > len(lines) and 1 < len({*names}) < len(names))
+
+
+@cache
+def report_doubtful(root: Path, files: tuple[Path, ...]) -> None:
+    """Warns, once, of texts that may be transcripts of conversations, and are used."""
+    if files:
+        logger.warning(
+            "%s: %d %s like a conversation's transcript, such as %s: take out names and times, if they are not spoken",
+            printable(str(root)),
+            len(files),
+            "text looks" if len(files) == 1 else "texts look",
+            printable(str(files[0].relative_to(root))),
+        )
 
 
 def _is_link(file: Path, lines: Sequence[str]) -> bool:
@@ -179,6 +236,7 @@ class Transcripts:
         self.paths = frozenset(map(str, every))
         self.said: dict[Path, Said] = {}
         self.files: dict[Path, None] = {}
+        self.doubtful: list[Path] = []
         self._below = Below(listed)
         beside = {(file.parent, composed(file.stem)) for file in listed}
         ends = (*_ENDS, *OTHER_TEXTS, ".json")
@@ -223,7 +281,7 @@ class Transcripts:
             if file.parent in spoken:
                 found = [recording for recording in stems.get(stem, []) if recording.parent == file.parent]
             try:
-                text = read_text_file(file) if found else None
+                text = read_text_file(file, self.doubtful) if found else None
             except (OSError, UnicodeDecodeError, DataError):
                 continue  # it is among the files that are left alone, which are told
             for recording in self._below.nearest(found, file) if text else ():

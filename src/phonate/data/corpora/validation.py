@@ -757,17 +757,36 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)
         _require(named, "no speaker", "no speaker is given; fill in speaker_id")
-    if requirements.text:
-        detail = (
-            "no text is given, or none with a letter or a digit in it; write it into "
-            f"{text_beside(row)} or into the list, or set data.transcribe=true"
-        )
-        _require(has_words(row.text), "no text", detail)
+    if requirements.text and not has_words(row.text):
+        raise Unusable("no text", _without_text(row))
+
+
+def _without_text(row: Row) -> str:
+    """Why a row has no text."""
+    from phonate.data.corpora.transcripts import WORDS_ALONE, Conversation
+    from phonate.data.corpora.transcripts import text_beside as read_beside
+
+    if _is_file(row):
+        try:
+            read_beside(row.path)
+        except Conversation as error:
+            return f"the text beside {row.path.name} is left out: {error}; {WORDS_ALONE}"
+        except (OSError, UnicodeDecodeError):  # told where it is listed
+            pass
+    where = f"{text_beside(row)}{' or into the list' if _is_file(row) else ''}"
+    return (
+        f"no text is given, or none with a letter or a digit in it; write it into {where}, or set data.transcribe=true"
+    )
+
+
+def _is_file(row: Row) -> bool:
+    """Whether a row is a whole file of its own."""
+    return row.member is None and row.start == 0.0 and row.end is None
 
 
 def text_beside(row: Row) -> str:
     """Where the text of a recording may be written."""
-    return f"{row.path.stem}.txt beside {row.path.name}"
+    return f"{row.path.stem}.txt beside {row.path.name}" if _is_file(row) else row.place
 
 
 def _require_segments(row: Row, end: float, duration: float, requirements: Requirements) -> None:

@@ -438,6 +438,17 @@ def test_a_silent_recording_first_leaves_the_others_labels(tmp_path):
     assert read_turns(tmp_path / "calls")["a"] == []
 
 
+def test_a_transcript_that_changes_is_looked_at_again(tmp_path, monkeypatch):
+    parsed = []
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda text: parsed.append(text) or loads(text))
+    file = text(tmp_path, "a.json", json.dumps(whisperx()))
+    assert label_format(file) is label_format(file) is LABEL_FORMATS["transcript"]
+    assert len(parsed) == 1
+    file.write_text(json.dumps({"events": []}))
+    assert label_format(file) is None
+
+
 def test_segments_of_speakers_need_no_text(tmp_path):
     segments = [{"start": 0, "end": 1.5, "speaker": "ann"}]
     file = text(tmp_path, "x.json", json.dumps({"segments": segments}))

@@ -381,8 +381,15 @@ _LARGEST = 64 * 2**20
 
 def is_timed(path: Path) -> bool:
     """Whether a JSON file is a transcript with times."""
+    status = path.stat()
+    return status.st_size <= _LARGEST and _is_timed(path, (status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=2**16)
+def _is_timed(path: Path, stamp: tuple[int, int, int]) -> bool:
+    """The same, kept while the file is as it is: the format of a folder is asked for several times."""
     try:
-        return path.stat().st_size <= _LARGEST and _timed(_document(path)) is not None
+        return _timed(_document(path)) is not None
     except DataError:  # told by whoever reads it as something else
         return False
 

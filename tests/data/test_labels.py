@@ -478,6 +478,25 @@ def test_json_that_says_nothing_of_a_recording_is_told(tmp_path, caplog):
     assert "ignored, not recordings: 1 .json (such as call.json); no recording has a text" in caplog.text
 
 
+def test_json_that_describes_a_recording_is_no_text_that_is_missed(tmp_path, caplog):
+    wav(tmp_path / "call.wav", 3.0)
+    (tmp_path / "call.json").write_text(json.dumps({"device": "Zoom H4", "events": [{"room": "kitchen", "text": ""}]}))
+    with caplog.at_level(logging.WARNING):
+        list_corpus(corpus(tmp_path))
+    assert not caplog.messages
+
+
+def test_reading_an_alignment_of_words_and_phones_as_labels_is_not_advised(tmp_path, caplog):
+    for name in ("a", "b"):
+        wav(tmp_path / f"{name}.wav", 3.0)
+        tiers = [Tier("words", [(0.0, 1.0, "good")]), Tier("phones", [(0.0, 1.0, "G")])]
+        write_tiers(tmp_path / f"{name}.TextGrid", tiers, 3.0)
+    with caplog.at_level(logging.WARNING):
+        list_corpus(corpus(tmp_path))
+    assert "2 .textgrid (such as" in caplog.text
+    assert "data.format=textgrid" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("said", "what"),
     [

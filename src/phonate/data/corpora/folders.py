@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -34,13 +34,14 @@ from phonate.data.corpora.transcripts import (
     Conversation,
     Said,
     Transcripts,
+    may_hold_words,
     read_text_file,
     report_doubtful,
     said_beside,
     text_beside,
     text_of,
 )
-from phonate.data.labels import label_format
+from phonate.data.labels import LabelFormat, label_format
 
 logger = logging.getLogger("phonate")
 
@@ -88,7 +89,8 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
             yield words
             continue
         beside = said_beside(file, transcripts.paths)
-        if beside is None and words is None and str(object := file.with_suffix(".json")) in transcripts.paths:
+        object = file.with_suffix(".json")
+        if beside is None and words is None and str(object) in transcripts.paths and may_hold_words(object):
             unread.append(object)
         said = transcripts.said.get(file) or beside or Said(None)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
@@ -152,7 +154,9 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
     """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind."""
     sounds = [file for file in files[:MOST_LOOKED_AT] if is_recording(file)]
     if sounds:
-        names = ", ".join(printable(file.name) for file in sounds[:3]) + (", ..." if len(sounds) > 3 else "")
+        names = ", ".join(printable(str(file.relative_to(root))) for file in sounds[:3]) + (
+            ", ..." if len(sounds) > 3 else ""
+        )
         logger.warning(
             "%s: %s%d files hold sound, but are not named as recordings are, and are left out (%s); to use them, give "
             "them a suffix such as .wav",
@@ -166,9 +170,8 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
     if any(file not in told and not NOTES.fullmatch(file.name) for file in files):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
         message = f"{printable(str(root))}: ignored, not recordings: {counts}"
-        labels = [kind for file in files[:MOST_LOOKED_AT] if file not in told and (kind := label_format(file))]
-        if labels:
-            message += "".join(f"; data.format={kind.name} reads {kind.suffixes[0]}" for kind in dict.fromkeys(labels))
+        labels = _kinds(file for file in files[:MOST_LOOKED_AT] if file not in told)
+        message += "".join(f"; data.format={kind.name} reads {kind.suffixes[0]}" for kind in labels)
         held = next((file for file in files if file not in told and file.name.lower().endswith(_HELD_TEXTS)), None)
         if held is None or with_texts or NOTES.fullmatch(held.name):
             logger.info(message)
@@ -176,6 +179,17 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
             name = printable(str(held.relative_to(root)))
             mend = "set it" if labels else "give the list as data.path, or write one"
             logger.warning("%s (such as %s); no recording has a text: if they hold them, %s", message, name, mend)
+
+
+def _kinds(files: Iterable[Path]) -> list[LabelFormat]:
+    """The formats of labels among files, without TextGrids that an aligner wrote beside texts."""
+    first: dict[LabelFormat, Path] = {}
+    for file in files:
+        if (kind := label_format(file)) is not None:
+            first.setdefault(kind, file)
+    from phonate.data.label_documents import is_alignment
+
+    return [kind for kind, file in first.items() if not (kind.name == "textgrid" and is_alignment(file))]
 
 
 def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Collection[Path]) -> Iterator[Problem]:

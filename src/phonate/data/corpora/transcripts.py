@@ -18,6 +18,7 @@ from phonate.config.errors import DataError
 from phonate.data.annotations import encoding_of, read_text
 from phonate.data.corpora.lists import (
     BOUNDS,
+    COLUMNS,
     OBJECTS,
     audio_name,
     cells_of,
@@ -189,6 +190,21 @@ def said_beside(recording: Path, among: Collection[str]) -> Said | None:
     return _said(document, None) if isinstance(document, dict) else None
 
 
+def may_hold_words(file: Path) -> bool:
+    """Whether a .json has words under a key that texts have, or can't be read. Other objects describe a recording."""
+    try:
+        return _has_words(json.loads(read_text(file)))
+    except (OSError, ValueError, RecursionError):
+        return True
+
+
+def _has_words(value: Any) -> bool:
+    if isinstance(value, dict):
+        texts = (one for key, one in value.items() if key.lower() in _TEXT_KEYS and isinstance(one, str))
+        return any(any(map(str.isalpha, text)) for text in texts) or any(map(_has_words, value.values()))
+    return isinstance(value, list) and any(map(_has_words, value))
+
+
 def _said(listed: Mapping[str, Any], split: str | None) -> Said | None:
     columns = {
         meaning: listed[key] for meaning, key in spelled([key.lower() for key in listed]).items() if key in listed
@@ -200,6 +216,9 @@ def _said(listed: Mapping[str, Any], split: str | None) -> Said | None:
         return None
     return Said(text or None, speaker, as_text(columns.get("split")) or split, speaker is not None)
 
+
+_TEXT_KEYS = frozenset((*COLUMNS["text"], "utf8", "word"))
+"""Under which JSON of recognisers and video sites has what is said."""
 
 # --------------------------------------------------------------- Texts and lists elsewhere in the folder
 

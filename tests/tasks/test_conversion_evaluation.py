@@ -227,7 +227,7 @@ def test_references_too_short_for_the_speech_are_refused_counted_and_named(caplo
 
 def test_the_judge_of_words_has_other_weights_than_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judges, "weights_fingerprint", lambda name: f"sha of {name}")
-    monkeypatch.setattr(judges, "whisper_model", lambda name: name)
+    monkeypatch.setattr(judges, "best_included", lambda models: models[0])
     monkeypatch.setattr(judges, "Transcriber", lambda name, device: name)
     assert judges.independent_recogniser("sha of base") == "tiny.en"
     assert judges.independent_recogniser("sha of tiny.en") == "base"

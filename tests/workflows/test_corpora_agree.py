@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from phonate.audio.decoding import FloatArray
@@ -28,6 +28,7 @@ from phonate.data.corpora.rows import Row
 from phonate.data.prepared import PreparedCorpus
 from phonate.data.settings import VoiceData, VoiceRules
 from phonate.data.voices import VoiceDataDetector, validate_voice_files
+from phonate.tasks.recognition.data import RecognitionCorpus
 from phonate.tasks.speech import durations
 from phonate.tasks.speech.data import SpeechCorpus
 from phonate.text.phonemes import Word
@@ -232,11 +233,14 @@ class EvenAligner:
 
 
 def _trained(corpus: Any) -> Facts:
-    """The recordings of a task's corpus that are trained or validated on; those of speech must be aligned, too."""
+    """The recordings of a task's corpus that are trained or validated on; those of speech must be aligned, and those of
+    recognition have letters, too."""
     prepared: PreparedCorpus = corpus.prepared
     index, positions = prepared.index, range(len(prepared.index))
     if isinstance(corpus, SpeechCorpus):
         positions = [position for position in positions if len(corpus.durations[position])]
+    if isinstance(corpus, RecognitionCorpus):
+        positions = [position for position in positions if corpus.wordings[position]]
     return {(str(index.id[at]), prepared.speakers[index.speaker[at]]) for at in positions}
 
 
@@ -292,6 +296,7 @@ def _recipe(file: Path, task: str, data: Mapping[str, Any]) -> Path:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(case=("common_voice", ["a text that English can't pronounce"], {"task": "recognition", "size": "tiny"}))
 @given(case=cases())
 def test_all_doors_agree_on_a_corpus(
     case: tuple[str, list[str], dict[str, Any]],

@@ -15,7 +15,7 @@ from phonate.audio.decoding import write_audio
 from phonate.compute import system
 from phonate.config.errors import InputError
 from phonate.data.annotations import SpeakerTurn, read_rttm, write_lines
-from phonate.data.transcripts import Transcription, write_transcription, written_transcription
+from phonate.data.transcripts import Transcription, format_transcription, write_transcription
 from phonate.text.captions import TimedWord, write_captions
 
 WORDS = [
@@ -86,15 +86,15 @@ def test_every_librarys_words_for_a_full_disk_are_known(error, tmp_path) -> None
 
 
 def test_captions_name_the_speakers_and_end_with_them() -> None:
-    assert written_transcription(TALK, "talk", ".srt") == (
+    assert format_transcription(TALK, "talk", ".srt") == (
         "1\n00:00:00,500 --> 00:00:01,500\nanna: Good <morning>.\n\n"
         "2\n00:00:01,300 --> 00:00:02,300\nben: Hello\n\n"  # a long pause follows
         '3\n00:00:04,000 --> 00:00:05,000\nben: "Ben"\n'
     )
-    assert written_transcription(TALK, "talk", ".vtt").startswith(
+    assert format_transcription(TALK, "talk", ".vtt").startswith(
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\n<v anna>Good &lt;morning&gt;.\n\n"
     )
-    assert written_transcription(TALK, "talk", ".txt") == 'anna: Good <morning>.\nben: Hello "Ben"\n'
+    assert format_transcription(TALK, "talk", ".txt") == 'anna: Good <morning>.\nben: Hello "Ben"\n'
 
 
 def test_turns_are_read_back_as_rttm(tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_json_has_each_word_with_its_time_confidence_and_speaker(tmp_path: Path)
     document = json.loads((tmp_path / "talk.json").read_text())
     assert document["words"][0] == {"text": "Good", "start": 0.5, "end": 0.8, "confidence": 0.9, "speaker": "anna"}
     assert (document["language"], document["seconds"], document["speakers"]) == ("en", 5.0, ["anna", "ben"])
-    unnamed = json.loads(written_transcription(Transcription([TimedWord("a", 0.0, 1.0)], 1.0), "x", ".json"))
+    unnamed = json.loads(format_transcription(Transcription([TimedWord("a", 0.0, 1.0)], 1.0), "x", ".json"))
     assert unnamed["words"] == [{"text": "a", "start": 0.0, "end": 1.0}]
 
 
 def test_a_textgrid_has_a_tier_without_gaps_for_each_speaker() -> None:
-    text = written_transcription(TALK, "talk", ".TextGrid")
+    text = format_transcription(TALK, "talk", ".TextGrid")
     assert [line.split('"')[1] for line in text.splitlines() if line.strip().startswith("name")] == ["anna", "ben"]
     marks = [line.split("=")[1].strip() for line in text.splitlines() if line.strip().startswith("text")]
     assert marks == ['""', '"Good"', '"<morning>."', '""', '""', '"Hello"', '""', '"""Ben"""', '""']
@@ -138,7 +138,7 @@ def test_ctm_has_words_alone() -> None:
     """A line is a word to scorers: marks that stand alone are none, those that are spoken stay."""
     said = ["It's", "—", '"50%,"', "$5.", "(uh)", "C++.", "%,", "&", "@", "♪"]
     words = [TimedWord(text, number / 2, number / 2 + 0.4, 0.5) for number, text in enumerate(said)]
-    lines = written_transcription(Transcription(words, 5.0), "my talk", ".ctm").splitlines()
+    lines = format_transcription(Transcription(words, 5.0), "my talk", ".ctm").splitlines()
     assert lines[0] == "my_talk 1 0.000 0.400 It's 0.5000"
     assert [line.split()[4] for line in lines] == ["It's", "50%", "$5", "uh", "C++", "%", "&"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from phonate.data.transcripts import Transcription, written_transcription
+from phonate.data.transcripts import Transcription, format_transcription
 from phonate.text.captions import TimedWord
 from phonate.workflows.pages.recordings import write_transcript_page
 
@@ -85,7 +85,7 @@ def test_the_page_saves_the_captions_that_the_command_writes(page: Path, tmp_pat
     write_transcript_page(page, tmp_path / "talk.flac", transcription)
     with _tab(page) as tab:
         for form in ("srt", "vtt"):
-            assert _saved(tab, form, tmp_path) == written_transcription(transcription, "talk", f".{form}")
+            assert _saved(tab, form, tmp_path) == format_transcription(transcription, "talk", f".{form}")
 
 
 def _saved(tab: Any, form: str, folder: Path) -> str:

@@ -499,7 +499,7 @@ def transcribe(args: argparse.Namespace) -> int:
     """
     from phonate.cli.output import WARNINGS, log_to_console, print_json
     from phonate.config.errors import InputError
-    from phonate.data.transcripts import Transcription, write_transcription, written_transcription
+    from phonate.data.transcripts import Transcription, format_transcription, write_transcription
     from phonate.pretrained import TRANSCRIPTION, require
     from phonate.workflows.load import load
 
@@ -509,7 +509,7 @@ def transcribe(args: argparse.Namespace) -> int:
     if args.output is not None:  # what is wrong with it is reported before the work starts
         if Path(args.output).suffix == ".rttm" and args.speakers is None:
             raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
-        written_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
+        format_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
     _require_recording(args.recording, args.run)
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
@@ -535,7 +535,7 @@ def transcribe(args: argparse.Namespace) -> int:
         written = ", ".join(filter(None, (args.output, args.page)))
         print(f"{written}: {_count(transcription.words, 'word')}{who}, {transcription.seconds:.1f} s")
     else:
-        print(written_transcription(transcription, name, ".txt"), end="")
+        print(format_transcription(transcription, name, ".txt"), end="")
         _tell_of_silence(args.recording, transcription)
     return 0
 
@@ -592,7 +592,7 @@ def align(args: argparse.Namespace) -> int:
     """
     from phonate.cli.output import print_json
     from phonate.data.annotations import write_lines
-    from phonate.data.transcripts import write_transcription, written_transcription
+    from phonate.data.transcripts import format_transcription, write_transcription
     from phonate.workflows.align import aligned, aligner_for, pairs_of
 
     _check_targets(args)
@@ -612,7 +612,7 @@ def align(args: argparse.Namespace) -> int:
         if names[name] > 1:  # in folders of their own
             name = "_".join(pair.name.split())
         if Path(args.output).suffix == ".ctm":
-            lines += written_transcription(alignment, name, ".ctm").splitlines()
+            lines += format_transcription(alignment, name, ".ctm").splitlines()
         else:
             write_transcription(_target(args, pair.name), alignment, name)
         if not args.json:

@@ -27,7 +27,7 @@ def seconds(value: str) -> float:
     return number
 
 
-def written_seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """Format a time in seconds to the microsecond, without trailing zeros: 34.27."""
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
@@ -259,7 +259,7 @@ def rttm_lines(recording: str, turns: Iterable[SpeakerTurn]) -> list[str]:
     """The SPEAKER lines of one recording, sorted by start. Raises InputError for a name with spaces."""
     require_field(recording, "recording")
     return [
-        f"SPEAKER {recording} 1 {written_seconds(turn.start)} {written_seconds(turn.duration)} <NA> <NA> "
+        f"SPEAKER {recording} 1 {format_seconds(turn.start)} {format_seconds(turn.duration)} <NA> <NA> "
         f"{require_field(turn.speaker, 'speaker')} <NA> <NA>"
         for turn in sorted(turns)
     ]
@@ -301,7 +301,7 @@ def write_uem(path: str | Path, recordings: Mapping[str, Iterable[Region]]) -> N
     write_lines(
         path,
         (
-            f"{require_field(name, 'recording')} 1 {written_seconds(start)} {written_seconds(end)}"
+            f"{require_field(name, 'recording')} 1 {format_seconds(start)} {format_seconds(end)}"
             for name, regions in recordings.items()
             for start, end in sorted(regions)
         ),

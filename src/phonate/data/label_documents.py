@@ -17,7 +17,7 @@ from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, read_text, seconds, write_lines
 from phonate.data.corpora.lists import audio_name
 from phonate.data.corpora.rows import Segment, as_text
-from phonate.data.labels import Labelled, by_start, utterances
+from phonate.data.labels import RecordingLabels, by_start, utterances
 
 # -------------- TextGrid: tiers of intervals and points, as long or short text, or in Praat's binary form
 
@@ -153,7 +153,7 @@ def _binary(content: bytes) -> Values:
             yield text()
 
 
-def read_textgrid(path: Path) -> list[Labelled]:
+def read_textgrid(path: Path) -> list[RecordingLabels]:
     """Long and short text, UTF-16, and Praat's binary form. A tier is a speaker, and its labels what they say; but the
     labels of a tier `speaker` are speakers, and tiers of words, as aligners write (`words`, `ann - words`), are joined
     to utterances. Tiers of phones and of points are left out."""
@@ -183,7 +183,9 @@ def read_textgrid(path: Path) -> list[Labelled]:
             name = (prefix if level.strip().lower() in _UTTERANCES else tier.name).strip() or None
             segments += [Segment(start, end, name, None if label == name else label) for start, end, label in labels]
     timed = [] if segments else words
-    return [Labelled(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out, words=timed)]
+    return [
+        RecordingLabels(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out, words=timed)
+    ]
 
 
 def is_alignment(path: Path) -> bool:
@@ -259,7 +261,7 @@ def _quoted(text: str) -> str:
 # -------------------------------------- ELAN: annotations between time slots, of tiers with participants
 
 
-def read_elan(path: Path) -> list[Labelled]:
+def read_elan(path: Path) -> list[RecordingLabels]:
     """The annotations of the tiers that depend on no other, by participant (or tier). One without a text has that of
     the annotations that refer to it. Slots without a time lie evenly between their neighbours."""
     document = _xml(path)
@@ -283,7 +285,7 @@ def read_elan(path: Path) -> list[Labelled]:
                 raise DataError(f"{path}: annotation {annotation.get('ANNOTATION_ID')} has no times; align it in ELAN")
             said = _value(annotation) or texts.get(annotation.get("ANNOTATION_ID", ""))
             segments.append(Segment(*span, speaker, None if said == speaker else said))
-    return [Labelled(path.stem, str(path), by_start(segments), left_out=left_out)]
+    return [RecordingLabels(path.stem, str(path), by_start(segments), left_out=left_out)]
 
 
 def _xml(path: Path) -> ET.Element:
@@ -401,13 +403,13 @@ def names_speakers(path: Path) -> bool:
     return any(one.speaker is not None for one in segments) or bool(segments and "text" not in document)
 
 
-def read_json(path: Path) -> list[Labelled]:
+def read_json(path: Path) -> list[RecordingLabels]:
     """The `segments` of Whisper and WhisperX, or the `words` of `phonate transcribe`; detected where they name
     speakers."""
     segments = _timed(_document(path))
     if segments is None:
         raise DataError(f"{path}: neither segments nor words with times (start, end, text) in it")
-    return [Labelled(path.stem, str(path), by_start(segments))]
+    return [RecordingLabels(path.stem, str(path), by_start(segments))]
 
 
 def _document(path: Path) -> Mapping[str, Any]:
@@ -461,7 +463,7 @@ _RANGE = re.compile(r"id\(([^()]+)\)")
 _SESSION = re.compile(r"([A-Z]{2}\d{4})[a-z]")
 
 
-def read_ami(path: Path) -> list[Labelled]:
+def read_ami(path: Path) -> list[RecordingLabels]:
     """One participant of a meeting: the transcriber's segments with their words, or, without a file of segments, words
     joined to utterances. The speaker is called as in corpusResources/meetings.xml, or after the meetings that share
     participants (ES2002A)."""
@@ -478,7 +480,7 @@ def read_ami(path: Path) -> list[Labelled]:
     words = _ami_words(words_file) if words_file is not None else []
     timed = [Segment(start, end, speaker, text) for _, start, end, text in words]
     segments = utterances(timed) if segments_file is None else _ami_segments(segments_file, speaker, words)
-    return [Labelled(meeting, str(path), by_start(segments), words=timed)]
+    return [RecordingLabels(meeting, str(path), by_start(segments), words=timed)]
 
 
 def _beside(path: Path, folder: str, name: str) -> Path | None:

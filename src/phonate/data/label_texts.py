@@ -13,15 +13,15 @@ import phonate.data.annotations as nist
 from phonate.config.errors import DataError
 from phonate.data.annotations import SpeakerTurn, fields_of, seconds, text_of, write_lines
 from phonate.data.corpora.rows import Segment
-from phonate.data.labels import Labelled, by_start, utterances, voices
+from phonate.data.labels import RecordingLabels, by_start, utterances, voices
 
 # ------------------------------------------------------------------------------------ RTTM, STM and CTM
 
 
-def read_rttm(path: Path) -> list[Labelled]:
+def read_rttm(path: Path) -> list[RecordingLabels]:
     """The turns (SPEAKER lines) of recordings."""
     return [
-        Labelled(name, str(path), [Segment(one.start, one.end, one.speaker) for one in turns])
+        RecordingLabels(name, str(path), [Segment(one.start, one.end, one.speaker) for one in turns])
         for name, turns in nist.read_rttm(path).items()
     ]
 
@@ -48,10 +48,10 @@ def stm_segment(line: str) -> tuple[str, Segment | None]:
         raise ValueError(line)
     if _IGNORED in text.lower():
         return channel, None
-    return channel, Segment(start, end, speaker, spoken(text) or None)
+    return channel, Segment(start, end, speaker, sclite_words(text) or None)
 
 
-def spoken(text: str) -> str:
+def sclite_words(text: str) -> str:
     """The words of a transcript as sclite writes it: the first of alternatives (`{ wanna / want to / @ }`, where `@` is
     nothing), without optional words and marks (`(uh)`, `%hesitation`, `<unk>`, `{NOISE}`)."""
     plain = text
@@ -61,16 +61,16 @@ def spoken(text: str) -> str:
     return text if plain == text else " ".join(plain.split())
 
 
-def read_stm(path: Path) -> list[Labelled]:
+def read_stm(path: Path) -> list[RecordingLabels]:
     """The segments of recordings and their channels, with texts: of alternatives (`{ a / b }`) the first, without
     optional words and marks (`(uh)`, `%hesitation`, `<unk>`, `{NOISE}`)."""
-    recordings: dict[tuple[str, str], Labelled] = {}
+    recordings: dict[tuple[str, str], RecordingLabels] = {}
     for place, fields in fields_of(path):
         try:
             channel, segment = stm_segment(" ".join(fields))
         except (ValueError, IndexError):
             raise DataError(f"{place}: expected recording, channel, speaker, start, end, labels and text") from None
-        one = recordings.setdefault((fields[0], channel.lower()), Labelled(fields[0], place, [], channel))
+        one = recordings.setdefault((fields[0], channel.lower()), RecordingLabels(fields[0], place, [], channel))
         if segment is None:
             one.left_out["segments not to be scored"] += 1
         else:
@@ -78,7 +78,7 @@ def read_stm(path: Path) -> list[Labelled]:
     return [replace(one, segments=by_start(one.segments)) for one in recordings.values()]
 
 
-def read_ctm(path: Path) -> list[Labelled]:
+def read_ctm(path: Path) -> list[RecordingLabels]:
     """The words of recordings and their channels, joined to utterances where no pause is over half a second; of
     alternatives the first. CTM names no speakers."""
     words: dict[tuple[str, str], list[Segment]] = {}
@@ -96,13 +96,13 @@ def read_ctm(path: Path) -> list[Labelled]:
         except (IndexError, ValueError):
             raise DataError(f"{place}: expected recording, channel, start, duration and word; correct it") from None
         first.setdefault(key, place)
-        text = "" if re.fullmatch(r"<[^<>]*>|@", word) else spoken(word)
+        text = "" if re.fullmatch(r"<[^<>]*>|@", word) else sclite_words(word)
         if skipped or not text:
             marks[key] += 1
         else:
             words.setdefault(key, []).append(Segment(start, end, None, text))
     return [
-        Labelled(
+        RecordingLabels(
             key[0],
             place,
             by_start(utterances(words.get(key, ()))),
@@ -136,7 +136,7 @@ _UNHEARD = re.compile(r"[\[(][^\[\]()]*\b(?:inaudible|unintelligible|crosstalk)\
 _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 
 
-def read_webvtt(path: Path) -> list[Labelled]:
+def read_webvtt(path: Path) -> list[RecordingLabels]:
     """The cues, with the speakers of voice tags (`<v Ann>`), or of texts such as `Ann: hello`."""
     text = text_of(path)
     if not text.startswith("WEBVTT"):
@@ -144,7 +144,7 @@ def read_webvtt(path: Path) -> list[Labelled]:
     return _captions(path, text)
 
 
-def read_srt(path: Path) -> list[Labelled]:
+def read_srt(path: Path) -> list[RecordingLabels]:
     """The captions, with the speakers of texts such as `Ann: hello` or `[SPEAKER_00]: hello`."""
     text = text_of(path)
     if not any(_CUE.match(line.strip()) for line in text.split("\n")):
@@ -152,18 +152,18 @@ def read_srt(path: Path) -> list[Labelled]:
     return _captions(path, text, r"\s*")
 
 
-def _captions(path: Path, text: str, blank: str = r"") -> list[Labelled]:
+def _captions(path: Path, text: str, blank: str = r"") -> list[RecordingLabels]:
     left_out: Counter[str] = Counter()
-    spoken = [segment for cue in _cues(text, blank) for segment in _voices(*cue, left_out)]
+    cues = [segment for cue in _cues(text, blank) for segment in _voices(*cue, left_out)]
     segments = []
-    for one in voices(spoken):
+    for one in voices(cues):
         if one.text is None or not _UNHEARD.search(one.text):
             segments.append(one)
             continue
         left_out["captions with words that were not understood"] += 1
         if one.speaker is not None:
             segments.append(replace(one, text=None))  # the turn remains
-    return [Labelled(path.stem, str(path), by_start(segments), left_out=left_out)]
+    return [RecordingLabels(path.stem, str(path), by_start(segments), left_out=left_out)]
 
 
 def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
@@ -235,7 +235,7 @@ def write_srt(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: 
 # ------------------------------------------------------------ Audacity: start, end and label, with tabs
 
 
-def read_audacity(path: Path) -> list[Labelled]:
+def read_audacity(path: Path) -> list[RecordingLabels]:
     """The labels that have a length. A label is a speaker where it is one word or returns, else what is said."""
     labels: list[Segment] = []
     points = 0
@@ -253,7 +253,7 @@ def read_audacity(path: Path) -> list[Labelled]:
     texts = [one.text for one in segments if one.text and one.speaker is None]
     if texts and (all(" " not in text for text in texts) or 2 * len(set(texts)) <= len(texts)):
         segments = [replace(one, speaker=one.speaker or one.text, text=None) for one in segments]
-    return [Labelled(path.stem, str(path), segments, left_out=Counter({"labels of a point in time": points}))]
+    return [RecordingLabels(path.stem, str(path), segments, left_out=Counter({"labels of a point in time": points}))]
 
 
 def write_audacity(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
@@ -274,7 +274,7 @@ _FORM = re.compile(r"@\S*")
 _SIGNS = re.compile(r"[<>↑↓→⌈⌉⌊⌋∆∇°▁▔☺♋]|(?<=\w)[:^](?=\w|\s|$)")
 
 
-def read_chat(path: Path) -> list[Labelled]:
+def read_chat(path: Path) -> list[RecordingLabels]:
     """The main lines that have times (bullets), without what is no word: `xxx`, `&=laughs`, `0is`, codes in
     brackets."""
     segments: list[Segment] = []
@@ -290,7 +290,7 @@ def read_chat(path: Path) -> list[Labelled]:
         segments.append(Segment(start, end, speaker, chat_words(_BULLET.sub(" ", line)) or None))
     if not segments:
         raise DataError(f"{path}: no utterance with times (bullets) in it; link it to its recording in CLAN first")
-    return [Labelled(path.stem, str(path), by_start(segments), left_out=left_out)]
+    return [RecordingLabels(path.stem, str(path), by_start(segments), left_out=left_out)]
 
 
 def _main_lines(path: Path) -> Iterator[tuple[str, str, str]]:

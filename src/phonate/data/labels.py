@@ -1,7 +1,7 @@
 """Labels of recordings in any format: who speaks when, and what. The one list of formats, with their suffixes.
 
 Some formats name recordings (RTTM, STM, CTM, AMI); a file of another is of the recording of its name. Readers give
-`Labelled`; diarizations are written by `write_turns`.
+`RecordingLabels`; diarizations are written by `write_turns`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("phonate")
 
 
 @dataclass
-class Labelled:
+class RecordingLabels:
     """The labels of a recording."""
 
     recording: str
@@ -53,7 +53,7 @@ class LabelFormat:
     title: str
     suffixes: tuple[str, ...]
     reader: str
-    """`module:function`, which reads a file into a list of `Labelled`. It raises DataError with the place."""
+    """`module:function`, which reads a file into a list of `RecordingLabels`. It raises DataError with the place."""
     writer: str | None = None
     """`module:function(path, recording, turns, seconds)`, which writes the turns of a recording so many seconds long
     (None: as its last turn ends)."""
@@ -70,9 +70,9 @@ class LabelFormat:
         """Whether a file's name has one of the suffixes, in small or capital letters."""
         return name.lower().endswith(tuple(suffix.lower() for suffix in self.suffixes))
 
-    def read(self, path: Path) -> list[Labelled]:
+    def read(self, path: Path) -> list[RecordingLabels]:
         """The recordings of a file. Raises DataError."""
-        return cast(Callable[[Path], list[Labelled]], _function(self.reader))(path)
+        return cast(Callable[[Path], list[RecordingLabels]], _function(self.reader))(path)
 
     @cached_property
     def write(self) -> Write | None:
@@ -176,7 +176,7 @@ def before_transcripts(kinds: Iterable[LabelFormat]) -> list[LabelFormat]:
 _UNNAMED = "segments without a speaker"
 
 
-def of_speakers(one: Labelled) -> Labelled:
+def of_speakers(one: RecordingLabels) -> RecordingLabels:
     """The labels; of a transcript in JSON that names speakers, without the segments that name none, in which WhisperX's
     diarizer heard nobody."""
     named = [segment for segment in one.segments if segment.speaker is not None]
@@ -251,7 +251,7 @@ def read_pair(
     return ref, hyp
 
 
-def _read(path: Path, texts: bool = False) -> list[Labelled]:
+def _read(path: Path, texts: bool = False) -> list[RecordingLabels]:
     """The labels of a file or folder; `texts`: beside others, those that can't hold any are passed over."""
     files = [path]
     if path.is_dir():
@@ -273,7 +273,7 @@ def read_zones(path: str | Path) -> dict[str, Zones]:
     return {same_name(name): zones for name, zones in nist.read_zones(path).items()}
 
 
-def _labelled(file: Path) -> list[Labelled]:
+def _labelled(file: Path) -> list[RecordingLabels]:
     try:
         kind = label_format(file) or (LABEL_FORMATS["rttm"] if _RTTM.match(_first_line(file)) else None)
     except OSError as error:

@@ -182,7 +182,7 @@ def bare(word: str) -> str:
     return sign[1] if sign else _AROUND.sub("", word) or word
 
 
-def written_transcription(transcription: Transcription, recording: str, form: str) -> str:
+def format_transcription(transcription: Transcription, recording: str, form: str) -> str:
     """The text of a file of the kind `form`, such as ".srt". Raises InputError for another one, and for RTTM where no
     speakers are known."""
     if form not in FORMS:
@@ -196,7 +196,7 @@ def write_transcription(path: str | Path, transcription: Transcription, recordin
     Raises InputError for an unknown suffix, for RTTM where no speakers are known, and where it can't be written.
     """
     try:
-        text = written_transcription(transcription, recording, Path(path).suffix)
+        text = format_transcription(transcription, recording, Path(path).suffix)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     write_output(path, text.encode())

@@ -42,7 +42,7 @@ from phonate.data.corpora.rows import (
 from phonate.data.labels import (
     LABEL_FORMATS,
     LabelFormat,
-    Labelled,
+    RecordingLabels,
     before_transcripts,
     label_files,
     label_format,
@@ -536,7 +536,7 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
     yield from recordings.problems
     rows, names = list[Row | Problem](), set[str]()
     left_out: Counter[str] = Counter()
-    merged: dict[str, Labelled] = {}
+    merged: dict[str, RecordingLabels] = {}
     for file in files:
         try:
             listed = list(map(of_speakers, kind.read(file)))
@@ -578,7 +578,7 @@ def _one_each(rows: list[Row | Problem]) -> Iterator[Row | Problem]:
             yield row
 
 
-def _labelled_row(one: Labelled, root: Path, recordings: Recordings) -> Row | Problem:
+def _labelled_row(one: RecordingLabels, root: Path, recordings: Recordings) -> Row | Problem:
     file = Path(one.place)
     beside = [near for end in AUDIO_SUFFIXES if (near := file.with_suffix(end)).is_file()]
     audio = beside[0] if len(beside) == 1 else recordings.find(one.recording, one.place)

@@ -32,12 +32,12 @@ from phonate.data.corpora.transcripts import (
     TEXTS,
     WORDS_ALONE,
     Conversation,
-    Said,
+    TextEntry,
     Transcripts,
+    entry_beside,
     may_hold_words,
     read_text_file,
     report_doubtful,
-    said_beside,
     text_beside,
     text_of,
 )
@@ -88,11 +88,11 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         if isinstance(words, Problem):
             yield words
             continue
-        beside = said_beside(file, transcripts.paths)
+        beside = entry_beside(file, transcripts.paths)
         object = file.with_suffix(".json")
         if beside is None and words is None and str(object) in transcripts.paths and may_hold_words(object):
             unread.append(object)
-        said = transcripts.said.get(file) or beside or Said(None)
+        said = transcripts.by_recording.get(file) or beside or TextEntry(None)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
         unnamed += [] if named else [inside]
         yield checked_row(
@@ -272,7 +272,7 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
     # LibriSpeech has .trans.txt; other corpora of such names have other transcripts.
     own = any(file.name.endswith(".trans.txt") for file in every)
-    said = {} if own else Transcripts(path, every, listed).said
+    said = {} if own else Transcripts(path, every, listed).by_recording
     for file in listed:
         named = NAME.fullmatch(file.stem)
         if named is None:

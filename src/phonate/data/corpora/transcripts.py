@@ -79,8 +79,8 @@ class Conversation(DataError):
 
 
 @dataclass(frozen=True)
-class Said:
-    """What files say of a recording."""
+class TextEntry:
+    """What files beside or above a recording say of it."""
 
     text: str | None
     speaker: str | None = None
@@ -178,7 +178,7 @@ def _is_link(file: Path, lines: Sequence[str]) -> bool:
     return len(lines) == 1 and lines[0].endswith(".trn") and (file.parent / lines[0]).resolve() != file.resolve()
 
 
-def said_beside(recording: Path, among: Collection[str]) -> Said | None:
+def entry_beside(recording: Path, among: Collection[str]) -> TextEntry | None:
     """What the object in a .json beside a recording, if that is `among` paths, says of it: a text, or a speaker."""
     beside = os.path.splitext(recording)[0] + ".json"
     if beside not in among:
@@ -187,7 +187,7 @@ def said_beside(recording: Path, among: Collection[str]) -> Said | None:
         document = json.loads(read_text(Path(beside)))
     except (OSError, ValueError, RecursionError):
         return None
-    return _said(document, None) if isinstance(document, dict) else None
+    return _entry_of(document, None) if isinstance(document, dict) else None
 
 
 def may_hold_words(file: Path) -> bool:
@@ -205,7 +205,7 @@ def _has_words(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_words, value))
 
 
-def _said(listed: Mapping[str, Any], split: str | None) -> Said | None:
+def _entry_of(listed: Mapping[str, Any], split: str | None) -> TextEntry | None:
     columns = {
         meaning: listed[key] for meaning, key in spelled([key.lower() for key in listed]).items() if key in listed
     }
@@ -214,7 +214,7 @@ def _said(listed: Mapping[str, Any], split: str | None) -> Said | None:
     speaker = as_text(speaker) if isinstance(speaker, (str, int)) else None
     if not text and speaker is None:
         return None
-    return Said(text or None, speaker, as_text(columns.get("split")) or split, speaker is not None)
+    return TextEntry(text or None, speaker, as_text(columns.get("split")) or split, speaker is not None)
 
 
 _TEXT_KEYS = frozenset((*COLUMNS["text"], "utf8", "word"))
@@ -253,7 +253,7 @@ class Transcripts:
 
     def __init__(self, root: Path, every: Sequence[Path], listed: Sequence[Path]) -> None:
         self.paths = frozenset(map(str, every))
-        self.said: dict[Path, Said] = {}
+        self.by_recording: dict[Path, TextEntry] = {}
         self.files: dict[Path, None] = {}
         self.doubtful: list[Path] = []
         self._below = Below(listed)
@@ -279,11 +279,11 @@ class Transcripts:
             said = self._read(file)
             if split is not None:
                 said = {one: replace(other, split=other.split or split) for one, other in said.items()}
-            if said and not any(self.said.get(one, other).text != other.text for one, other in said.items()):
-                self.said |= {one: other for one, other in said.items() if one not in self.said}
+            if said and not any(self.by_recording.get(one, other).text != other.text for one, other in said.items()):
+                self.by_recording |= {one: other for one, other in said.items() if one not in self.by_recording}
                 self.files[file] = None
         if self.files:
-            _report(root, tuple(self.files), len(self.said))
+            _report(root, tuple(self.files), len(self.by_recording))
 
     def _parallel(self, likely: Sequence[Path], listed: Sequence[Path]) -> None:
         """Texts in files called as recordings are, in folders without any."""
@@ -304,11 +304,11 @@ class Transcripts:
             except (OSError, UnicodeDecodeError, DataError):
                 continue  # it is among the files that are left alone, which are told
             for recording in self._below.nearest(found, file) if text else ():
-                if recording not in self.said and text_of(recording, self.paths) is None:
-                    self.said[recording] = Said(text)
+                if recording not in self.by_recording and text_of(recording, self.paths) is None:
+                    self.by_recording[recording] = TextEntry(text)
                     self.files[file] = None
 
-    def _read(self, file: Path) -> dict[Path, Said]:
+    def _read(self, file: Path) -> dict[Path, TextEntry]:
         """What a file says of recordings; nothing where it is no transcript of these."""
         try:
             if suffix_of(file) in OBJECTS:
@@ -345,13 +345,13 @@ class Transcripts:
     def _has(self, cells: Iterable[str], file: Path) -> bool:
         return any(self._named(cell, file) for cell in cells)
 
-    def _of_table(self, table: Table) -> Iterator[tuple[Path, Said]]:
+    def _of_table(self, table: Table) -> Iterator[tuple[Path, TextEntry]]:
         if table.header is not None:
             names, columns = table.header[2], table.header[1]
             for _, cells in islice(table.rows(), 1, None):
                 if not isinstance(cells, Problem) and len(cells) <= len(names):
                     listed = {meaning: cells[at] for meaning, at in columns.items() if at < len(cells)}
-                    said = _said(listed, None)
+                    said = _entry_of(listed, None)
                     for name in (listed.get("audio_path"), listed.get("id")):
                         yield from self._each(name, table.path, said)
             return
@@ -362,24 +362,24 @@ class Transcripts:
         speakers = {cells[roles.speaker] for cells in rows} if roles.speaker is not None else set()
         for cells in rows:
             speaker = cells[roles.speaker] if roles.speaker is not None and len(speakers) > 1 else None
-            yield from self._each(cells[roles.path], table.path, Said(_words(cells[roles.text]), speaker or None))
+            yield from self._each(cells[roles.path], table.path, TextEntry(_words(cells[roles.text]), speaker or None))
 
-    def _of_lines(self, lines: Iterable[str], file: Path) -> Iterator[tuple[Path, Said]]:
+    def _of_lines(self, lines: Iterable[str], file: Path) -> Iterator[tuple[Path, TextEntry]]:
         for line in lines:
             match = _FESTIVAL.fullmatch(line.strip()) or _LINE.fullmatch(line.strip())
             if match is not None:
-                yield from self._each(match[1], file, Said(_words(match[2].strip('"'))))
+                yield from self._each(match[1], file, TextEntry(_words(match[2].strip('"'))))
 
-    def _of_objects(self, file: Path) -> Iterator[tuple[Path, Said]]:
+    def _of_objects(self, file: Path) -> Iterator[tuple[Path, TextEntry]]:
         if file.stat().st_size > _LARGEST and file.suffix.lower() == ".json":
             return
         for name, sample in ((name, one) for name, value in _objects(file) for one in unfolded(value)):
             if isinstance(sample, str):
-                yield from self._each(name, file, Said(_words(sample)))
+                yield from self._each(name, file, TextEntry(_words(sample)))
             elif isinstance(sample, dict) and not {*BOUNDS} & spelled(list(sample)).keys():
-                yield from self._each(audio_name(sample) or name, file, _said(sample, None))
+                yield from self._each(audio_name(sample) or name, file, _entry_of(sample, None))
 
-    def _each(self, name: str | None, file: Path, said: Said | None) -> Iterator[tuple[Path, Said]]:
+    def _each(self, name: str | None, file: Path, said: TextEntry | None) -> Iterator[tuple[Path, TextEntry]]:
         if name and said is not None:
             for recording in self._named(name, file):
                 yield recording, said
@@ -404,9 +404,9 @@ def _objects(file: Path) -> Iterator[tuple[str | None, Any]]:
         yield from ((None, one) for _, one in json_lines(file))
 
 
-def _agreed(entries: Iterable[tuple[Path, Said]]) -> dict[Path, Said]:
+def _agreed(entries: Iterable[tuple[Path, TextEntry]]) -> dict[Path, TextEntry]:
     """What is said of each recording, without those of which several texts are told."""
-    said: dict[Path, Said] = {}
+    said: dict[Path, TextEntry] = {}
     doubtful = set[Path]()
     for recording, one in entries:
         if said.setdefault(recording, one).text != one.text:

@@ -3,7 +3,10 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import re
+import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -36,6 +39,21 @@ def arguments(train_my_task: list[str]) -> list[str]:
     return train_my_task
 
 
+def test_a_training_that_is_stopped_before_its_first_step_says_what_stays(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("phonate.workflows.train.train_plan", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert main(arguments) == 130
+        assert capsys.readouterr().err == "stopped by Ctrl-C; nothing was saved: the same command begins again\n"
+    assert main([*arguments, "training.epochs=1"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr("phonate.workflows.train.train_plan", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+    assert main([*arguments, "--resume", "auto"]) == 130
+    words = shlex.join(["phonate", *arguments, "--resume", "auto"])
+    assert capsys.readouterr().err == f"stopped by Ctrl-C; its checkpoints are as before; continue with: {words}\n"
+
+
 def test_a_run_from_its_start_to_a_longer_end(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,6 +70,9 @@ def test_a_run_from_its_start_to_a_longer_end(
     error = capsys.readouterr().err
     assert "runs/mine holds a run of 8 steps; continue it with --resume auto" in error
     assert "--output runs/mine-2" in error
+
+    assert main([*arguments, "--resume", "auto"]) == 0
+    assert "this run is finished; to train longer, set training.epochs=4, or more" in capsys.readouterr().err
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

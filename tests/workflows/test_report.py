@@ -112,7 +112,7 @@ def test_a_run_that_measured_once_has_a_table_and_says_why_there_are_no_curves(r
     text = " ".join(page.text.split())
     assert "Validation measured these once, at step 40. Loss ↓ 0.69 Accuracy, % ↑ 1.8 DER, % ↓ 349.1" in text
     assert "logged every 50 steps (training.logging.interval); this run has 40" in text
-    assert "In validation at step 40: accuracy 1.8 %; DER 349.1 %" in text
+    assert "In validation at step 40 (the best checkpoint): accuracy 1.8 %; DER 349.1 %" in text
     assert page.all("svg") == []
 
 
@@ -222,10 +222,37 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "this model 0.71 210" in text
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
-    assert "Evaluated on 4 clips (82 words): similarity to target 0.71 (natural 0.5; higher is better)." in text
+    assert "Evaluated on 4 clips (82 words): similarity to target 0.71 (natural: 0.5; higher is better)." in text
     table["systems"]["this model"]["wer"] = 0.05
     (run / "evaluation.json").write_text(json.dumps(table))
     assert "(82 words; one word is 1.2 points of WER)" in page_of(run).text
+
+
+def test_a_diarization_opens_with_its_error_rate_its_parts_and_what_says_most_beside_it(run: Path) -> None:
+    parts = {"miss": 0.1, "false_alarm": 0.05, "confusion": 0.15}
+    evaluated = Evaluation(
+        "diarization",
+        {
+            "one speaker": {"der": 0.9},
+            "a, b": {"der": 0.4, "jer": 0.6},
+            "the model": {"der": 0.3, **parts, "jer": 0.5},
+        },
+        "the model",
+        notes={"step": 20, "recordings": 12},
+        columns={one.name: one for one in (Metric("der", unit="%", label="DER"), Metric("jer", unit="%"))}
+        | {name: Metric(name, unit="%") for name in parts},
+        compared=("a, b",),
+    )
+    (run / "evaluation.json").write_text(json.dumps(evaluated.document()))
+    said = "Evaluated the checkpoint of step 20 on 12 recordings: DER 30.0 % = miss 10.0 % + false alarm 5.0 % + "
+    assert f"{said}confusion 15.0 % (a, b: 40.0 %; lower is better)." in " ".join(page_of(run).text.split())
+
+
+def test_what_validation_said_is_that_of_the_best_checkpoint(run: Path) -> None:
+    (run / "recipe.yaml").write_text("task: language\n")
+    measured = [{"step": step, "split": "validation", "loss": 4 / step} for step in (20, 40)]
+    write_lines(run / "metrics.jsonl", [*measured, {"step": 50, "split": "validation", "loss": 3.0}])
+    assert "its loss is 0.1 at step 40 (the best checkpoint)" in " ".join(page_of(run).text.split())
 
 
 def test_a_legend_explains_what_was_measured_and_nothing_else() -> None:

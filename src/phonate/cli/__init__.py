@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print("stopped by Ctrl-C before anything began", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
         return _fail(error, args)

@@ -15,6 +15,7 @@ from phonate.cli.parsing import add_recipe
 
 if TYPE_CHECKING:
     from phonate.training.plan import Plan
+    from phonate.training.run import Run
     from phonate.workflows.train import Trained
 
 
@@ -174,16 +175,35 @@ def train(args: argparse.Namespace) -> int:
     """
     # What imports make stays. To look through it for garbage again and again took a sixth of the time of a start.
     gc.disable()
+    from phonate.config.errors import Interrupted
+    from phonate.training.signals import interruptible
+
+    args.run = None
     try:
-        return _train(args)
+        with interruptible():
+            return _train(args)
+    except Interrupted as error:
+        if error.checkpoint is None and error.step is None:
+            raise Interrupted(f"{error}; {_what_stays(args.run)}", error.signal_number) from None
+        raise
     finally:
         gc.unfreeze()
         gc.enable()
 
 
+def _what_stays(run: Run | None) -> str:
+    """What a training that was stopped before its first step leaves in its folder, and how it goes on."""
+    from phonate.training.checkpoints.listing import has_checkpoint
+
+    if run is None or not has_checkpoint(run.path):
+        return "nothing was saved: the same command begins again"
+    return f"its checkpoints are as before; continue with: {run.resumed_with}"
+
+
 def _train(args: argparse.Namespace) -> int:
     # before anything heavy is imported, so that a mistake in the recipe is reported at once
     from phonate.training.plan import plan
+    from phonate.training.run import Run
 
     planned = plan(
         args.recipe,
@@ -195,6 +215,7 @@ def _train(args: argparse.Namespace) -> int:
         plugins=tuple(Path(path) for path in args.plugin),
     )
     planned.require_files()
+    args.run = Run(planned.run)
 
     from phonate.cli.output import log_to_console
     from phonate.compute.importing import faster_import
@@ -207,7 +228,7 @@ def _train(args: argparse.Namespace) -> int:
     gc.freeze()
     gc.enable()
 
-    args.logs = planned.run / "logs"  # an error leaves its traceback there
+    args.logs = args.run.logs  # an error leaves its traceback there
     if planned.is_search and not args.dry_run:
         return _search(args, planned)
 

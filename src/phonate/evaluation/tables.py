@@ -64,6 +64,8 @@ FEW = 10
 """Items of an evaluation; of fewer, a difference says little."""
 TUNED_ON = "tuned_on"
 """The note of what the values were chosen on that inference decides with."""
+STEP = "step"
+"""The note of the checkpoint that was evaluated."""
 THESE = "these recordings"
 """Its value for those that the evaluation is on."""
 
@@ -89,6 +91,8 @@ class Evaluation:
     """Sample rate of the sounds in Hz."""
     columns: Mapping[str, Metric] = field(default_factory=dict)
     """Metrics by name that are not `SHARED`, or differ."""
+    compared: tuple[str, ...] = ()
+    """The systems that say most beside the evaluated one; empty for all."""
 
     @property
     def caveats(self) -> list[str]:
@@ -113,6 +117,7 @@ class Evaluation:
             "caveats": self.caveats,
             "items": {name: _measured(scores) for name, scores in self.items.items()},
             "columns": {name: described(name, self.columns).document() for name in self.metrics},
+            "compared": [*self.compared],
         }
 
     def header(self, metrics: Sequence[str] | None = None) -> list[str]:

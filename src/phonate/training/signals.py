@@ -154,7 +154,11 @@ class Signals:
     def _quit(self, number: int) -> None:
         """End the process at once, as the main thread may be waiting for a save that takes minutes."""
         saved = [] if self._checkpoints is None else sorted(self._checkpoints.glob("step-*"))
-        latest = f"the last checkpoint is {saved[-1]}" if saved else "there is no checkpoint"
+        latest = (
+            f"the last checkpoint is {saved[-1]}"
+            if saved
+            else "there is no checkpoint, so the same command begins again"
+        )
         message = f"quit without saving; {latest}"
         for listener in _quit_listeners:
             with contextlib.suppress(Exception):  # nothing may keep the process from ending

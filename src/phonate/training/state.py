@@ -374,7 +374,8 @@ class Saver:
         self._saved_step = -1  # what was saved later may be damaged: it is saved again
         task.step = max(0, self.progress.step - 1)
         self.train_step.weights = self.train_step.loss_weights(task.step)
-        logger.info("resumed from %s at step %d, epoch %d", checkpoint.path, self.progress.step, self.progress.epoch)
+        step, epochs = self.progress.step, self.progress.epoch
+        logger.info("resumed from %s at step %d, %d epochs done", checkpoint.path, step, epochs)
 
     def restore_best(self) -> Path | None:
         """Load the weights of the best validation into the model; None where there was no validation."""

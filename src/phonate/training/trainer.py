@@ -312,6 +312,9 @@ class Trainer:
             self.checkpoints.open()  # before anything of another process is replaced
         if checkpoint is not None:
             self.saver.restore(checkpoint)
+            if self.finished and self.ranks.is_main:
+                name, last = ("max_steps", self.step) if self.settings.max_steps is not None else ("epochs", self.epoch)
+                logger.info("this run is finished; to train longer, set training.%s=%d, or more", name, 2 * last)
             if self.progress.batches:
                 recipe = parse(checkpoint.recipe_yaml, files.RECIPE).values if checkpoint.recipe_yaml else {}
                 size = recipe["training"]["batch_size"] if recipe else None

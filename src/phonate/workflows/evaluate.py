@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phonate.config.errors import InputError, option
 from phonate.config.registry import nearest
 from phonate.config.tasks import referred, require_options, task_info
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import STEP, Evaluation
 from phonate.training.checkpoints.files import FIGURES
-from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
+from phonate.training.checkpoints.listing import best_or_latest, has_checkpoint, is_checkpoint, located, no_run
+from phonate.training.checkpoints.listing import info as checkpoint_info
 from phonate.training.checkpoints.loading import recipe_of
 from phonate.training.run import Run
 from phonate.workflows.load import task_of
@@ -75,6 +77,8 @@ def evaluate(
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others with {option('data')}")
     evaluation: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
+    if has_checkpoint(source):
+        evaluation = replace(evaluation, notes={STEP: checkpoint_info(best_or_latest(source)).step, **evaluation.notes})
     written.path.mkdir(parents=True, exist_ok=True)
     written.write_json(FIGURES, evaluation.document())
     if evaluation.sounds:

@@ -204,6 +204,7 @@ _MEANINGS = {
 }
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
+_PIPELINE, _BEGAN = "voice activity, embeddings, clustering", ", where training began"
 System = Callable[[LabelledRecording], list[SpeakerTurn]]
 
 
@@ -264,7 +265,9 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     }
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes[TUNED_ON] = THESE if data is None else "validation data"
-    return Evaluation("diarization", results, focus, legend(_MEANINGS, results, METRICS), notes, items, columns=METRICS)
+    meaning = legend(_MEANINGS, results, METRICS)
+    compared = tuple(name for name in systems if name == _PIPELINE or name.endswith(_BEGAN))
+    return Evaluation("diarization", results, focus, meaning, notes, items, columns=METRICS, compared=compared)
 
 
 def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
@@ -276,7 +279,7 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
     alone, clustered = "the model, windows by overlap", "the model, voices clustered"
     systems: dict[str, System] = {
         "one speaker throughout": _one_speaker,
-        "voice activity, embeddings, clustering": lambda one: baseline.diarize(one.read(), rate),
+        _PIPELINE: lambda one: baseline.diarize(one.read(), rate),
         "the same, number of speakers given": lambda one: baseline.diarize(one.read(), rate, _limits(one)),
         **_start(diarizer),
         alone: lambda one: _decoded(diarizer, one, stitching="overlap"),
@@ -298,7 +301,7 @@ def _start(diarizer: Diarizer) -> dict[str, System]:
     except PhonateError as error:
         logger.warning("what training began from is not compared: %s", error)
         return {}
-    return {f"{source}, where training began": lambda one: _decoded(before, one)}
+    return {f"{source}{_BEGAN}": lambda one: _decoded(before, one)}
 
 
 def _one_speaker(one: LabelledRecording) -> list[SpeakerTurn]:

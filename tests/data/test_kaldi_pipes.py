@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from small_corpora import RATE, tone, wav
 
-from phonate.data.corpora.kaldi import Part, decoded, kaldi_rows
+from phonate.data.corpora.kaldi import Part, kaldi_rows, part_of_pipe
 from phonate.data.corpora.rows import Problem, StoreError
 
 
@@ -30,7 +30,7 @@ from phonate.data.corpora.rows import Problem, StoreError
     ],
 )
 def test_a_plain_decoder_names_the_file_to_read(command, part):
-    assert decoded(command) == part
+    assert part_of_pipe(command) == part
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_plain_decoder_names_the_file_to_read(command, part):
 )
 def test_what_changes_samples_or_needs_a_shell_is_refused_in_one_line(command, reason, tmp_path):
     with pytest.raises(ValueError, match=f"(?i){reason}"):
-        decoded(command)
+        part_of_pipe(command)
     (tmp_path / "wav.scp").write_text(f"u1 {command}\n")
     (problem,) = kaldi_rows(tmp_path, tmp_path / "cache")
     assert isinstance(problem, Problem)

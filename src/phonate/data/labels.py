@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 from phonate.config.errors import DataError, InputError
 from phonate.data import annotations as nist
 from phonate.data.annotations import SpeakerTurn, Zones
-from phonate.data.corpora.rows import Segment, audio_files, composed, printable
+from phonate.data.corpora.rows import Segment, audio_files, nfc, printable
 
 logger = logging.getLogger("phonate")
 
@@ -316,7 +316,7 @@ def write_turns(path: str | Path, recording: str, turns: Sequence[SpeakerTurn], 
 
 def same_name(name: str) -> str:
     """The name with `_` for spaces, which some formats can't hold, and in one form of Unicode."""
-    return re.sub(r"[\s_]+", "_", composed(name))
+    return re.sub(r"[\s_]+", "_", nfc(name))
 
 
 PAUSE = 0.5

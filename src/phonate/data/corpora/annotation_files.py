@@ -79,14 +79,16 @@ class Recordings:
         for stem, files in self._files.items():
             self._alike.setdefault(same_name(stem), []).extend(files)
 
-    def named(self, name: str) -> list[Path]:
+    def files_named(self, name: str) -> list[Path]:
         """The files that may be meant by a name, also with a language behind it, as captions have: talk.en.vtt."""
         found = self._files.get(name) or list(dict.fromkeys(self._alike.get(same_name(name), ())))
-        return found if found or not (language := _LANGUAGE.search(name)) else self.named(name[: language.start()])
+        return (
+            found if found or not (language := _LANGUAGE.search(name)) else self.files_named(name[: language.start()])
+        )
 
     def find(self, name: str, place: str) -> Path | Problem:
         """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
-        files = self.named(name)
+        files = self.files_named(name)
         if len(files) > 1:  # a video beside its sound
             files = [file for file in files if file.suffix.lower() not in VIDEO_SUFFIXES] or files
         if len(files) == 1:
@@ -99,7 +101,7 @@ class Recordings:
 
     def others(self, names: Collection[str]) -> Iterator[Problem]:
         """A problem for each recording that none of `names` stands for."""
-        known = {file for name in names for file in self.named(name)}
+        known = {file for name in names for file in self.files_named(name)}
         for file in sorted({file for files in self._files.values() for file in files} - known):
             place = printable(str(file))
             yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
@@ -154,7 +156,7 @@ def split_of(file: Path, root: Path) -> str | None:
     return split_among(reversed((*inside[:-1], file.stem)))
 
 
-def ordered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+def by_start(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Segments by their starts."""
     return tuple(sorted(segments, key=lambda one: (one.start, one.end or 0.0)))
 
@@ -286,7 +288,7 @@ def _recording_rows(
         detail = f"segments of channels {', '.join(sorted(recording.channels))}; save each channel as a file of its own"
         yield Problem(name, recording.place, "several channels", detail)
         return
-    segments = ordered(recording.segments)
+    segments = by_start(recording.segments)
     if regions is None:
         yield checked_row(Row(name, audio, segments, recording.place, split=recording.split))
         return
@@ -358,8 +360,8 @@ def _nemo_line(entry: dict[str, Any], root: Path, place: str) -> Iterator[Row | 
 
 def _of_recording(listed: Mapping[str, list[Listed]], audio: Path) -> list[Listed] | None:
     """What a file lists for a recording: what it calls so, or all there is where it is of one recording."""
-    named = {same_name(name): entries for name, entries in listed.items()}
-    return named.get(same_name(audio.stem)) or (next(iter(named.values())) if len(named) == 1 else None)
+    by_name = {same_name(name): entries for name, entries in listed.items()}
+    return by_name.get(same_name(audio.stem)) or (next(iter(by_name.values())) if len(by_name) == 1 else None)
 
 
 # ------------------------------------ STM: segments with speakers and texts (NIST SCTK, `stm` format)
@@ -446,7 +448,7 @@ def rows_of_sides(
         named = name in several or (channel in _SIDES[0] and is_stereo(audio))
         side = CHANNELS.get(channel) if named else None
         id = f"{name}/{channel}" if name in several else name
-        yield checked_row(Row(id, audio, ordered(segments), places[name], side, split=split_of(file, root)))
+        yield checked_row(Row(id, audio, by_start(segments), places[name], side, split=split_of(file, root)))
 
 
 @cache
@@ -585,8 +587,8 @@ def _labelled_row(one: RecordingLabels, root: Path, recordings: Recordings) -> R
     if isinstance(audio, Problem):
         return audio
     inside = audio.relative_to(root) if audio.is_relative_to(root) else Path(audio.name)
-    id = one.recording if len(recordings.named(one.recording)) == 1 else inside.with_suffix("").as_posix()
-    return checked_row(Row(id, audio, ordered(one.segments), one.place, split=split_of(file, root)))
+    id = one.recording if len(recordings.files_named(one.recording)) == 1 else inside.with_suffix("").as_posix()
+    return checked_row(Row(id, audio, by_start(one.segments), one.place, split=split_of(file, root)))
 
 
 @cache

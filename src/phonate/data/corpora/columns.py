@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"\d+")
 _NUMBERS = re.compile(r"-?\d+([ .,]-?\d+)*")
 
 
-class Named(Protocol):
+class RecordingNames(Protocol):
     """Recordings by the names of a list."""
 
     def has(self, name: str) -> bool:
@@ -53,7 +53,7 @@ class Roles:
     """Why there is no reading."""
 
 
-def share_named(places: Named, rows: Sequence[Sequence[str]], column: int) -> float:
+def share_named(places: RecordingNames, rows: Sequence[Sequence[str]], column: int) -> float:
     """The share of rows of which a column names a recording that is there."""
     some = rows[:: -(-len(rows) // FILES_LOOKED_FOR) or 1]
     return sum(column < len(row) and places.has(row[column]) for row in some) / max(1, len(some))
@@ -107,7 +107,7 @@ def _like_a_name(cell: str) -> bool:
     return len(cell) <= 32 and _words(cell) <= 3 and not cell.endswith(_ENDS)
 
 
-def roles_of(rows: Sequence[Sequence[str]], places: Named, separator: str) -> Roles:
+def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: str) -> Roles:
     width = len(rows[0]) if rows else 0
     named = [share_named(places, rows, column) for column in range(width)]
     path = 0 if not named or named[0] >= 0.5 or max(named) < 0.5 else named.index(max(named))

@@ -19,9 +19,9 @@ from phonate.data.corpora.rows import (
     Row,
     audio_files,
     checked_row,
-    composed,
     corpus_format,
     malformed,
+    nfc,
     printable,
     split_among,
 )
@@ -109,7 +109,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     _report_conversations(path, conversations)
     report_doubtful(path, tuple(transcripts.doubtful))
     for folder in sorted(spoken):
-        yield from _unspoken(path, folder, {composed(name) for name in folders[folder]}, transcripts.files)
+        yield from _unspoken(path, folder, {nfc(name) for name in folders[folder]}, transcripts.files)
     others = [
         file
         for file in transcripts.rest
@@ -199,7 +199,7 @@ def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Colle
         listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not NOTES.fullmatch(file.name)
         ends = [end for end in (*OTHER_TEXTS, *reversed(TEXTS)) if file.name.endswith(end)]
         stem = file.name.removesuffix(ends[0]) if ends else file.stem
-        spoken = composed(stem) in recordings or composed(Path(stem).stem) in recordings  # a.txt, a.wav.txt
+        spoken = nfc(stem) in recordings or nfc(Path(stem).stem) in recordings  # a.txt, a.wav.txt
         if listed and file not in transcripts and entry.is_file() and not spoken:
             id = printable(file.relative_to(root).with_suffix("").as_posix())
             yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")

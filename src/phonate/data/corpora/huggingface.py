@@ -14,7 +14,7 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.compute.system import why_unwritten
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.config.registry import listed
-from phonate.data.corpora.lists import PART, clip_of, report_one_speaker, spelled
+from phonate.data.corpora.lists import PART, clip_of, column_names, report_one_speaker
 from phonate.data.corpora.rows import (
     MAGIC,
     Problem,
@@ -133,7 +133,7 @@ class _Shard:
 
     def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, ids: set[str]) -> None:
         self._shard, self._root, self._ids = shard, root, ids
-        self._columns = spelled(schema.names)
+        self._columns = column_names(schema.names)
         twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
         if twice:
             raise DataError(f"{shard}: several columns {twice[0]!r}; keep one of them")

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations import seconds
-from phonate.data.corpora.annotation_files import CHANNELS, is_stereo, ordered
+from phonate.data.corpora.annotation_files import CHANNELS, by_start, is_stereo
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     Problem,
     Row,
     Segment,
+    cached_recording,
     checked_row,
     corpus_format,
     in_any_form,
@@ -25,7 +26,6 @@ from phonate.data.corpora.rows import (
     malformed,
     printable,
     split_among,
-    stored,
 )
 
 # ----- wav.scp, segments, text, utt2spk, reco2file_and_channel (https://kaldi-asr.org/doc/data_prep.html)
@@ -42,7 +42,7 @@ def is_kaldi(path: Path) -> bool:
 def kaldi_rows(path: Path, cache: Path) -> Iterator[Row | Problem]:
     """A row for each recording of wav.scp, with its utterances as segments; without `segments` the recording is one
     utterance. `reco2file_and_channel` chooses channels. Of a recording that a plain decoder makes, the file is read
-    that it decodes (`decoded`); other commands are refused: a list is data, and may not run a shell. Recordings in
+    that it decodes (`part_of_pipe`); other commands are refused: a list is data, and may not run a shell. Recordings in
     archives (`x.ark:12`) are written to `cache`, once. Of several folders, each is read, and the ids begin with its
     name."""
     folders = _kaldi_folders(path)
@@ -99,14 +99,14 @@ class _KaldiFolder:
             names.add(name)
             if name not in refused:
                 segments = utterances.get(name, []) if utterances is not None else [self._utterance(name)]
-                yield self._row(name, source, ordered(segments), place)
+                yield self._row(name, source, by_start(segments), place)
         for name in (utterances or {}).keys() - names:
             place = str(self._folder / "segments")
             yield Problem(name, place, "missing file", f"recording {name!r} is not in wav.scp")
 
     def _row(self, name: str, source: str, segments: tuple[Segment, ...], place: str) -> Row | Problem:
         try:
-            part = decoded(source) if source.endswith("|") or source == "-" else Part(source)
+            part = part_of_pipe(source) if source.endswith("|") or source == "-" else Part(source)
         except ValueError as error:
             detail = f"made by a command ({source[:60]}), {error}; run it once and list the file that it makes"
             return Problem(name, place, "command", detail)
@@ -114,7 +114,7 @@ class _KaldiFolder:
         archive = _ARCHIVE.fullmatch(part.file)
         if archive is not None:
             try:
-                file = stored(archived(self._file(archive[1]), int(archive[2])), self._cache)
+                file = cached_recording(archive_member(self._file(archive[1]), int(archive[2])), self._cache)
             except (OSError, ValueError) as error:
                 detail = (
                     f"in an archive ({part.file[-60:]}) that can't be read: {getattr(error, 'strerror', None) or error}"
@@ -188,7 +188,7 @@ class Part:
 _ARCHIVE = re.compile(r"(.*):(\d+)")
 
 
-def archived(file: Path, at: int) -> bytes:
+def archive_member(file: Path, at: int) -> bytes:
     """The recording at a byte of an archive: a WAV, as Kaldi keeps them, or any file with its length before it, as
     kaldiio does. Raises OSError, and ValueError for what else may be there, such as features."""
     with file.open("rb") as opened:
@@ -212,7 +212,7 @@ _QUIET = re.compile(r"2\s*>\s*(/dev/null|&1)")
 _STDIN, _STDOUT = ("-", "pipe:0", "pipe:", "/dev/stdin"), ("-", "pipe:1", "pipe:", "/dev/stdout", "-p")
 
 
-def decoded(command: str) -> Part:
+def part_of_pipe(command: str) -> Part:
     """What the pipe at the end of a line of wav.scp decodes: `flac -c -d -s x.flac |`, `sph2pipe -f wav -c 1 x.sph |`,
     `sox x.mp3 -t wav - trim 5 10 |`, `ffmpeg -i x.m4a -ac 1 -f wav - |`, and several in a row. Rates and sample
     formats are left to the reader.

@@ -26,7 +26,7 @@ import soundfile
 from phonate.compute.system import lock
 from phonate.config.errors import DataError, InputError, Interrupted, json_mistake, optional_package
 from phonate.config.registry import listed
-from phonate.data.corpora.kaldi import Part, decoded
+from phonate.data.corpora.kaldi import Part, part_of_pipe
 from phonate.data.corpora.lists import first_object, json_lines, read_lines, speaker_of
 from phonate.data.corpora.rows import (
     Problem,
@@ -34,13 +34,13 @@ from phonate.data.corpora.rows import (
     Segment,
     as_text,
     audio_files,
+    cached_recording,
     checked_row,
     corpus_format,
     malformed,
     printable,
     split_among,
     store,
-    stored,
 )
 from phonate.data.settings import LHOTSE, PARTS, DatasetSettings
 
@@ -211,14 +211,14 @@ def _file_of(source: Any, path: Path, cache: Path) -> Path:
     elif source.type not in ("file", "memory"):
         raise ValueError
     if isinstance(source.source, bytes):
-        return stored(source.source, cache)
+        return cached_recording(source.source, cache)
     file = Path(source.source)
     return file.absolute() if file.is_absolute() or file.is_file() else path.parent / file
 
 
 def _decoded(command: str) -> Part:
     try:
-        return decoded(f"{command.rstrip(' |')} |")
+        return part_of_pipe(f"{command.rstrip(' |')} |")
     except ValueError as error:
         raise ValueError(f" ({command[:60]}), {error}") from None
 

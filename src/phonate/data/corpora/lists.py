@@ -106,7 +106,7 @@ _MOST_EXPANSION = 100
 _KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "metadata.jsonl")
 
 
-def spelled(names: Sequence[str]) -> dict[str, str]:
+def column_names(names: Sequence[str]) -> dict[str, str]:
     """What a column stands for -> how it is called among `names`, for those that are there."""
     pairs = (
         (meaning, next((one for one in spellings if one in names), None)) for meaning, spellings in COLUMNS.items()
@@ -299,7 +299,9 @@ def _report_readers(where: str, chosen: Sequence[Path]) -> None:
     """Warns where lists that are not only called after splits name no speakers, as those of Hi-Fi TTS' readers."""
     words = (re.split(r"[_\W]+", file.stem) for file in chosen)
     called = {"_".join(word for word in some if official_split(word) is None) for some in words}
-    silent = all("speaker_id" not in spelled(list(first_object(file))) for file in chosen if suffix_of(file) in OBJECTS)
+    silent = all(
+        "speaker_id" not in column_names(list(first_object(file))) for file in chosen if suffix_of(file) in OBJECTS
+    )
     if len(called) > 1 and silent and all(suffix_of(file) in OBJECTS for file in chosen):
         logger.warning(
             "%s: no speakers are named in %s, so all recordings are taken to be of one; if these are of several, put "
@@ -356,7 +358,7 @@ def _cells_of_file(file: Path, limit: int | None) -> list[list[str]]:
         samples = samples_of(document)
         listed = samples[:limit] if isinstance(samples, list) else objects
         objects = [sample for sample in listed if isinstance(sample, dict)]
-    samples = [sample for document in objects for sample in unfolded(document)]
+    samples = [sample for document in objects for sample in samples_of_columns(document)]
     return [[name] if (name := audio_name(sample)) else [] for sample in samples]
 
 
@@ -384,7 +386,7 @@ def _of_sessions(samples: list[Any]) -> list[Any]:
     return [{"audio_path": name, "segments": parts} for name, parts in sessions.items()]
 
 
-def unfolded(sample: Any) -> list[Any]:
+def samples_of_columns(sample: Any) -> list[Any]:
     """The samples of an object with lists of names and texts side by side, as in People's Speech; else itself."""
     for value in sample.values() if isinstance(sample, dict) else ():
         names, texts = (value.get("name"), value.get("label")) if isinstance(value, dict) else (None, None)
@@ -488,7 +490,7 @@ def _time(text: str) -> float:
 
 def audio_name(sample: Mapping[str, object]) -> str | None:
     """What an object calls its recording; `{"path": ...}` in the place of a name is one, too."""
-    key = spelled(list(sample)).get("audio_path")
+    key = column_names(list(sample)).get("audio_path")
     name = sample[key] if key else None
     if isinstance(name, dict):
         name = name.get("path")

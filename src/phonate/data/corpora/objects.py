@@ -18,6 +18,7 @@ from phonate.data.corpora.lists import (
     OBJECTS,
     audio_name,
     clip_of,
+    column_names,
     document_of,
     listed_in,
     lists_in,
@@ -28,10 +29,9 @@ from phonate.data.corpora.lists import (
     report_no_text,
     report_one_speaker,
     samples_of,
+    samples_of_columns,
     speaker_of,
-    spelled,
     suffix_of,
-    unfolded,
 )
 from phonate.data.corpora.places import Places
 from phonate.data.corpora.rows import (
@@ -62,7 +62,7 @@ def json_rows(path: Path, language: str | None = None) -> Iterator[Row | Problem
 
 
 def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
-    samples = [(place, one) for place, sample in _json_samples(path) for one in unfolded(sample)]
+    samples = [(place, one) for place, sample in _json_samples(path) for one in samples_of_columns(sample)]
     keys = {key: None for _, sample in samples if isinstance(sample, dict) for key in sample}
     named = next((one for one in LANGUAGES if one in keys), None)
     codes = frozenset(str(one[named]) for _, one in samples if isinstance(one, dict) and named and one.get(named))
@@ -74,7 +74,7 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
     places = Places(path, [name for name in names if name])
     if alone is not None:
         report_one_speaker(path, tuple(keys), alone)
-    if "text" not in spelled(list(keys)) and _TEXT_FILE not in keys:
+    if "text" not in column_names(list(keys)) and _TEXT_FILE not in keys:
         report_no_text(path, tuple(keys))
     for place, sample in samples:
         if isinstance(sample, Problem):
@@ -98,7 +98,7 @@ def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """The list of segments that an object holds, such as those of GigaSpeech; None where it has none."""
     for value in sample.values():
         if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            columns = spelled(list(value[0]))
+            columns = column_names(list(value[0]))
             if {"start", "text"} <= columns.keys() and columns.keys() & {"end", "duration"}:
                 return value
     return None
@@ -110,12 +110,12 @@ def _recording(
     """The row of a recording with segments. Raises ValueError where they have no times."""
     segments = []
     for part in parts:
-        listed = {meaning: part[key] for meaning, key in spelled(list(part)).items()}
+        listed = {meaning: part[key] for meaning, key in column_names(list(part)).items()}
         start, end = part_of(listed)
         named = as_text(listed.get("speaker_id"))
         speaker = alone if named is None or named.upper() == "N/A" else named
         segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))
-    key = spelled(list(sample)).get("id", "aid")
+    key = column_names(list(sample)).get("id", "aid")
     id = as_text(sample.get(key)) or id_of(str(audio_name(sample)))
     segments.sort(key=lambda one: one.start)
     return checked_row(Row(id, file, tuple(segments), place, split=as_text(sample.get("split"))))
@@ -139,7 +139,7 @@ _TEXT_FILE = "text_filepath"
 def _json_row(
     sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str, root: Path
 ) -> Row | Problem:
-    listed = {meaning: sample[key] for meaning, key in spelled(list(sample)).items()}
+    listed = {meaning: sample[key] for meaning, key in column_names(list(sample)).items()}
     if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
         listed.pop("text", None)
     if not listed.get("text") and sample.get(_TEXT_FILE):
@@ -166,7 +166,7 @@ def _json_samples(path: Path) -> list[tuple[str, object]]:
     if document is None:
         return [_json_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     samples = samples_of(document)
-    if samples is None and (audio_name(document) or unfolded(document) != [document]):
+    if samples is None and (audio_name(document) or samples_of_columns(document) != [document]):
         samples = [document]
     if not isinstance(samples, list):
         raise DataError(f'{path}: neither a list of samples nor an object with a list under "samples"')

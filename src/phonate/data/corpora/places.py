@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from phonate.audio.containers import AUDIO_SUFFIXES
-from phonate.data.corpora.rows import audio_files, composed, is_file, listed_file, split_of_name
+from phonate.data.corpora.rows import audio_files, is_file, listed_file, nfc, split_of_name
 
 
 class Places:
@@ -29,14 +29,14 @@ class Places:
         """Whether a recording has this name."""
         if is_recording(self.file.parent, name):
             return True
-        return self._below is not None and bool(self._below.named(name, self.file))
+        return self._below is not None and bool(self._below.files_named(name, self.file))
 
     def find(self, name: str) -> Path:
         """The file that has this name, or would have."""
         file = listed_file(self.file.parent, name)
         if self._below is None or is_file(file):
             return file
-        found = self._below.named(name, self.file)
+        found = self._below.files_named(name, self.file)
         return found[0] if len(found) == 1 else file
 
 
@@ -46,20 +46,20 @@ class Below:
     def __init__(self, files: Iterable[Path]) -> None:
         self._files: dict[str, list[Path]] = {}
         for file in files:
-            self._files.setdefault(composed(file.stem), []).append(file)
+            self._files.setdefault(nfc(file.stem), []).append(file)
         # Where all are called by numbers, 1 is 0001.
         decimal = all(map(str.isdecimal, self._files))
         self._numbers = {int(stem): found for stem, found in self._files.items()} if decimal else {}
         self._folders = {part for found in self._files.values() for file in found for part in file.parent.parts}
 
-    def named(self, name: str, listed: Path) -> list[Path]:
+    def files_named(self, name: str, listed: Path) -> list[Path]:
         """The recordings that the list `listed` means by a name: of several those nearest to it, that share most
         folders with the name, or lie in a folder of its split. Several where these are as near as each other."""
         *folders, last = name.strip().replace("\\", "/").split("/")
         stem, dot, suffix = last.rpartition(".")
-        found = self._files.get(composed(last)) or []
+        found = self._files.get(nfc(last)) or []
         if not found and dot and f".{suffix.lower()}" in AUDIO_SUFFIXES:
-            found = self._files.get(composed(stem)) or []
+            found = self._files.get(nfc(stem)) or []
         if not found and last.isdecimal():
             found = self._numbers.get(int(last)) or []
         return self.nearest(found, listed, folders)
@@ -72,7 +72,7 @@ class Below:
 
     def of_stem(self, stem: str) -> list[Path]:
         """The recordings of a name without its suffix."""
-        return self._files.get(composed(stem), [])
+        return self._files.get(nfc(stem), [])
 
 
 class Within:
@@ -83,11 +83,11 @@ class Within:
 
     def has(self, name: str) -> bool:
         """Whether a recording has this name."""
-        return bool(self._below.named(name, self._file))
+        return bool(self._below.files_named(name, self._file))
 
     def find(self, name: str) -> Path:
         """The file that has this name, or would have."""
-        return next(iter(self._below.named(name, self._file)), self._file.parent / name)
+        return next(iter(self._below.files_named(name, self._file)), self._file.parent / name)
 
 
 def best(found: Sequence[Path], near: Path, folders: Sequence[str] = ()) -> list[Path]:

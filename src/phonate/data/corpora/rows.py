@@ -387,7 +387,7 @@ MAGIC = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3"}
 """The first bytes of a recording -> the suffix of its file."""
 
 
-def stored(content: bytes, cache: Path) -> Path:
+def cached_recording(content: bytes, cache: Path) -> Path:
     """The file of the cache with a recording that is inside another file, named by what it holds."""
     suffix = next((suffix for magic, suffix in MAGIC.items() if content.startswith(magic)), ".wav")
     file = cache / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
@@ -489,7 +489,7 @@ def _begins_a_name(stem: str) -> bool:
     every suffix. Where capitals and forms of Unicode differ, the file system decides."""
     folder, last = os.path.split(stem)
     try:
-        return composed(last).casefold() in _read(_stems, Path(folder))
+        return nfc(last).casefold() in _read(_stems, Path(folder))
     except ValueError:  # no name at all
         return False
     except OSError:  # it may be a folder that may be entered and not read
@@ -519,7 +519,7 @@ def in_any_form(folder: Path, name: str) -> Path | None:
 def _entry(entries: tuple[Mapping[str, str], Mapping[str, str]], name: str) -> str:
     """How what a list calls `name` is called in its folder; "" where it is not there."""
     names, small = entries
-    key = composed(name)
+    key = nfc(name)
     return names.get(key) or small.get(key.casefold(), "")
 
 
@@ -538,19 +538,19 @@ def _read(read: _lru_cache_wrapper[_Names], folder: Path) -> _Names:
 @lru_cache(maxsize=16)
 def _stems(folder: Path, changed: int) -> frozenset[str]:
     """What is before the suffixes of the names in a folder, in one form and in small letters."""
-    return frozenset(composed(os.path.splitext(name)[0]).casefold() for name in os.listdir(folder))
+    return frozenset(nfc(os.path.splitext(name)[0]).casefold() for name in os.listdir(folder))
 
 
 @lru_cache(maxsize=64)
 def _entries(folder: Path, changed: int) -> tuple[dict[str, str], dict[str, str]]:
     """Name in one form -> name, of what is in a folder that was last changed at `changed`; and the same in small
     letters, where only one is meant."""
-    names = {composed(entry.name): entry.name for entry in os.scandir(folder)}
+    names = {nfc(entry.name): entry.name for entry in os.scandir(folder)}
     count = Counter(name.casefold() for name in names)
     return names, {small: entry for name, entry in names.items() if count[small := name.casefold()] == 1}
 
 
-def composed(name: str) -> str:
+def nfc(name: str) -> str:
     """`name` in the form of Unicode (NFC) in which names are compared."""
     return unicodedata.normalize("NFC", name)
 

@@ -16,7 +16,7 @@ from typing import Any
 from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.compute.remote import base_name, files_below, is_remote, open_at
 from phonate.config.errors import DataError, json_mistake
-from phonate.data.corpora.lists import audio_name, spelled
+from phonate.data.corpora.lists import audio_name, column_names
 from phonate.data.corpora.rows import (
     Member,
     Problem,
@@ -174,7 +174,7 @@ def _row_of_sample(
         except (ValueError, RecursionError) as error:
             return malformed(place, f"its .json is not readable as JSON ({json_mistake(error)}); write the shard again")
     try:
-        called = spelled(list(facts))
+        called = column_names(list(facts))
         text = as_text(facts.get(called.get("text"))) or _label(labels, _TEXTS)
         speaker = as_text(facts.get(called.get("speaker_id"))) or _label(labels, _SPEAKERS)
         listed = facts.get("segments")

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora.columns import FILES_LOOKED_FOR, Named, Roles, roles_of, share_named
+from phonate.data.corpora.columns import FILES_LOOKED_FOR, RecordingNames, Roles, roles_of, share_named
 from phonate.data.corpora.layout import Layout
 from phonate.data.corpora.lists import (
     LANGUAGES,
@@ -21,6 +21,7 @@ from phonate.data.corpora.lists import (
     TABLES,
     cells_of,
     clip_of,
+    column_names,
     listed_in,
     lists_in,
     of_lists,
@@ -29,7 +30,6 @@ from phonate.data.corpora.lists import (
     report_no_text,
     report_one_speaker,
     speaker_of,
-    spelled,
 )
 from phonate.data.corpora.objects import json_rows
 from phonate.data.corpora.places import Places
@@ -105,7 +105,7 @@ Header = tuple[str, dict[str, int], tuple[str, ...]]
 
 def _header(line: str, separator: str) -> Header | None:
     cells = [re.sub(r"[\s-]+", "_", cell.lower()) for cell in cells_of(line, separator)]
-    columns = {meaning: cells.index(name) for meaning, name in spelled(cells).items()}
+    columns = {meaning: cells.index(name) for meaning, name in column_names(cells).items()}
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
         return separator, columns, tuple(cells)
     return None
@@ -119,10 +119,10 @@ class Table:
     lines: list[str]
     separator: str
     header: Header | None
-    places: Named
+    places: RecordingNames
 
     @classmethod
-    def read(cls, path: Path, places: Named | None = None) -> Table:
+    def read(cls, path: Path, places: RecordingNames | None = None) -> Table:
         """The table in a file, whose recordings are in `places`, or where lists have them. Raises DataError where it is
         empty or can't be read."""
         lines = read_lines(path)
@@ -198,7 +198,7 @@ class Table:
         return len(cells) == self.width and any(map(self.places.has, cells))
 
 
-def _is_unknown_header(first: Sequence[str], lines: Sequence[str], separator: str, places: Named) -> bool:
+def _is_unknown_header(first: Sequence[str], lines: Sequence[str], separator: str, places: RecordingNames) -> bool:
     """Whether a first line names no recording, where the others do, and has a word in each column that no other has."""
     rows = [cells for line in _some(lines) if len(cells := cells_of(line, separator)) == len(first)]
     if len(first) < 2 or not rows or not all(re.fullmatch(r"[^\W\d][\w .-]{,30}", cell) for cell in first):
@@ -219,7 +219,7 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
     return Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
 
 
-def _separator(places: Named, lines: Sequence[str]) -> str:
+def _separator(places: RecordingNames, lines: Sequence[str]) -> str:
     """What is between the columns: what makes cells that name recordings, or else a header; of several, what gives most
     lines the same number of columns."""
     some = _some(lines)

@@ -22,15 +22,15 @@ from phonate.data.corpora.lists import (
     OBJECTS,
     audio_name,
     cells_of,
+    column_names,
     json_lines,
     read_lines,
     samples_of,
-    spelled,
+    samples_of_columns,
     suffix_of,
-    unfolded,
 )
 from phonate.data.corpora.places import Below, Within
-from phonate.data.corpora.rows import Problem, as_text, composed, in_any_form, printable, split_of_name
+from phonate.data.corpora.rows import Problem, as_text, in_any_form, nfc, printable, split_of_name
 from phonate.data.corpora.tables import Table, header_of
 from phonate.text.patterns import lazy
 
@@ -207,7 +207,7 @@ def _has_words(value: Any) -> bool:
 
 def _entry_of(listed: Mapping[str, Any], split: str | None) -> TextEntry | None:
     columns = {
-        meaning: listed[key] for meaning, key in spelled([key.lower() for key in listed]).items() if key in listed
+        meaning: listed[key] for meaning, key in column_names([key.lower() for key in listed]).items() if key in listed
     }
     text, speaker = columns.get("text"), columns.get("speaker_id")
     text = text.strip() if isinstance(text, str) else None
@@ -257,7 +257,7 @@ class Transcripts:
         self.files: dict[Path, None] = {}
         self.doubtful: list[Path] = []
         self._below = Below(listed)
-        beside = {(file.parent, composed(file.stem)) for file in listed}
+        beside = {(file.parent, nfc(file.stem)) for file in listed}
         ends = (*_ENDS, *OTHER_TEXTS, ".json")
         names = {(file.parent, file.name) for file in listed}
         self.rest = [
@@ -265,8 +265,7 @@ class Transcripts:
             for file in every
             if file.suffix.lower() not in AUDIO_SUFFIXES
             and not any(
-                file.name.endswith(end) and (file.parent, composed(file.name.removesuffix(end))) in beside
-                for end in ends
+                file.name.endswith(end) and (file.parent, nfc(file.name.removesuffix(end))) in beside for end in ends
             )
             and not any(
                 file.name.endswith(end) and (file.parent, file.name.removesuffix(end)) in names for end in _BEHIND
@@ -290,12 +289,12 @@ class Transcripts:
         spoken = {file.parent for file in listed}
         stems: dict[str, list[Path]] = {}
         for recording in listed:
-            stems.setdefault(composed(_TAKE.sub("", recording.stem)), []).append(recording)
+            stems.setdefault(nfc(_TAKE.sub("", recording.stem)), []).append(recording)
         for file in likely:
             end = next((end for end in _ENDS[::-1] if file.name.endswith(end)), None)
             if end is None:
                 continue
-            stem = composed(file.name.removesuffix(end))
+            stem = nfc(file.name.removesuffix(end))
             found = self._below.of_stem(stem) or stems.get(stem, [])
             if file.parent in spoken:
                 found = [recording for recording in stems.get(stem, []) if recording.parent == file.parent]
@@ -326,7 +325,7 @@ class Transcripts:
             return {}  # it is among the files that are left alone, which are told
 
     def _named(self, name: str, file: Path) -> list[Path]:
-        return self._below.named(name.strip('"'), file)
+        return self._below.files_named(name.strip('"'), file)
 
     def _table(self, file: Path, first: Sequence[str]) -> Table | None:
         """The table that a file is, with a header or with bars or tabs between names and more."""
@@ -373,10 +372,10 @@ class Transcripts:
     def _of_objects(self, file: Path) -> Iterator[tuple[Path, TextEntry]]:
         if file.stat().st_size > _LARGEST and file.suffix.lower() == ".json":
             return
-        for name, sample in ((name, one) for name, value in _objects(file) for one in unfolded(value)):
+        for name, sample in ((name, one) for name, value in _objects(file) for one in samples_of_columns(value)):
             if isinstance(sample, str):
                 yield from self._each(name, file, TextEntry(_words(sample)))
-            elif isinstance(sample, dict) and not {*BOUNDS} & spelled(list(sample)).keys():
+            elif isinstance(sample, dict) and not {*BOUNDS} & column_names(list(sample)).keys():
                 yield from self._each(audio_name(sample) or name, file, _entry_of(sample, None))
 
     def _each(self, name: str | None, file: Path, said: TextEntry | None) -> Iterator[tuple[Path, TextEntry]]:
@@ -393,7 +392,7 @@ def _objects(file: Path) -> Iterator[tuple[str | None, Any]]:
             document = json.loads(read_text(file))
         except (ValueError, RecursionError):
             document = None  # an object a line
-    if isinstance(document, dict) and unfolded(document) != [document]:
+    if isinstance(document, dict) and samples_of_columns(document) != [document]:
         yield None, document
     elif isinstance(document, dict) and samples_of(document) is None:
         yield from document.items()

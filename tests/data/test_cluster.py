@@ -23,7 +23,7 @@ from phonate.audio.decoding import write_audio
 from phonate.compute.remote import open_at
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.data.derived import open_pitch
-from phonate.data.parallel import Here, chosen, progress_listener
+from phonate.data.parallel import Here, executor_of, progress_listener
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
 from phonate.evaluation.held_out import clips_of
@@ -115,7 +115,7 @@ def test_a_cluster_that_does_not_answer_is_one_line_at_once(monkeypatch):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(InputError, match=f"{address}.*refused.*RAY_ADDRESS"):
-            list(chosen("ray", Here()).map(abs, [1]))
+            list(executor_of("ray", Here()).map(abs, [1]))
 
 
 @needs_ray
@@ -166,7 +166,7 @@ def test_a_killed_worker_loses_nothing(tmp_path, cluster):
     killer = threading.Thread(target=kill_one)
     killer.start()
     try:
-        results = list(chosen("ray", Here()).map(partial(linger, folder=tmp_path), range(200)))
+        results = list(executor_of("ray", Here()).map(partial(linger, folder=tmp_path), range(200)))
     finally:
         done.set()
         killer.join()
@@ -178,19 +178,19 @@ def test_a_killed_worker_loses_nothing(tmp_path, cluster):
 @slow
 def test_an_item_that_kills_its_workers_is_reported_and_the_others_are_done(cluster):
     work = partial(die_at, deadly=(5,))
-    results = list(chosen("ray", Here()).map(work, range(60), lambda number: -number))
+    results = list(executor_of("ray", Here()).map(work, range(60), lambda number: -number))
     assert results == [-number if number == 5 else number * number for number in range(60)]
 
 
 @needs_ray
 @slow
 def test_what_work_logs_and_raises_is_as_on_one_machine(cluster, caplog):
-    assert list(chosen("ray", Here()).map(say, range(5))) == list(range(5))
+    assert list(executor_of("ray", Here()).map(say, range(5))) == list(range(5))
     assert [record.getMessage() for record in caplog.records if record.name == "phonate"][-5:] == [
         f"at {number}" for number in range(5)
     ]
     with pytest.raises(DataError) as raised:
-        list(chosen("ray", Here()).map(partial(raise_at, wrong=3), range(5)))
+        list(executor_of("ray", Here()).map(partial(raise_at, wrong=3), range(5)))
     assert str(raised.value) == "3 is wrong"
 
 
@@ -203,7 +203,7 @@ def test_a_file_that_a_node_does_not_see_is_named(tmp_path, cluster):
     os.dup2(os.open(tmp_path, os.O_RDONLY), 777)
     try:
         with pytest.raises(DataError, match=r"/proc/self/fd/777/here.*can't see it; put it.*storage"):
-            list(chosen("ray", Here()).map(linger, range(3), file=lambda _: seen))
+            list(executor_of("ray", Here()).map(linger, range(3), file=lambda _: seen))
     finally:
         os.close(777)
 

@@ -328,7 +328,7 @@ def test_a_process_that_dies_takes_one_file_with_it():
         map_files(
             partial(die_at, deadly=(5, 41, 42)),
             range(60),
-            crashed=lambda number: -number,
+            on_crash=lambda number: -number,
             what="squares",
             progress=lambda what, done, total: said.append(done),
             processes=2,

@@ -109,11 +109,11 @@ def test_recordings_at_which_processes_died_are_tried_again(voice: Path, monkeyp
     tried: list[list[str]] = []
 
     class Dying:
-        def map(self, function: Any, items: Any, crashed: Any, file: Any) -> Any:
+        def map(self, function: Any, items: Any, on_crash: Any, file: Any) -> Any:
             tried.append([one.row.id for one in items])
-            return map(crashed, items)
+            return map(on_crash, items)
 
-    monkeypatch.setattr(transcripts, "chosen", lambda *_: Dying())
+    monkeypatch.setattr(transcripts, "executor_of", lambda *_: Dying())
     data = settings(voice)
     assert "4 crashed" in transcribe(data)
     assert {row.reason for row in list_corpus(data)[0] if isinstance(row, Problem)} == {"crashed"}

@@ -362,7 +362,7 @@ def verify(folder: Path) -> None:
             if not (known and large) and _digest(folder / name, digest) != digest:
                 raise ValueError(f"{name} differs from what was written")
     except (OSError, ValueError, AttributeError) as error:
-        raise damaged(folder, error) from error
+        raise damaged_cache(folder, error) from error
     if known:
         return
     with suppress(OSError):  # a cache that is read only is compared each time
@@ -375,12 +375,12 @@ def _note_verified(folder: Path, stamps: dict[str, list[int]]) -> None:
     beside.replace(folder / VERIFIED)
 
 
-def damaged(folder: Path, error: Exception) -> DataError:
+def damaged_cache(folder: Path, error: Exception) -> DataError:
     """What to raise for a folder of a cache that can't be read."""
     return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
 
 
-def unwritable(folder: Path, error: OSError) -> DataError:
+def unwritable_cache(folder: Path, error: OSError) -> DataError:
     """What to raise where a cache can't be written."""
     return DataError(
         f"{folder}: can't write the cache ({why_unwritten(folder, error)}); free space there, or name another folder "
@@ -599,7 +599,8 @@ class FeatureCache:
             return
         content: Any = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         if zlib.crc32(content) != self._sums[position, column]:
-            raise damaged(self._folder, ValueError(f"recording {position} of {name} differs from what was written"))
+            error = ValueError(f"recording {position} of {name} differs from what was written")
+            raise damaged_cache(self._folder, error)
         self._compared[2 * position + column] = True
 
     def waveform(self, position: int, start: int = 0, stop: int | None = None) -> FloatArray:

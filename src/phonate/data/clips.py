@@ -19,7 +19,7 @@ from phonate.config.errors import DataError
 from phonate.data.cache import FeatureCache, Index, IndexedSegment
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived
-from phonate.data.parallel import Here, chosen
+from phonate.data.parallel import Here, executor_of
 from phonate.data.prepared import PreparedCorpus
 
 # ---------------------- Frame labels from segments of speech. Shapes: T frames, S speakers, K segments
@@ -164,7 +164,7 @@ class Source:
             len(prepared.index),
             partial(_speech_of, prepared.index, prepared.cache, self.sample_rate),
             dtype=np.int64,
-            executor=chosen(prepared.executor, Here()),
+            executor=executor_of(prepared.executor, Here()),
             what="finding speech",
         )
 

@@ -62,12 +62,12 @@ class RayCluster:
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
-        crashed: Callable[[Item], Result] = no_crash,
+        on_crash: Callable[[Item], Result] = no_crash,
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """See `Executor`. Raises DataError where a node can't see a file that is here."""
         if items:
-            with _session() as ray, closing(_Spread(ray, self.gpus, function, file).map(items, crashed)) as results:
+            with _session() as ray, closing(_Spread(ray, self.gpus, function, file).map(items, on_crash)) as results:
                 yield from results
 
 
@@ -159,7 +159,7 @@ class _Spread:
         options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": 0, "runtime_env": {"env_vars": ENVIRONMENT}}
         self._task = ray.remote(**options)(_work)
 
-    def map(self, items: Sequence[Any], crashed: Callable[[Any], Any]) -> Generator[Any]:
+    def map(self, items: Sequence[Any], on_crash: Callable[[Any], Any]) -> Generator[Any]:
         """The results in the order of the items. What is under way when the caller leaves early ends with the
         connection to the cluster: Ray 2.60 was seen to abort this process otherwise."""
         cpus = self._cpus()
@@ -177,7 +177,7 @@ class _Spread:
                 outcomes = self._outcomes(task)
             except _Lost:
                 logger.info("Ray: a worker was lost with %d recordings, which are done again", len(batch))
-                results = (self._alone(item, crashed) for item in batch)
+                results = (self._alone(item, on_crash) for item in batch)
             else:
                 results = (self._result(*one) for one in zip(batch, outcomes, strict=True))
             under_way.popleft()
@@ -208,7 +208,7 @@ class _Spread:
         except (errors.NodeDiedError, errors.ObjectLostError) as error:
             raise _Lost(deadly=False) from error
 
-    def _alone(self, item: Any, crashed: Callable[[Any], Any]) -> Any:
+    def _alone(self, item: Any, on_crash: Callable[[Any], Any]) -> Any:
         """The result for an item of a task that was lost."""
         deaths = losses = 0
         while deaths < _ATTEMPTS and losses < _NODE_ATTEMPTS:
@@ -218,7 +218,7 @@ class _Spread:
                 deaths, losses = deaths + lost.deadly, losses + (not lost.deadly)
         if losses == _NODE_ATTEMPTS:
             raise DataError("data.executor ray: nodes of the cluster are lost again and again; look at its logs")
-        return crashed(item)
+        return on_crash(item)
 
     def _result(self, item: Any, outcome: _Outcome) -> Any:
         """Raises DataError where a node does not see a file that this one does."""

@@ -25,7 +25,7 @@ from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
 from phonate.compute.system import lock, why_unwritten
 from phonate.config.errors import DataError
-from phonate.data.cache import damaged, new_folder, unwritable, verify
+from phonate.data.cache import damaged_cache, new_folder, unwritable_cache, verify
 from phonate.data.corpora.rows import Row
 from phonate.data.corpora.validation import (
     CRASHED,
@@ -206,7 +206,7 @@ class CodeStore:
             try:
                 self._places.update(self._read(part))
             except (OSError, ValueError, EOFError) as error:
-                raise damaged(part, error) from error
+                raise damaged_cache(part, error) from error
             self._parts.add(part)
 
     def _read(self, part: Path) -> Mapping[str, tuple[Codes, int, int]]:
@@ -260,7 +260,7 @@ class CodeStore:
                             self._encode(of_share[share], required, encode, threads)
                             left.remove(share)
         except OSError as error:
-            raise unwritable(self.folder, error) from error
+            raise unwritable_cache(self.folder, error) from error
 
     def _encode(self, digests: Sequence[str], required: Sequence[str], encode: Encode, threads: int) -> None:
         self.refresh()

@@ -20,8 +20,8 @@ from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig, F0Method
 from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
-from phonate.data.cache import DIGESTS, FeatureCache, damaged, new_folder, unwritable, verify
-from phonate.data.parallel import Executor, Here, Processes, chosen, report_progress
+from phonate.data.cache import DIGESTS, FeatureCache, damaged_cache, new_folder, unwritable_cache, verify
+from phonate.data.parallel import Executor, Here, Processes, executor_of, report_progress
 from phonate.data.prepared import PreparedCorpus
 from phonate.data.streaming import open_waveforms
 
@@ -103,7 +103,7 @@ def open_derived(
                 results = (executor or Here()).map(compute, range(count), file=lambda _: folder.parent)
                 _write(beside, what, count, results if then is None else map(then, range(count), results), dtype)
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise unwritable_cache(folder, error) from error
     if (folder / DIGESTS).is_file():  # earlier versions wrote none
         verify(folder)
     try:
@@ -111,7 +111,7 @@ def open_derived(
         if len(derived) != count:
             raise ValueError(f"features of {len(derived)} recordings, the corpus has {count}")
     except (OSError, ValueError, EOFError) as error:
-        raise damaged(folder, error) from error
+        raise damaged_cache(folder, error) from error
     return derived
 
 
@@ -121,7 +121,7 @@ def open_pitch(prepared: PreparedCorpus, audio: AudioConfig, method: F0Method) -
         prepared.folder / _PITCH_FOLDERS[method],
         len(prepared.index),
         partial(pitch_of, prepared.folder, audio, method),
-        executor=chosen(prepared.executor, Processes()),
+        executor=executor_of(prepared.executor, Processes()),
         what="computing pitch",
     )
 

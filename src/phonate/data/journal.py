@@ -228,10 +228,10 @@ class Guard:
     """Does `function` on items, and notes what they are read from meanwhile; suspects are done in another process."""
 
     def __init__(
-        self, function: Callable[[Any], Any], crashed: Callable[[Any], Any], source: Source, notes: Path | None = None
+        self, function: Callable[[Any], Any], on_crash: Callable[[Any], Any], source: Source, notes: Path | None = None
     ) -> None:
         """`notes`: the folder of the journal; None: the user's caches."""
-        self._function, self._crashed, self._source = function, crashed, source
+        self._function, self._on_crash, self._source = function, on_crash, source
         self._journal = _own_journal(notes or cache_folder(None))
         self._journal.open()
         self._apart: Any = None
@@ -241,7 +241,7 @@ class Guard:
         self._ended = False
 
     def __call__(self, item: Any) -> Any:
-        """What `function` or `crashed` gives for the item."""
+        """What `function` or `on_crash` gives for the item."""
         source = self._source(item)
         # a loader worker is a daemon: it may not start processes
         if source not in self._journal.suspects or multiprocessing.current_process().daemon:
@@ -251,14 +251,14 @@ class Guard:
             return self._tried(item, source)
 
     def _tried(self, item: Any, source: str) -> Any:
-        from phonate.data.parallel import one_process, submitted
+        from phonate.data.parallel import one_process, submit
 
         if source in self._guilty:
-            return self._crashed(item)
+            return self._on_crash(item)
         if source not in self._innocent:
             logger.info("%s: a process died while it read this; it is read in another one", source)
         self._apart = self._apart or one_process()
-        done = submitted(self._apart, self._function, item)
+        done = submit(self._apart, self._function, item)
         try:
             result = done.result(timeout=_patience(source))
         except (BrokenProcessPool, TimeoutError):
@@ -267,7 +267,7 @@ class Guard:
             self._guilty.add(source)
             self._innocent.discard(source)
             self._end_process()
-            return self._crashed(item)
+            return self._on_crash(item)
         self._innocent.add(source)
         return result
 

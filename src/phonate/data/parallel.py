@@ -63,14 +63,14 @@ class Executor(Protocol):
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
-        crashed: Callable[[Item], Result] = no_crash,
+        on_crash: Callable[[Item], Result] = no_crash,
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """Yield `function(item)` for each item, few at a time, for there may be a million.
 
         Args:
             function: picklable; an error that it raises ends the work.
-            crashed: gives the result for an item whose process died (decoder crash, out of memory), where processes
+            on_crash: gives the result for an item whose process died (decoder crash, out of memory), where processes
                 do the work.
             file: what `function` reads of an item.
         """
@@ -89,11 +89,11 @@ class Here:
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
-        crashed: Callable[[Item], Result] = no_crash,
+        on_crash: Callable[[Item], Result] = no_crash,
         file: Callable[[Item], Path | None] = no_file,
     ) -> Generator[Result]:
         """See `Executor`."""
-        with _guarded(function, crashed, self._source, self._notes) as one:
+        with _guarded(function, on_crash, self._source, self._notes) as one:
             yield from map(one, items)
 
 
@@ -111,12 +111,12 @@ class Threads:
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
-        crashed: Callable[[Item], Result] = no_crash,
+        on_crash: Callable[[Item], Result] = no_crash,
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """See `Executor`."""
         limit_heap()  # else arrays of each recording are requested anew from the system
-        with ThreadPoolExecutor(self.number) as pool, _guarded(function, crashed, self.source, self.notes) as one:
+        with ThreadPoolExecutor(self.number) as pool, _guarded(function, on_crash, self.source, self.notes) as one:
             remaining = iter(items)
             while chunk := list(islice(remaining, _AT_ONCE)):
                 under_way = [pool.submit(one, item) for item in chunk]
@@ -143,7 +143,7 @@ class Processes:
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
-        crashed: Callable[[Item], Result] = no_crash,
+        on_crash: Callable[[Item], Result] = no_crash,
         file: Callable[[Item], Path | None] = no_file,
     ) -> Iterator[Result]:
         """See `Executor`."""
@@ -151,7 +151,7 @@ class Processes:
         # A loader worker is a daemon: it may not start processes.
         alone = processes == 1 or len(items) < FEW or multiprocessing.current_process().daemon
         here = Here(self.source, self.notes)
-        results = here.map(function, items, crashed) if alone else _spread(function, items, crashed, processes)
+        results = here.map(function, items, on_crash) if alone else _spread(function, items, on_crash, processes)
         with closing(results):
             yield from results
 
@@ -176,7 +176,7 @@ def _awaited(done: Future[Result], item: Item, source_of: Source | None) -> Resu
 
 @contextmanager
 def _guarded(
-    function: Callable[[Item], Result], crashed: Callable[[Item], Result], source: Source | None, notes: Path | None
+    function: Callable[[Item], Result], on_crash: Callable[[Item], Result], source: Source | None, notes: Path | None
 ) -> Iterator[Callable[[Item], Result]]:
     """`function`, which does in another process what this one may die at."""
     if source is None:
@@ -184,7 +184,7 @@ def _guarded(
         return
     from phonate.data.journal import Guard
 
-    guard = Guard(function, crashed, source, notes)
+    guard = Guard(function, on_crash, source, notes)
     try:
         yield guard
         guard.finish()
@@ -192,7 +192,7 @@ def _guarded(
         guard.end()
 
 
-def chosen(name: ExecutorName, local: Executor) -> Executor:
+def executor_of(name: ExecutorName, local: Executor) -> Executor:
     """The executor that `data.executor` names: the cluster, or this machine as is best for the work.
 
     Raises MissingPackageError without the package of the cluster.
@@ -231,7 +231,7 @@ ENVIRONMENT = {
 def map_files(
     function: Callable[[Item], Result],
     items: Sequence[Item],
-    crashed: Callable[[Item], Result],
+    on_crash: Callable[[Item], Result],
     what: str,
     progress: Progress | None = None,
     processes: int | None = None,
@@ -241,19 +241,19 @@ def map_files(
 
     Args:
         function: a module-level (picklable) function that returns errors rather than raising them.
-        crashed: see `Executor`.
+        on_crash: see `Executor`.
         what: the description passed to `progress`, or to the current progress listener.
         processes: by default one for each core that this process may use.
         notes: the folder in which files are noted at which a decoder may die. None: that of the user's caches.
     """
-    results = Processes(processes, lambda item: os.path.abspath(str(item)), notes).map(function, items, crashed)
+    results = Processes(processes, lambda item: os.path.abspath(str(item)), notes).map(function, items, on_crash)
     for done, result in enumerate(results, 1):
         (progress or report_progress)(what, done, len(items))
         yield result
 
 
 def _spread(
-    function: Callable[[Item], Result], items: Sequence[Item], crashed: Callable[[Item], Result], processes: int
+    function: Callable[[Item], Result], items: Sequence[Item], on_crash: Callable[[Item], Result], processes: int
 ) -> Generator[Result]:
     remaining = deque(items[start : start + _BATCH] for start in range(0, len(items), _BATCH))
     under_way: deque[tuple[Sequence[Item], Future[list[Result]]]] = deque()
@@ -275,7 +275,7 @@ def _spread(
                     try:
                         yield _result(pool.submit(function, item))
                     except BrokenProcessPool:
-                        yield crashed(item)
+                        yield on_crash(item)
                 pool = _pool(processes)
                 continue
             under_way.popleft()
@@ -358,7 +358,7 @@ def one_process() -> Any:
     return ProcessPoolExecutor(1, initializer=_serve, initargs=(os.getpid(), plugins), env=ENVIRONMENT)
 
 
-def submitted(pool: Any, function: Callable[[Item], Result], item: Item) -> Future[Result]:
+def submit(pool: Any, function: Callable[[Item], Result], item: Item) -> Future[Result]:
     """The work under way in a process of the pool, which is started where there is none yet."""
     with _signals_blocked():
         done: Future[Result] = pool.submit(function, item)

@@ -39,9 +39,9 @@ from phonate.data.cache import (
     Places,
     Strings,
     UnstoredFeatures,
-    damaged,
+    damaged_cache,
     new_folder,
-    unwritable,
+    unwritable_cache,
     verify,
 )
 from phonate.data.corpora.manifest import cut_document, list_corpus
@@ -51,8 +51,8 @@ from phonate.data.corpora.validation import (
     Report,
     file_of,
     of_trained_speakers,
+    usable_rows,
     validate,
-    validated,
     warn_left_out,
 )
 from phonate.data.features import FEATURES, Features
@@ -60,7 +60,7 @@ from phonate.data.parallel import (
     Progress,
     Stage,
     Threads,
-    chosen,
+    executor_of,
     ignore_progress,
     no_crash,
     report_progress,
@@ -303,7 +303,7 @@ def build(
                 manifest.writelines(json.dumps(cut_document(one)) + "\n" for one in checked)
             (beside / REPORT).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
     except OSError as error:
-        raise unwritable(folder.parent, error) from error
+        raise unwritable_cache(folder.parent, error) from error
 
 
 def _space_for(folder: Path, rows: Sequence[Row | Problem]) -> tuple[SpaceWatch, dict[str, int]]:
@@ -341,11 +341,11 @@ def _computed(
     notes = cache_root(settings)
     splits = {official_split(row.split) for row in rows if isinstance(row, Row)}
     if not needs.trained_speaker or splits.isdisjoint(settings.held_out_splits):
-        yield from validated(rows, needs, report, compute, Stage.PREPARING, progress, threads, executor, notes)
+        yield from usable_rows(rows, needs, report, compute, Stage.PREPARING, progress, threads, executor, notes)
         return
     usable = validate(rows, needs, report, progress, threads, executor, notes)
     checked = of_trained_speakers(usable, report, settings.held_out_splits)
-    results = chosen(executor, Threads(threads or THREADS)).map(
+    results = executor_of(executor, Threads(threads or THREADS)).map(
         partial(_decoded_again, features), checked, no_crash, lambda item: file_of(item.row)
     )
     for done, result in enumerate(zip(checked, results, strict=True), start=1):
@@ -365,7 +365,7 @@ def _computed_of(features: Features, item: CheckedRow, waveform: FloatArray | No
     if features.audio.denoise is not None:
         samples = denoised(samples, rate)
     quieter = ""
-    if levelled(features):
+    if equalises_level(features):
         unscaled = samples
         full, quieter = full_scale(lambda: [unscaled], rate, features.audio.loudness)
         samples = unscaled / full
@@ -376,7 +376,7 @@ def _decoded_again(features: Features, item: CheckedRow) -> Computed:
     return _computed_of(features, item, None)
 
 
-def levelled(features: Features) -> bool:
+def equalises_level(features: Features) -> bool:
     """Whether recordings are brought to one level before `features` are computed."""
     return features.normalises_level or features.audio.loudness is not None
 
@@ -395,7 +395,7 @@ def _write_long(writer: CacheWriter, item: CheckedRow, features: Features, scrat
             while len(block := np.fromfile(opened, dtype=np.float32, count=_BLOCK_SAMPLES)):
                 yield block / full
 
-    if levelled(features):
+    if equalises_level(features):
         full, quieter = full_scale(read, rate, features.audio.loudness)
 
     for block in read():
@@ -566,7 +566,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         cache = _cache(settings, folder, index, features)
         report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError) as error:
-        raise damaged(folder, error) from error
+        raise damaged_cache(folder, error) from error
     _warn_refused(report_json)
     quieter = [f"{one['id']}: {one['detail']}" for one in report_json["warnings"] if one["reason"] == _LOUDNESS]
     if quieter:

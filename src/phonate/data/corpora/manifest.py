@@ -41,7 +41,7 @@ from phonate.data.corpora.rows import (
     printable,
 )
 from phonate.data.corpora.shards import SHARDS, shard_format
-from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limited, validate
+from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limit_rows, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettings, RecordingData, cache_root
 
@@ -235,9 +235,9 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
         report.warnings += part.warnings
     listed = [row for rows, _ in parts for row in rows]
     if settings.transcripts is None:
-        return limited(leave_out(listed, settings.drop, report), settings.limit, report), report
+        return limit_rows(leave_out(listed, settings.drop, report), settings.limit, report), report
     # The limit is of recordings, for which it also says what is transcribed; parts of them can be dropped.
-    filled = with_transcripts(limited(listed, settings.limit, report), settings.transcripts)
+    filled = with_transcripts(limit_rows(listed, settings.limit, report), settings.transcripts)
     if settings.speaker is not None:
         filled = [_of_one_speaker(row, settings.speaker) for row in filled]
     return leave_out(filled, settings.drop, report), report
@@ -295,7 +295,7 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     declared = format_of(name) if unit == "auto" else None
     if unit == "segment" or (declared is not None and _is_of_segments(declared, listed)):
         listed = list(by_segment(listed, settings.requirements.one_speaker))
-    listed = limited(leave_out(listed, corpus.drop, report), corpus.limit, report)
+    listed = limit_rows(leave_out(listed, corpus.drop, report), corpus.limit, report)
     return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
 
 

@@ -406,9 +406,9 @@ def store(file: Path, content: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, content)
     except OSError as error:
-        from phonate.data.cache import unwritable  # which imports this module by way of its settings
+        from phonate.data.cache import unwritable_cache  # which imports this module by way of its settings
 
-        raise StoreError(str(unwritable(file.parent, error))) from error
+        raise StoreError(str(unwritable_cache(file.parent, error))) from error
 
 
 def printable(name: str) -> str:

@@ -41,7 +41,7 @@ from phonate.data.corpora.rows import (
     row_file,
 )
 from phonate.data.parallel import Progress as Progress
-from phonate.data.parallel import Stage, Threads, chosen, report_progress
+from phonate.data.parallel import Stage, Threads, executor_of, report_progress
 
 if TYPE_CHECKING:
     from phonate.data.settings import ExecutorName
@@ -73,7 +73,7 @@ def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -
     return remaining
 
 
-def limited(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
+def limit_rows(rows: Sequence[Row | Problem], limit: int | None, report: Report) -> list[Row | Problem]:
     """At most `limit` rows: those whose ids hash lowest, a sample that spans speakers and stays nearly the same when
     rows are added or removed. The report counts the others."""
     if limit is None or len(rows) <= limit:
@@ -545,8 +545,8 @@ def validate(
     notes: Path | None = None,
 ) -> list[CheckedRow]:
     """Read every recording, all samples of it, and fill in `report`; returns those that meet the requirements.
-    `notes`: see `validated`."""
-    results = validated(rows, requirements, report, _nothing, Stage.CHECKING, progress, threads, executor, notes)
+    `notes`: see `usable_rows`."""
+    results = usable_rows(rows, requirements, report, _nothing, Stage.CHECKING, progress, threads, executor, notes)
     return [checked for checked, _ in results]
 
 
@@ -554,7 +554,7 @@ def _nothing(checked: CheckedRow, waveform: FloatArray | None) -> None:
     """What is made of a recording that is only checked."""
 
 
-def validated(
+def usable_rows(
     rows: Iterable[Row | Problem],
     requirements: Requirements,
     report: Report,
@@ -574,7 +574,7 @@ def validated(
     usable: list[CheckedRow] = []
     one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, then)
     local = Threads(threads or min(THREADS, max(2, cores())), source_of, notes)
-    results = chosen(executor, local).map(one, unique, _crashed, file_of)
+    results = executor_of(executor, local).map(one, unique, _crashed, file_of)
     for done, (problems, result) in enumerate(results, start=1):
         if result is None:
             report.refused.extend(problems)

@@ -28,7 +28,7 @@ from phonate.data.batches import padded
 from phonate.data.cache import FeatureCache
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.parallel import Here, chosen
+from phonate.data.parallel import Here, executor_of
 from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
 from phonate.nn.pretrained import base_fingerprint
 from phonate.tasks.conversion.features import (
@@ -135,7 +135,7 @@ class ConversionCorpus:
             len(self.prepared.index),
             partial(_encoded, self.prepared.cache, encoder, rate),
             np.float16,
-            chosen(self.prepared.executor, Here()),
+            executor_of(self.prepared.executor, Here()),
             "computing Whisper features",
         )
 

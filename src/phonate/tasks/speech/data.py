@@ -25,7 +25,7 @@ from phonate.data.cache import FeatureCache
 from phonate.data.corpora.rows import Problem
 from phonate.data.corpora.validation import TOO_SHORT, CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.parallel import Here, chosen
+from phonate.data.parallel import Here, executor_of
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.arrays import MIDDLE_F0, NOISE
@@ -125,7 +125,7 @@ class SpeechCorpus:
         align = partial(_aligned, self._aligner(), self.words, np.asarray(self.prepared.index.frames))
         # TextGrids are read within milliseconds
         computed = self.data.durations in {"pocketsphinx", "learnt"}
-        executor = chosen(self.prepared.executor if computed else "local", Here())
+        executor = executor_of(self.prepared.executor if computed else "local", Here())
         derived = open_derived(folder, len(self.words), align, np.float32, executor, "aligning texts", noted)
         warn_left_out("can't be aligned with their texts", failed)
         return derived

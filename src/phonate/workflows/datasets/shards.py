@@ -26,7 +26,7 @@ from phonate.config.errors import DataError, InputError, option
 from phonate.config.randomness import derived_seed
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, read_part
-from phonate.data.corpora.validation import CheckedRow, Report, unique_rows, validated, warn_left_out
+from phonate.data.corpora.validation import CheckedRow, Report, unique_rows, usable_rows, warn_left_out
 from phonate.data.parallel import Progress, Stage, ignore_progress
 from phonate.data.settings import RecordingData, cache_root
 
@@ -150,7 +150,7 @@ def _samples(
 ) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The FLAC file and the labels of each row that can be used."""
     found = Report("", "")
-    results = validated(
+    results = usable_rows(
         rows,
         settings.requirements,
         found,

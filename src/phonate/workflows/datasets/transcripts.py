@@ -22,7 +22,7 @@ from phonate.data.cluster import RayCluster
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
 from phonate.data.corpora.rows import Row, part_blocks, read_part
 from phonate.data.corpora.validation import file_of, source_of
-from phonate.data.parallel import Here, chosen, report_progress
+from phonate.data.parallel import Here, executor_of, report_progress
 from phonate.data.settings import SpokenData, cache_root
 from phonate.workflows.datasets.from_recordings import Piece, load_transcriber, speech_in, transcribed, windows_of
 
@@ -98,7 +98,7 @@ class _Due:
 class _Transcribing:
     def __init__(self, folder: Path, data: SpokenData, device: str | torch.device) -> None:
         self._folder = folder
-        self._executor = chosen(data.executor, Here(lambda due: source_of(due.row), cache_root(data)))
+        self._executor = executor_of(data.executor, Here(lambda due: source_of(due.row), cache_root(data)))
         self._arguments = data.whisper_model, data.spoken_language, str(device)
         if isinstance(self._executor, RayCluster) and str(device).startswith("cuda"):
             self._executor = RayCluster(gpus=1)

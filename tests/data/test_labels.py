@@ -635,3 +635,83 @@ def test_a_line_that_rolled_is_no_caption_of_sounds(tmp_path):
     (one,) = label_format(file).read(file)
     assert [segment.text for segment in one.segments] == ["good morning", "and you"]
     assert not +one.left_out
+
+
+def srt(*captions):
+    """SubRip of captions, each of two seconds."""
+    times = [f"00:00:{2 * at:02},000 --> 00:00:{2 * at + 2:02},000" for at in range(len(captions))]
+    return "\n".join(f"{at + 1}\n{times[at]}\n{said}\n" for at, said in enumerate(captions))
+
+
+@pytest.mark.parametrize(
+    ("captions", "said"),
+    [
+        (["[Ann]\nhello there", "[Ben]\nhi", "[Ann]\nfine"], ["Ann: hello there", "Ben: hi", "Ann: fine"]),
+        (["[Ann] hello there", "[wind]", "[Ann] fine", "so am I"], ["Ann: hello there", "Ann: fine", "Ann: so am I"]),
+        (["(Ann) hello there", "(Ben) hi", "(Ann) fine"], ["Ann: hello there", "Ben: hi", "Ann: fine"]),
+        (["[laughs] hello", "[laughs] hi", "[laughs] you"], ["None: hello", "None: hi", "None: you"]),
+        (["[he] went", "(who) knows", "home"], ["None: [he] went", "None: (who) knows", "None: home"]),
+        (["ANN: Hello.\nBEN: Hi.", "ANN: Good."], ["ANN: Hello.", "BEN: Hi.", "ANN: Good."]),
+        (["Note: fine", "He said: do it", "Go"], ["None: Note: fine", "None: He said: do it", "None: Go"]),
+        (["ANN: where?", "here", "there", "or not"], ["None: where?", "None: here", "None: there", "None: or not"]),
+        ([">> Hello.\n>> Hi.", ">> Good."], ["None: Hello. Hi.", "None: Good."]),
+        (["# happy birthday #", "thanks"], ["None: thanks"]),
+    ],
+)  # fmt: skip
+def test_who_speaks_in_captions(captions, said, tmp_path):
+    found = segments(text(tmp_path, "x.srt", srt(*captions)))
+    assert [f"{speaker}: {words}" for _, _, speaker, words in found] == said
+
+
+def test_empty_lines_numbers_and_times_that_cant_be_read_in_subrip(tmp_path):
+    file = text(
+        tmp_path,
+        "x.srt",
+        "1\n00:00:01,000 --> 00:00:02,000\none\n\ntwo\n2\n00:00:02,000 --> 00:00:03,000\n1984\n\n"
+        "3\n00:00:04:500 --> 00:00:05:000\nlost\n\n4\n00:00:06,000 --> 00:00:06,000\nshort\n",
+    )
+    (one,) = label_format(file).read(file)
+    assert [segment.text for segment in one.segments] == ["one two", "1984"]
+    assert one.left_out == {"captions whose times can't be read": 1, "segments without a length": 1}
+    file = text(tmp_path, "y.srt", "00:00:01 --> 00:00:02\n42\n\n00:00:02 --> 00:00:03\nok\n")
+    assert [one[3] for one in segments(file)] == ["42", "ok"]
+
+
+def test_captions_that_roll_without_times_of_words(tmp_path):
+    file = text(
+        tmp_path,
+        "x.srt",
+        "1\n00:00:00,000 --> 00:00:04,000\nhello my\n\n2\n00:00:02,000 --> 00:00:06,000\nhello my\nfriends and\n\n"
+        "3\n00:00:04,000 --> 00:00:08,000\nfriends and\nothers\n",
+    )
+    assert segments(file) == [(0.0, 2.0, None, "hello my"), (2.0, 4.0, None, "friends and"), (4.0, 8.0, None, "others")]
+    again = text(tmp_path, "y.srt", srt("yes", "yes", "yes", "no"))
+    assert [one[3] for one in segments(again)] == ["yes", "yes", "yes", "no"]
+
+
+def test_dialogue_of_substation_alpha(tmp_path):
+    head = "[Script Info]\nScriptType: v4.00+\n\n[V4+ Styles]\nFormat: Name\nStyle: Default\n\n[Events]\n"
+    head += "Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\n"
+    line = "{}: 0,0:00:0{},0:00:0{},Default,{},0,0,0,,{}\n"
+    lines = [
+        line.format("Dialogue", "1.00", "3.50", "Ann & Co", r"{\i1}hello{\i0}\Nyou, there"),
+        line.format("Comment", "1.00", "3.00", "Ann & Co", "not said"),
+        line.format("Dialogue", "4.00", "5.00", "", "bye"),
+    ]
+    file = text(tmp_path, "x.ass", head + "".join(lines))
+    assert segments(file) == [(1.0, 3.5, "Ann & Co", "hello you, there"), (4.0, 5.0, None, "bye")]
+    with pytest.raises(DataError, match=r"y\.ass: no dialogue of Advanced SubStation Alpha"):
+        segments(text(tmp_path, "y.ass", "\x00\x01 no such thing"))
+
+
+def test_of_captions_that_say_the_same_one_kind_is_read(tmp_path, caplog):
+    wav(tmp_path / "x.wav", 5.0)
+    text(tmp_path, "x.srt", srt("ann: hello", "ben: hi", "ann: good"))
+    text(tmp_path, "x.vtt", "WEBVTT\n\n" + srt("ann: hello", "ben: hi", "ann: good").replace(",", "."))
+    with caplog.at_level(logging.INFO, "phonate"):
+        rows, _ = list_corpus(corpus(tmp_path))
+    assert [row.text for row in rows] == ["hello", "hi", "good"]
+    assert f"{tmp_path}: SubRip is read; WebVTT there says the same" in caplog.text
+    text(tmp_path, "x.vtt", "WEBVTT\n\n" + srt("ann: hello", "ben: hi", "ann: no").replace(",", "."))
+    with pytest.raises(DataError, match="labels of several kinds, SubRip and WebVTT"):
+        detect_format(tmp_path)

@@ -27,6 +27,14 @@ def seconds(value: str) -> float:
     return number
 
 
+def clock_seconds(value: str) -> float:
+    """Seconds of `12.5`, `1:02:03.5` or `1:02:03,5`. Raises ValueError for what is neither."""
+    total = 0.0
+    for part in value.replace(",", ".").split(":"):
+        total = 60.0 * total + float(part)
+    return total
+
+
 def format_seconds(value: float) -> str:
     """Format a time in seconds to the microsecond, without trailing zeros: 34.27."""
     return f"{value:.6f}".rstrip("0").rstrip(".")

@@ -1,8 +1,7 @@
-"""Label files of lines: RTTM, STM and CTM (NIST), WebVTT, SubRip, Audacity's labels, CHAT (TalkBank)."""
+"""Label files of lines: RTTM, STM and CTM (NIST), Audacity's labels, CHAT (TalkBank)."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -114,124 +113,6 @@ def read_ctm(path: Path) -> list[RecordingLabels]:
     ]
 
 
-# ----------------------------------------------------------------------- Captions: WebVTT and SubRip
-
-_CUE = re.compile(r"((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})\s*-->\s*((?:\d+:)?\d\d?:\d\d[.,]\d{1,3})")
-_VOICE = re.compile(r"<v(?:\.[^\s>]*)*\s+([^>]*)>(.*?)(?=<v[.\s]|</v>|$)", re.DOTALL)
-_SOUND = re.compile(
-    r"\[[^\[\]]*\b(?:music|musical|singing|applause|applauds|clapping|cheers|cheering|laughs?|laughing|laughter|chuckles?"
-    r"|giggles|sighs?|gasps?|groans|coughs?|coughing|sniffs|sobs|sobbing|screams|noise|silence|beep|beeps|ringing|rings"
-    r"|bell|barking|barks|thunder|footsteps|knocks|knocking|door (?:opens|closes|shuts|slams|creaks))\b[^\[\]]*\](?!:)"
-    r"|^(?:[-–] ?)?\[[^\[\]\n]*\]$"
-    r"|\A[\[(][^\[\]()]*[\])]\Z",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""What captions say of sounds: `[door closes]`, and whatever is a caption by itself, `(laughs)`, or a line, `[wind]`.
-Other brackets, as `[he] went`, are words or speakers."""
-_SONG = re.compile(r"[♪♫][^♪♫]*[♪♫]|^[♪♫].*$", re.MULTILINE)
-_TURN = re.compile(r"(?:^|(?<=[.!?…\"”]) )[-–] (?=[^\W\d_])", re.MULTILINE)
-"""The dash of a speaker's turn, which before a digit may be a sign."""
-_UNHEARD = re.compile(r"[\[(][^\[\]()]*\b(?:inaudible|unintelligible|crosstalk)\b[^\[\]()]*[\])](?!:)", re.IGNORECASE)
-"""In place of words that nobody wrote down, so that the caption is not what is said."""
-_TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
-
-
-def read_webvtt(path: Path) -> list[RecordingLabels]:
-    """The cues, with the speakers of voice tags (`<v Ann>`), or of texts such as `Ann: hello`."""
-    text = text_of(path)
-    if not text.startswith("WEBVTT"):
-        raise DataError(f"{path}: does not begin with WEBVTT; is it another kind of file?")
-    return _captions(path, text)
-
-
-def read_srt(path: Path) -> list[RecordingLabels]:
-    """The captions, with the speakers of texts such as `Ann: hello` or `[SPEAKER_00]: hello`."""
-    text = text_of(path)
-    if not any(_CUE.match(line.strip()) for line in text.split("\n")):
-        raise DataError(f"{path}: no caption with times (00:00:01,000 --> 00:00:02,000) in it")
-    return _captions(path, text, r"\s*")
-
-
-def _captions(path: Path, text: str, blank: str = r"") -> list[RecordingLabels]:
-    left_out: Counter[str] = Counter()
-    cues = [segment for cue in _cues(text, blank) for segment in _voices(*cue, left_out)]
-    segments = []
-    for one in voices(cues):
-        if one.text is None or not _UNHEARD.search(one.text):
-            segments.append(one)
-            continue
-        left_out["captions with words that were not understood"] += 1
-        if one.speaker is not None:
-            segments.append(replace(one, text=None))  # the turn remains
-    return [RecordingLabels(path.stem, str(path), by_start(segments), left_out=left_out)]
-
-
-def _cues(text: str, blank: str) -> Iterator[tuple[float, float, str]]:
-    """Start, end and lines of each cue, which ends at a line that matches `blank`. Captions that roll, as YouTube's
-    with times of words, repeat the line before: it is said once."""
-    rolls = re.search(r"<\d\d:\d\d:\d\d", text) is not None
-    times: re.Match[str] | None = None
-    said: list[str] = []
-    before: list[str] = []
-    for line in [*text.split("\n"), ""]:
-        following = _CUE.match(line.strip())
-        if times is not None and (following is not None or re.fullmatch(blank, line)):
-            plain = [_TAG.sub("", one) for one in said]
-            new = said[1:] if rolls and plain and before[-1:] == plain[:1] else said
-            yield _clock(times[1]), _clock(times[2]), "\n".join(new)
-            times, before = None, plain or before
-        if following is not None:
-            times, said = following, []
-        elif times is not None and line.strip():  # else a number, a name, a note, a style
-            said = [*said, line.strip()]
-
-
-def _voices(start: float, end: float, text: str, left_out: Counter[str]) -> Iterator[Segment]:
-    """What each voice of a cue says. Sounds are counted in `left_out`."""
-    voiced = [(match[1], match[2]) for match in _VOICE.finditer(text)]
-    for speaker, said in voiced or [("", text)]:
-        whole = "\n".join(line.strip() for line in html.unescape(_TAG.sub("", said)).strip().split("\n"))
-        plain = whole if _UNHEARD.search(whole) else _SONG.sub(" ", _SOUND.sub(" ", whole))
-        if plain != whole:
-            left_out["sounds within captions" if plain.strip() else "captions of sounds"] += 1
-        words = " ".join(_TURN.sub(" ", "\n".join(line.strip() for line in plain.split("\n"))).split())
-        if words or speaker:
-            yield Segment(start, end, html.unescape(speaker).strip() or None, words or None)
-
-
-def _clock(value: str) -> float:
-    total = 0.0
-    for field in value.replace(",", ".").split(":"):
-        total = 60.0 * total + float(field)
-    return total
-
-
-def _stamp(value: float, point: str) -> str:
-    whole, thousandths = divmod(round(1000 * value), 1000)
-    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
-
-
-def write_webvtt(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
-    """A cue for each turn, with its speaker as voice and as text."""
-    cues = (
-        f"{_stamp(one.start, '.')} --> {_stamp(one.end, '.')}\n"
-        f"<v {html.escape(one.speaker, quote=False)}>{html.escape(one.speaker, quote=False)}\n"
-        for one in turns
-    )
-    write_lines(path, ["WEBVTT\n", *cues])
-
-
-def write_srt(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
-    """A caption for each turn: its speaker."""
-    write_lines(
-        path,
-        (
-            f"{number}\n{_stamp(one.start, ',')} --> {_stamp(one.end, ',')}\n{one.speaker}: …\n"
-            for number, one in enumerate(turns, start=1)
-        ),
-    )
-
-
 # ------------------------------------------------------------ Audacity: start, end and label, with tabs
 
 
@@ -248,7 +129,8 @@ def read_audacity(path: Path) -> list[RecordingLabels]:
         except ValueError:
             raise DataError(f"{path}:{number}: expected start, end and label with tabs between; correct it") from None
         points += last <= first
-        labels.append(Segment(first, last, None, rest[0].strip() or None))
+        if last > first:
+            labels.append(Segment(first, last, None, rest[0].strip() or None))
     segments = voices(by_start(labels))
     texts = [one.text for one in segments if one.text and one.speaker is None]
     if texts and (all(" " not in text for text in texts) or 2 * len(set(texts)) <= len(texts)):

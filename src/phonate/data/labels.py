@@ -10,7 +10,7 @@ import importlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +72,7 @@ class LabelFormat:
 
     def read(self, path: Path) -> list[RecordingLabels]:
         """The recordings of a file. Raises DataError."""
-        return cast(Callable[[Path], list[RecordingLabels]], _function(self.reader))(path)
+        return list(map(_with_lengths, cast(Callable[[Path], list[RecordingLabels]], _function(self.reader))(path)))
 
     @cached_property
     def write(self) -> Write | None:
@@ -91,6 +91,13 @@ class LabelFormat:
             return False
 
 
+def _with_lengths(one: RecordingLabels) -> RecordingLabels:
+    """The labels without segments that end where they start, or before."""
+    segments = [segment for segment in one.segments if cast(float, segment.end) > segment.start]
+    short = Counter({"segments without a length": len(one.segments) - len(segments)})
+    return replace(one, segments=segments, left_out=one.left_out + short)
+
+
 def _function(name: str) -> Any:
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
@@ -102,6 +109,7 @@ def _first_line(path: Path) -> str:
 
 
 _TEXTS, _DOCUMENTS = "phonate.data.label_texts", "phonate.data.label_documents"
+_CAPTIONS = "phonate.data.label_captions"
 
 LABEL_FORMATS = {
     one.name: one
@@ -113,8 +121,9 @@ LABEL_FORMATS = {
             "textgrid", "Praat TextGrid", (".TextGrid",), f"{_DOCUMENTS}:read_textgrid", f"{_DOCUMENTS}:write_textgrid"
         ),
         LabelFormat("elan", "ELAN", (".eaf",), f"{_DOCUMENTS}:read_elan", f"{_DOCUMENTS}:write_elan"),
-        LabelFormat("webvtt", "WebVTT", (".vtt",), f"{_TEXTS}:read_webvtt", f"{_TEXTS}:write_webvtt"),
-        LabelFormat("srt", "SubRip", (".srt",), f"{_TEXTS}:read_srt", f"{_TEXTS}:write_srt"),
+        LabelFormat("webvtt", "WebVTT", (".vtt",), f"{_CAPTIONS}:read_webvtt", f"{_CAPTIONS}:write_webvtt"),
+        LabelFormat("srt", "SubRip", (".srt",), f"{_CAPTIONS}:read_srt", f"{_CAPTIONS}:write_srt"),
+        LabelFormat("ass", "Advanced SubStation Alpha", (".ass", ".ssa"), f"{_CAPTIONS}:read_ass"),
         LabelFormat(
             "audacity",
             "Audacity labels",
@@ -340,34 +349,61 @@ def utterances(words: Iterable[Segment]) -> list[Segment]:
 
 
 def by_start(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments in the order in which they start, and else in theirs, without those of no length."""
-    return sorted((one for one in segments if cast(float, one.end) > one.start), key=lambda one: one.start)
+    """Segments in the order in which they start, and else in theirs."""
+    return sorted(segments, key=lambda one: one.start)
 
 
-_PREFIX = re.compile(r"\[?([^\W_](?:[^:\]\n]{0,39}))\]?:\s+(?=\S)")
+NAME = r"[^\W\d_a-z][\w.'-]*(?: (?:[^\W\d_a-z][\w.'-]*|\d+)){0,2}"
+"""One to three words in capitals, or numbers behind the first: `Ann`, `SPEAKER_00`, `Speaker 1`."""
+NO_NAME = re.compile(
+    r"(?:questions?|answers?|notes?|warning|caution|tip|example|chapter|section|part|verse|page|step|day|lesson|exercise"
+    r"|rule|q|a|at|by|from|until)\b.*",
+    re.IGNORECASE,
+)
+"""What stands before a colon and names nobody."""
+_PREFIX = re.compile(r"^\[?([^\W_](?:[^:\]\n]{0,39}))\]?:\s+(?=\S)", re.MULTILINE)
 _MOST_WORDS = 4
 """Of a speaker's name before a text."""
 
 
 def voices(segments: Sequence[Segment]) -> list[Segment]:
-    """Captions with the speakers that begin their texts (`Ann Lee: hello`, `[SPEAKER_00]: hello`), where at least half
-    of the texts without a speaker begin so."""
-    open_ones = [one for one in segments if one.speaker is None and one.text]
-    prefixes = [match for one in open_ones if (match := _PREFIX.match(one.text or "")) is not None]
-    named = [match for match in prefixes if len(match[1].split()) <= _MOST_WORDS]
-    if (
-        not named
-        or 2 * len(named) < len(open_ones)
-        or (len(named) > 3 and len({one[1] for one in named}) == len(named))
-    ):
-        return list(segments)
+    """Captions with the speakers that begin their lines (`Ann Lee: hello`, `[SPEAKER_00]: hello`), where at least half
+    of the texts without a speaker begin so. Several speakers of a caption have its times."""
+    texts = [one.text for one in segments if one.speaker is None and one.text]
+    prefixes = [match[1].strip() for text in texts for match in _PREFIX.finditer(text) if _may_name(match)]
+    first = [match[1].strip() for text in texts if (match := _PREFIX.match(text)) is not None and _may_name(match)]
+    if not _are_names(first, len(texts)):
+        return [replace(one, text=one.text and " ".join(one.text.split())) for one in segments]
+    known = {*first, *filter(_is_like_a_name, prefixes)}
     speaker: str | None = None
     told = []
     for one in segments:
-        match = _PREFIX.match(one.text or "") if one.speaker is None else None
-        if match is not None and len(match[1].split()) <= _MOST_WORDS:
-            speaker = match[1].strip()
-            told.append(replace(one, speaker=speaker, text=(one.text or "")[match.end() :] or None))
-        else:  # the speaker goes on
-            told.append(replace(one, speaker=one.speaker or speaker))
+        for name, said in _turns_of(one.text or "", known) if one.speaker is None else [(None, one.text or "")]:
+            speaker = name or speaker
+            told.append(replace(one, speaker=one.speaker or speaker, text=" ".join(said.split()) or None))
     return told
+
+
+def _may_name(match: re.Match[str]) -> bool:
+    return len(match[1].split()) <= _MOST_WORDS
+
+
+def _are_names(first: Sequence[str], texts: int) -> bool:
+    """Whether the words before colons with which texts begin are speakers: they return, or a few look like names."""
+    if not first or 2 * len(first) < texts:
+        return False
+    return len({*first}) < len(first) or (len(first) <= 3 and all(map(_is_like_a_name, first)))
+
+
+def _is_like_a_name(words: str) -> bool:
+    return re.fullmatch(rf"{NAME}|\S+", words) is not None and not NO_NAME.fullmatch(words)
+
+
+def _turns_of(text: str, known: Collection[str]) -> Iterator[tuple[str | None, str]]:
+    """What each speaker of a caption says; without a name before it, who spoke before goes on."""
+    marks = [one for one in _PREFIX.finditer(text) if _may_name(one) and (one.start() == 0 or one[1].strip() in known)]
+    ends = [*(one.start() for one in marks), len(text)]
+    if ends[0] > 0 or not marks:
+        yield None, text[: ends[0]]
+    for mark, end in zip(marks, ends[1:], strict=True):
+        yield mark[1].strip(), text[mark.end() : end]

@@ -231,6 +231,7 @@ CORPORA: Registry[object] = Registry(
     "corpus format",
     {
         "ami": "phonate.data.corpora.annotation_files:ami_rows",
+        "ass": "phonate.data.corpora.annotation_files:ass_rows",
         "audacity": "phonate.data.corpora.annotation_files:audacity_rows",
         "audiofolder": "phonate.data.corpora.tables:audiofolder_rows",
         "chat": "phonate.data.corpora.annotation_files:chat_rows",
@@ -309,8 +310,8 @@ class RecordingData(Settings):
     """folder (a sub-folder a speaker), librispeech, json (also NeMo's lines), csv, ljspeech (also Piper's tables),
     cutset, lhotse (recordings with supervisions), shar, webdataset, audiofolder, huggingface (Arrow or Parquet), rttm,
     stm, nemo (a manifest for diarization), kaldi, labels (TextGrid, ELAN, WebVTT and others beside recordings; of
-    several kinds name one: textgrid, elan, webvtt, srt, audacity, chat, ctm, transcript, ami), or your own; auto looks
-    at what is there."""
+    several kinds name one: textgrid, elan, webvtt, srt, ass, audacity, chat, ctm, transcript, ami), or your own; auto
+    looks at what is there."""
     unit: Literal["auto", "recording", "segment"] = "auto"
     """What a sample is where segments have times: the whole recording, or each segment cut out of it. auto: segments in
     kaldi and stm, whose lines are utterances, and in other labels with texts; else recordings."""

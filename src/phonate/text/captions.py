@@ -172,7 +172,7 @@ def _cues(
         end = max(end, min(start + SHORTEST, follows.get(speaker, seconds), seconds))
         follows[speaker] = start
         text = spoken(speaker, " ".join(word.text for word in cue))
-        texts.append(f"{_clock(start, point)} --> {_clock(end, point)}\n{text}\n")
+        texts.append(f"{clock(start, point)} --> {clock(end, point)}\n{text}\n")
     return reversed(texts)
 
 
@@ -188,7 +188,7 @@ def _voiced(speaker: str | None, text: str) -> str:
     return text if speaker is None else f"<v {html.escape(speaker, quote=False)}>{text}"
 
 
-def _clock(seconds: float, point: str) -> str:
+def clock(seconds: float, point: str) -> str:
     """Such as 00:01:02,345."""
     whole, thousandths = divmod(round(1000 * seconds), 1000)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"

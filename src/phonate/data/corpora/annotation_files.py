@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -491,7 +491,45 @@ def _fitting(path: Path) -> list[LabelFormat]:
         return []
     recordings = list(audio_files(path, problems=[]))
     texts = sum(file.with_suffix(end).is_file() for file in recordings for end in (".txt", ".lab"))
-    return before_transcripts(kind for kind, files in kinds.items() if _fits(kind, files, recordings, texts))
+    fitting = before_transcripts(kind for kind, files in kinds.items() if _fits(kind, files, recordings, texts))
+    if len(fitting) < 2 or not _say_the_same([_said_in(kind, kinds[kind]) for kind in fitting]):
+        return fitting
+    _report_same(path, fitting[0].title, tuple(kind.title for kind in fitting[1:]))
+    return fitting[:1]
+
+
+_NEAR = 0.1
+"""Seconds by which captions of several kinds that a program wrote may differ."""
+_Said = dict[str, list[Segment]]
+
+
+def _said_in(kind: LabelFormat, files: list[Path]) -> _Said | None:
+    """Recording -> its segments; None where a file can't be read."""
+    try:
+        return {same_name(one.recording): one.segments for file in files for one in kind.read(file)}
+    except DataError:  # reported by whoever reads the kind that is named
+        return None
+
+
+def _say_the_same(kinds: Sequence[_Said | None]) -> bool:
+    """Whether all kinds have the same words and speakers of the same recordings, at the same times."""
+    first, *others = kinds
+    return first is not None and all(
+        other is not None
+        and other.keys() == first.keys()
+        and all(len(first[name]) == len(other[name]) for name in first)
+        and all(
+            (one.text, one.speaker) == (its.text, its.speaker) and abs(one.start - its.start) <= _NEAR
+            for name in first
+            for one, its in zip(first[name], other[name], strict=True)
+        )
+        for other in others
+    )
+
+
+@cache
+def _report_same(path: Path, read: str, others: tuple[str, ...]) -> None:
+    logger.info("%s: %s is read; %s there says the same", printable(str(path)), read, " and ".join(others))
 
 
 def _fits(kind: LabelFormat, files: list[Path], recordings: list[Path], texts: int) -> bool:
@@ -607,6 +645,15 @@ def _kind_rows(name: str) -> Callable[[Path], Iterator[Row | Problem]]:
     return rows
 
 
-ami_rows, audacity_rows, chat_rows, ctm_rows, elan_rows, srt_rows, textgrid_rows, transcript_rows, webvtt_rows = map(
-    _kind_rows, ("ami", "audacity", "chat", "ctm", "elan", "srt", "textgrid", "transcript", "webvtt")
-)
+(
+    ami_rows,
+    ass_rows,
+    audacity_rows,
+    chat_rows,
+    ctm_rows,
+    elan_rows,
+    srt_rows,
+    textgrid_rows,
+    transcript_rows,
+    webvtt_rows,
+) = map(_kind_rows, ("ami", "ass", "audacity", "chat", "ctm", "elan", "srt", "textgrid", "transcript", "webvtt"))

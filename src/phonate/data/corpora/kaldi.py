@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.annotations import seconds
+from phonate.data.annotations import clock_seconds, seconds
 from phonate.data.corpora.annotation_files import CHANNELS, by_start, is_stereo
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
@@ -377,10 +377,7 @@ def _ffmpeg(words: Sequence[str]) -> Part:
 
 def _clock(value: str) -> float:
     """Seconds of `12.5` or `1:02:03.5`. Raises ValueError."""
-    total = 0.0
-    for field in value.removesuffix("s").split(":"):
-        total = 60.0 * total + float(field)
-    return seconds(str(total))
+    return seconds(str(clock_seconds(value.removesuffix("s"))))
 
 
 def _plain(valued: Sequence[str], flags: Sequence[str]) -> Callable[[Sequence[str]], Part]:

@@ -23,7 +23,7 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError, json_mistake
 from phonate.config.language_codes import primary
-from phonate.data.annotations import encoding_of, read_text
+from phonate.data.annotations import clock_seconds, encoding_of, read_text
 from phonate.data.corpora.places import is_recording
 from phonate.data.corpora.rows import (
     SLACK_SECONDS,
@@ -477,15 +477,7 @@ def _part_seconds(listed: Mapping[str, object], key: str) -> float | None:
     if (thousandths := as_text(listed.get(f"{key}_ms"))) is not None:
         return float(thousandths) / 1000.0
     text = as_text(listed.get(key))
-    return None if text is None else _time(text)
-
-
-def _time(text: str) -> float:
-    """Seconds, or h:mm:ss. Raises ValueError for what is neither."""
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = 60.0 * seconds + float(part)
-    return seconds
+    return None if text is None else clock_seconds(text)
 
 
 def audio_name(sample: Mapping[str, object]) -> str | None:

@@ -610,7 +610,7 @@ def _other_speaker(segment: Segment, segments: Sequence[Segment]) -> str | None:
     for one in segments:
         overlap = min(_end(segment), _end(one)) - max(segment.start, one.start)
         if one.speaker != segment.speaker and overlap > OVERLAP_SECONDS:
-            return str(one.speaker)
+            return one.speaker or "somebody without a name"
     return None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
-from phonate.data.annotations import encoding_of, read_text
+from phonate.data.annotations import clock_seconds, encoding_of, read_text
 from phonate.data.corpora.lists import (
     BOUNDS,
     COLUMNS,
@@ -32,6 +32,7 @@ from phonate.data.corpora.lists import (
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, as_text, in_any_form, nfc, printable, split_of_name
 from phonate.data.corpora.tables import Table, header_of
+from phonate.data.labels import NAME, NO_NAME
 from phonate.text.patterns import lazy
 
 logger = logging.getLogger("phonate")
@@ -47,20 +48,13 @@ _BEHIND = (".txt", ".trn")
 NOTES = re.compile(r"(readme|license|licence|copying|notice|changelog)\b.*", re.IGNORECASE)
 _TIME = r"(?:\d{1,2}:)?\d{1,2}:\d\d(?:[.,]\d+)?"
 _CLOCK = rf"[\[(]?({_TIME})(?:\s*-->\s*{_TIME})?[\])]?:?"
-_NAME = r"[^\W\d_a-z][\w.'-]*(?: (?:[^\W\d_a-z][\w.'-]*|\d+)){0,2}"
-"""One to three words in capitals, or numbers behind the first: `Ann`, `SPEAKER_00`, `Speaker 1`."""
 _AT = re.compile(
-    rf"(?:[\[(]?(?P<name>{_NAME})[\])]?:?\s{{1,3}}{_CLOCK}|{_CLOCK}|{_CLOCK}\s+{_NAME}:)"
-    rf"|(?:[\[(]({_TIME})[\])]|(\d+:\d\d:\d\d(?:[.,]\d+)?))\s+{_NAME}:\s.*"
+    rf"(?:[\[(]?(?P<name>{NAME})[\])]?:?\s{{1,3}}{_CLOCK}|{_CLOCK}|{_CLOCK}\s+{NAME}:)"
+    rf"|(?:[\[(]({_TIME})[\])]|(\d+:\d\d:\d\d(?:[.,]\d+)?))\s+{NAME}:\s.*"
 )
 """When somebody begins to speak: `0:04`, `Ann  0:04`, `Ann (00:00:04):`, `[00:00:04] Ann: hello`."""
 _NAMED = re.compile(r"[\[(]?([^\W\d_a-z][\w.'-]*(?: (?:[^\W_a-z][\w.'-]*))?)[\])]?:\s+\S.*")
 """A line that says who speaks: `ANN: hello`, `Speaker 1: hello`."""
-_NO_NAME = re.compile(
-    r"(?:questions?|answers?|notes?|warning|caution|tip|example|chapter|section|part|verse|page|step|day|lesson|exercise"
-    r"|rule|q|a|at|by|from|until)\b.*",
-    re.IGNORECASE,
-)
 _LIKE_TIMES = re.compile(r"[\[(]?\d{1,2}:\d\d.*|.*\d{1,2}:\d\d[\])]?:?")
 _LIKE_NAMES = re.compile(r"[\[(]?([^\W_][^:\[\]()]{0,30})[\])]?:\s+\S.*")
 _TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
@@ -133,25 +127,18 @@ def _conversation(lines: Sequence[str]) -> str | None:
     """What the lines of a text have besides words that are spoken: times that rise, or the names of speakers in turn;
     None where they have neither. A text with times of day, verses, or questions and answers is read by one voice."""
     found = [match for match in map(_AT.fullmatch, lines) if match is not None]
-    found = [match for match in found if not _NO_NAME.fullmatch(match["name"] or "")]
-    times = [_seconds(next(one for one in match.groups() if one and one[0].isdigit())) for match in found]
+    found = [match for match in found if not NO_NAME.fullmatch(match["name"] or "")]
+    times = [clock_seconds(next(one for one in match.groups() if one and one[0].isdigit())) for match in found]
     rising = len(times) > 1 and times == sorted(times) and times[0] < times[-1]
     of_one = len({match["name"] for match in found}) == 1 and bool(found[0]["name"])  # verses: John 3:16, John 3:17
     if rising and 4 * len(times) >= len(lines) and not of_one:
         return "times"
     names = [match[1] for match in map(_NAMED.fullmatch, lines) if match is not None]
     in_turn = all(one != following for one, following in pairwise(names))
-    common = any(map(_NO_NAME.fullmatch, names))
+    common = any(map(NO_NAME.fullmatch, names))
     if len(names) > 3 and 2 * len(names) > len(lines) and in_turn and not common and len({*names}) < len(names):
         return f"names of speakers ({', '.join(sorted({*names})[:3])})"
     return None
-
-
-def _seconds(clock: str) -> float:
-    total = 0.0
-    for field in clock.replace(",", ".").split(":"):
-        total = 60.0 * total + float(field)
-    return total
 
 
 def _is_doubtful(lines: Sequence[str]) -> bool:

@@ -1,0 +1,212 @@
+"""Captions: WebVTT, SubRip, and Advanced SubStation Alpha, which FFmpeg reads."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from phonate.config.errors import DataError
+from phonate.data.annotations import SpeakerTurn, clock_seconds, text_of, write_lines
+from phonate.data.corpora.rows import Segment
+from phonate.data.labels import NAME, NO_NAME, RecordingLabels, by_start, voices
+from phonate.text.captions import clock
+
+# ------------------------------------------------------------------------------------- Cues and their lines
+
+Cue = tuple[float, float, list[str]]
+"""Start, end and lines."""
+
+_TIME = r"(?:\d+:)?\d\d?:\d\d(?:[.,]\d+)?"
+_CUE = re.compile(rf"({_TIME})\s*-->\s*({_TIME})(?!\S)")
+_LIKE_CUE = re.compile(r"\d.*-->")
+_TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
+
+
+def read_webvtt(path: Path) -> list[RecordingLabels]:
+    """The cues, with the speakers of voice tags (`<v Ann>`), or of texts such as `Ann: hello`."""
+    text = text_of(path)
+    if not text.startswith("WEBVTT"):
+        raise DataError(f"{path}: does not begin with WEBVTT; is it another kind of file?")
+    left_out: Counter[str] = Counter()
+    return _captions(path, _cues(text.split("\n"), True, left_out), left_out)
+
+
+def read_srt(path: Path) -> list[RecordingLabels]:
+    """The captions, with the speakers of texts such as `Ann: hello`, `[SPEAKER_00]: hello` or `(Ann) hello`."""
+    lines = text_of(path).split("\n")
+    if not any(_CUE.match(line.strip()) for line in lines):
+        raise DataError(f"{path}: no caption with times (00:00:01,000 --> 00:00:02,000) in it")
+    left_out: Counter[str] = Counter()
+    return _captions(path, _cues(lines, False, left_out), left_out)
+
+
+def _cues(lines: Iterable[str], until_empty: bool, left_out: Counter[str]) -> list[Cue]:
+    """Each cue, up to an empty line, or else, for empty lines may be within, to the number and times of the next one.
+    Outside of cues are numbers, names, notes, styles."""
+    cues: list[Cue] = []
+    said: list[str] = []
+    numbered: bool | None = None
+    for line in lines:
+        plain = line.strip()
+        times = _CUE.match(plain)
+        if times is not None or _LIKE_CUE.match(plain):
+            is_number = bool(said) and said[-1].isdecimal()
+            numbered = is_number if numbered is None else numbered
+            del said[-1 if numbered and is_number else len(said) :]
+            said = []
+            if times is not None:
+                cues.append((clock_seconds(times[1]), clock_seconds(times[2]), said))
+            else:
+                left_out["captions whose times can't be read"] += 1
+        elif until_empty and not line:
+            said = []
+        elif plain:
+            said.append(plain)
+    return cues
+
+
+def read_ass(path: Path) -> list[RecordingLabels]:
+    """The dialogue lines, with their names as speakers."""
+    import av
+
+    cues: list[Cue] = []
+    try:
+        with av.open(str(path), format="ass") as container:
+            for packet in container.demux():
+                if packet.pts is not None and packet.duration is not None and packet.time_base is not None:
+                    start = float(packet.pts * packet.time_base)
+                    # FFmpeg's fields: order, layer, style, name, three margins, effect, text.
+                    _, _, _, name, *_, text = bytes(packet).decode().split(",", 8)
+                    said = re.sub(r"\\[Nn]", "\n", text).replace(r"\h", " ")
+                    voice = f"<v {html.escape(name, quote=False)}>" if name else ""
+                    cues.append((start, start + float(packet.duration * packet.time_base), [f"{voice}{said}"]))
+    except (OSError, ValueError) as error:  # among them FFmpeg's
+        raise DataError(f"{path}: not readable as Advanced SubStation Alpha ({error}); save it as .srt") from error
+    if not cues:
+        raise DataError(f"{path}: no dialogue of Advanced SubStation Alpha in it")
+    return _captions(path, cues, Counter())
+
+
+def _said_once(cues: Sequence[Cue]) -> Sequence[Cue]:
+    """The cues; of captions that roll, as YouTube's, where a line moves up when another comes below it, each line when
+    it comes."""
+    filled = [(start, end, [line for line in lines if _TAG.sub("", line).strip()]) for start, end, lines in cues]
+    plain = [[_TAG.sub("", line).strip() for line in lines] for _, _, lines in filled]
+    repeated = [_repeated(*pair) for pair in pairwise(plain)]
+    moved = any(0 < count < len(lines) for count, lines in zip(repeated, plain[1:], strict=True))
+    if not moved or 2 * sum(map(bool, repeated)) < len(repeated):
+        return filled
+    starts = [*(start for start, _, _ in cues[1:]), float("inf")]
+    return [
+        (start, min(end, following) if following > start else end, lines[count:])
+        for (start, end, lines), count, following in zip(filled, [0, *repeated], starts, strict=True)
+    ]
+
+
+def _repeated(before: Sequence[str], lines: Sequence[str]) -> int:
+    """With how many of the lines that end one cue another begins."""
+    most = min(len(before), len(lines))
+    return next((count for count in range(most, 0, -1) if before[-count:] == lines[:count]), 0)
+
+
+# ----------------------------------------------------------------------------- Who says what of their lines
+
+_VOICE = re.compile(r"<v(?:\.[^\s>]*)*\s+([^>]*)>(.*?)(?=<v[.\s]|</v>|$)", re.DOTALL)
+_NOISE = re.compile(
+    r"\[[^\[\]]*\b(?:music|musical|singing|applause|applauds|clapping|cheers|cheering|laughs?|laughing|laughter|chuckles?"
+    r"|giggles|sighs?|gasps?|groans|coughs?|coughing|sniffs|sobs|sobbing|screams|noise|silence|beep|beeps|ringing|rings"
+    r"|bell|barking|barks|thunder|footsteps|knocks|knocking|door (?:opens|closes|shuts|slams|creaks))\b[^\[\]]*\](?!:)",
+    re.IGNORECASE,
+)
+_SOUND = re.compile(
+    rf"{_NOISE.pattern}|^(?:[-–] ?)?\[[^\[\]\n]*\]$|\A[\[(][^\[\]()]*[\])]\Z", re.IGNORECASE | re.MULTILINE
+)
+"""What captions say of sounds: `[door closes]`, and whatever is a caption by itself, `(laughs)`, or a line, `[wind]`.
+Other brackets, as `[he] went`, are words or speakers."""
+_SONG = re.compile(r"[♪♫][^♪♫]*[♪♫]|^[♪♫].*$|\A# .* #\Z", re.MULTILINE)
+_TURN = re.compile(r"(?:^|(?<=[.!?…\"”]) )(?:[-–] (?=[^\W\d_])|>{2,3} ?)", re.MULTILINE)
+"""The dash or `>>` of a speaker's turn; before a digit a dash may be a sign."""
+_UNHEARD = re.compile(r"[\[(][^\[\]()]*\b(?:inaudible|unintelligible|crosstalk)\b[^\[\]()]*[\])](?!:)", re.IGNORECASE)
+"""In place of words that nobody wrote down, so that the caption is not what is said."""
+_BRACKETED = re.compile(r"(?:(?:[-–]|>{2,3}) ?)?[\[(]([^\W_][^\[\]():]{0,39})[\])]\s+(?=\S)")
+_SHOUTED = re.compile(r"([A-Z][A-Z]+(?:[ .'-][A-Z\d]+){0,3}): (?=.*[a-z])")
+"""A speaker before a single caption, in the capitals of subtitles for the deaf."""
+
+
+def _captions(path: Path, cues: Sequence[Cue], left_out: Counter[str]) -> list[RecordingLabels]:
+    spoken = _named_in_brackets([one for cue in _said_once(cues) for one in _voices(*cue)])
+    segments = []
+    for one in voices([words for one in spoken if (words := _words(one, left_out)) is not None]):
+        if one.speaker is None and one.text and (name := _SHOUTED.match(one.text)) and not NO_NAME.fullmatch(name[1]):
+            left_out["names of speakers before single captions"] += 1
+            one = replace(one, text=one.text[name.end() :])
+        if one.text is not None and _UNHEARD.search(one.text):
+            left_out["captions with words that were not understood"] += 1
+            if one.speaker is None:
+                continue
+            one = replace(one, text=None)  # the turn remains
+        segments.append(one)
+    return [RecordingLabels(path.stem, str(path), by_start(segments), left_out=left_out)]
+
+
+def _voices(start: float, end: float, lines: Sequence[str]) -> Iterator[Segment]:
+    """What each voice of a cue says, without tags, line by line."""
+    text = "\n".join(lines)
+    for speaker, said in [(match[1], match[2]) for match in _VOICE.finditer(text)] or [("", text)]:
+        plain = html.unescape(_TAG.sub("", said)).strip().split("\n")
+        yield Segment(start, end, html.unescape(speaker).strip() or None, "\n".join(map(str.strip, plain)))
+
+
+def _named_in_brackets(spoken: Sequence[Segment]) -> Sequence[Segment]:
+    """The captions; where at least half of them begin with speakers in brackets (`[Ann] hello`, `(Ann)` above a line)
+    who return, these as other captions name them. Before fewer they are sounds."""
+    marks = [_BRACKETED.match(one.text or "") if one.speaker is None else None for one in spoken]
+    names = Counter(mark[1] for mark in marks if mark is not None and not _NOISE.match(f"[{mark[1]}]"))
+    texts = sum(bool(one.text) and _SOUND.fullmatch(one.text or "") is None for one in spoken)
+    if len(names) == names.total() or 2 * names.total() < texts:
+        return spoken
+    return [
+        replace(one, text=f"{mark[1]}: {(one.text or '')[mark.end() :]}")
+        if mark is not None and (names[mark[1]] > 1 or re.fullmatch(NAME, mark[1]))
+        else one
+        for one, mark in zip(spoken, marks, strict=True)
+    ]
+
+
+def _words(one: Segment, left_out: Counter[str]) -> Segment | None:
+    """A caption without sounds, which are counted, and marks of turns; None where nothing remains."""
+    whole = one.text or ""
+    plain = whole if _UNHEARD.search(whole) else _SONG.sub(" ", _SOUND.sub(" ", whole))
+    if plain != whole:
+        left_out["sounds within captions" if plain.strip() else "captions of sounds"] += 1
+    text = _TURN.sub(" ", "\n".join(map(str.strip, plain.split("\n")))).strip()
+    return replace(one, text=text or None) if text or one.speaker else None
+
+
+# -------------------------------------------------------------------------------------------------- Writing
+
+
+def write_webvtt(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
+    """A cue for each turn, with its speaker as voice and as text."""
+    cues = (
+        f"{clock(one.start, '.')} --> {clock(one.end, '.')}\n"
+        f"<v {html.escape(one.speaker, quote=False)}>{html.escape(one.speaker, quote=False)}\n"
+        for one in turns
+    )
+    write_lines(path, ["WEBVTT\n", *cues])
+
+
+def write_srt(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
+    """A caption for each turn: its speaker."""
+    write_lines(
+        path,
+        (
+            f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{one.speaker}: …\n"
+            for number, one in enumerate(turns, start=1)
+        ),
+    )

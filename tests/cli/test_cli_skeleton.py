@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -242,6 +243,27 @@ def test_a_misspelt_option_or_value_names_the_nearest(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_command_without_its_arguments_ends_with_one_that_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    from phonate.cli.parsing import COMMANDS, Parser, fill, parse_command
+
+    calls = []
+    for command in COMMANDS:
+        parser = Parser()
+        fill(parser, command)
+        choices = [one.choices for one in parser._actions if not one.option_strings and one.choices]
+        actions = list(choices[0]) if choices and command in ("data", "checkpoints") else []
+        if any(one.required for one in parser._actions):
+            calls += [[command], *([command, action] for action in actions)]
+    assert len(calls) > 24
+    for words in calls:
+        with pytest.raises(SystemExit):
+            main(words)
+        called = shlex.split(capsys.readouterr().err.rpartition("; for example: ")[2])
+        assert called[: 1 + len(words)] == ["phonate", *words]
+        args = top_parser().parse_args(called[1:])
+        parse_command(args.command, args.rest, args)
 
 
 def test_meanings_are_refused_where_none_are_shown(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:

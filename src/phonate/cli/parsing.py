@@ -84,6 +84,43 @@ COMMANDS = {
 """Command -> (its module, imported only when one of its commands is called; one-line help)."""
 
 
+EXAMPLES = (
+    "train speech data.path=my_voice",
+    "speak 'Good morning.' -o said.wav",
+    "predict runs/speech -o mels",
+    "clone runs/cloning --reference anna.wav --text 'Good morning.' -o said.wav",
+    "convert runs/conversion-whisper somebody.wav -o anna.wav",
+    "generate runs/language 'Once upon a time'",
+    "transcribe meeting.wav -o meeting.srt",
+    "align talk.wav talk.txt -o talk.srt",
+    "diarize meeting.wav -o meeting.rttm",
+    "score by_hand.rttm meeting.rttm",
+    "serve base/voice",
+    "evaluate runs/speech",
+    "data check my_voice",
+    "data prepare my_voice",
+    "data describe my_voice",
+    "explain speech",
+    "replay runs/speech --step 100",
+    "report runs/speech",
+    "checkpoints list runs/speech",
+    "checkpoints verify runs/speech",
+    "checkpoints prune runs/speech --keep 2",
+    "checkpoints export runs/speech --format onnx -o my_voice_onnx",
+    "checkpoints merge runs/cloning -o merged",
+    "checkpoints push runs/speech hf:me/my-voice",
+    "checkpoints compare runs/speech 100 150",
+    "new loss my_loss",
+)
+"""How a command is called that was called without its arguments: the first line that begins as that did."""
+
+
+def example(prog: str, words: Sequence[str]) -> str:
+    """The first of `EXAMPLES` of the parser `prog` that has the first of the words, or else the first; "" for none."""
+    own = [one for one in (f"phonate {line}" for line in EXAMPLES) if one.startswith(f"{prog} ")]
+    return next((one for one in own for word in words[:1] if one.startswith(f"{prog} {word} ")), next(iter(own), ""))
+
+
 # -------- Parsers for the commands of the static table, each filled in only when its command is called
 
 
@@ -116,7 +153,8 @@ class Parser(argparse.ArgumentParser):
         mend = f"write {meant}" if meant else f"did you mean {near}?" if near else self._taken(message)
         parts = [self._with_values(_in_words(message)), mend]
         said = "".join(part + (" " if part.endswith("?") else "; ") for part in parts if part)
-        self.exit(2, f"error: {said}see {self.prog} --help\n")
+        shown = example(self.prog, self.words or ()) if message.startswith(_MISSING) else ""
+        self.exit(2, f"error: {said}see {self.prog} --help{shown and f'; for example: {shown}'}\n")
 
     def _in_order(self, message: str) -> str:
         """A message about missing arguments, of which argparse names the last ones, though any may have been forgotten:

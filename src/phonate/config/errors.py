@@ -28,6 +28,16 @@ class PhonateError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross processes, also those whose classes take more than a message."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[PhonateError], args: tuple[Any, ...], values: Mapping[str, Any]) -> PhonateError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(values)
+    return error
+
 
 class InputError(PhonateError, ValueError):
     """Invalid input: a recipe, a recording, an option. Exit code 2."""

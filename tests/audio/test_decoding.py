@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.signal import correlate
 
 from phonate.audio.decoding import probe, read_audio, write_audio, write_pieces
+from phonate.audio.readers import opened
 from phonate.config.errors import DataError, InputError
 
 RATE = 24000
@@ -141,9 +142,13 @@ def test_a_file_cut_short_is_refused(tmp_path, suffix, kept):
         read_audio(path)
 
 
-def test_an_m4a_whose_recorder_did_not_end_says_so(tmp_path):
+@pytest.mark.parametrize("with_length", [True, False])
+def test_an_m4a_whose_recorder_did_not_end_says_so(tmp_path, with_length):
     path = encode(tmp_path / "memo.m4a", tone_steps(4.0))
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    whole = path.read_bytes()
+    sound = whole.index(b"mdat")
+    length = whole[sound - 4 : sound] if with_length else bytes(4)  # which recorders fill in at the end
+    path.write_bytes(whole[: sound - 4] + length + whole[sound : len(whole) // 2])
     with pytest.raises(DataError, match=r"memo\.m4a: cut short: its end is missing"):
         read_audio(path)
 
@@ -160,6 +165,10 @@ def test_an_m4a_with_its_header_in_front_is_refused_when_cut_short(tmp_path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     with pytest.raises(DataError, match=r"4\.00 s|not readable"):
         read_audio(path)
+    sound = path.read_bytes().index(b"mdat") + 4
+    path.write_bytes(path.read_bytes()[:sound] + b"\xff" * 4000)
+    with opened(path) as reader, pytest.raises(DataError, match=r"front\.m4a: not readable as audio .*; copy it again"):
+        list(reader.blocks())
 
 
 def test_a_wav_from_a_pipe_is_read(tmp_path):

@@ -430,6 +430,8 @@ def _mp4(file: BinaryIO, part: Part) -> Examined:
         length = struct.unpack(">I", header[:4])[0]
         if length == 1 and len(header) == 16:
             length = struct.unpack(">Q", header[8:])[0]
+        if length == 0 and b"moov" not in names:  # goes on to the end of the file, where nobody wrote the movie box
+            return replace(part, missing=1.0), None
         if length < 8:
             return part, None
         at += length

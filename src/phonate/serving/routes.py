@@ -649,13 +649,14 @@ async def page(request: Request) -> HTMLResponse:
     shown = {
         "name": ", ".join(state.models),
         "kind": "phonate server",
-        "summary": "Send it recordings, as below. What it answers is made by a model." if service is None else _SPEAKS,
+        "summary": _summary(service is not None, bool(state.recognisers)),
         "figures": (),
         "locked": False,
         "key": bool(state.settings.api_keys),
         "as_openai": bool(state.services or state.recognisers),
         "requests": list(examples(state, str(request.base_url).rstrip("/"))),
         "speaks": None if service is None else _speaking(state, service),
+        "transcribes": next((_transcribing(state, one) for one in state.recognisers.values()), None),
     }
     return _page_with(nonce, shown)
 
@@ -668,6 +669,7 @@ _LOCKED = {
     "locked": True,
     "key": False,
     "speaks": None,
+    "transcribes": None,
 }
 
 
@@ -689,7 +691,21 @@ def _page_with(nonce: str, shown: Mapping[str, Any]) -> HTMLResponse:
     )
 
 
-_SPEAKS = "Type a text, choose a voice and listen. All of it is made by a model."
+def _summary(speaks: bool, transcribes: bool) -> str:
+    """What can be done here, in a sentence or two."""
+    if speaks:
+        return "Type a text, choose a voice and listen. All of it is made by a model."
+    how = "Choose or record something" if transcribes else "Send it recordings, as below"
+    return f"{how}. What it answers is made by a model."
+
+
+def _transcribing(state: ServerState, recogniser: Recogniser) -> dict[str, Any]:
+    """What the page needs to know of what transcribes there."""
+    return {
+        "model": recogniser.name,
+        "form": "diarized_json" if recogniser.tells_speakers else "json",
+        "max_minutes": state.settings.max_transcription_seconds / 60.0,
+    }
 
 
 def _speaking(state: ServerState, service: LazyService) -> dict[str, Any]:

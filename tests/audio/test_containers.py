@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from phonate.audio.containers import HEAD, recognised
 from phonate.audio.decoding import probe, read_audio, read_blocks, read_start, writable, write_audio
 from phonate.audio.live import file_sink
 from phonate.config.errors import DataError, InputError
@@ -30,6 +32,8 @@ SNDFILE = {
     "aiff": "AIFF",
     "au": "AU",
     "caf": "CAF",
+    "w64": "W64",
+    "svx": "SVX",
 }
 FFMPEG = {  # container, codec, whether its samples are exactly those that were given
     "m4a": ("ipod", "aac"),
@@ -42,6 +46,9 @@ FFMPEG = {  # container, codec, whether its samples are exactly those that were 
     "lame.mp3": ("mp3", "libmp3lame"),
     "mp3.wav": ("wav", "libmp3lame"),
     "wv": ("wv", "wavpack"),
+    "avi": ("avi", "pcm_s16le"),
+    "ts": ("mpegts", "mp2"),
+    "flv": ("flv", "aac"),
 }
 
 
@@ -215,6 +222,16 @@ def test_a_wav_without_a_length_is_read_to_its_end(
     np.testing.assert_array_equal(read_audio(path, None, 0.5, 0.25)[0], expected[RATE // 2 : 3 * RATE // 4])
 
 
+def test_a_caf_of_a_recorder_that_has_not_ended_is_read_to_its_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "growing.caf", tone(1.0))
+    expected, content = read_audio(path)[0], bytearray(path.read_bytes())
+    at = content.index(b"data")
+    content[at + 4 : at + 12] = struct.pack(">q", -1)
+    path.write_bytes(content)
+    np.testing.assert_array_equal(read_audio(path)[0], expected)
+    assert probe(path).remarks == ("its header has no length; it is read to the end of the file",)
+
+
 def test_a_wav_of_no_samples_is_still_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "none.wav", np.zeros(0, np.float32))
     path.write_bytes(path.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"INFO")
@@ -222,11 +239,42 @@ def test_a_wav_of_no_samples_is_still_refused(tmp_path: Path) -> None:
         read_audio(path)
 
 
-@pytest.mark.parametrize("ending", ["wav", "aiff", "au", "caf", "ogg", "flac", "mka", "m4a", "webm", "wma"])
-def test_what_is_cut_short_is_refused(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(
+    "ending", ["wav", "aiff", "au", "caf", "w64", "svx", "avi", "opus", "flac", "mka", "webm", "wma", "wv", "lame.mp3"]
+)
+def test_what_is_cut_short_is_refused_with_the_second(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"cut.{ending}", tone(6.0))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    with pytest.raises(DataError, match=r"cut\..*(cut short|not readable)") as raised:
+        read_audio(path)
+    place = re.search(r"([\d.]+) s (are there|on)", str(raised.value))
+    assert place is not None
+    assert float(place[1]) == pytest.approx(4.0, abs=1.1)  # a page of Ogg has up to a second
+
+
+@pytest.mark.parametrize("ending", ["ogg", "m4a"])
+def test_of_what_is_cut_short_there_may_be_nothing(tmp_path: Path, ending: str) -> None:
+    """An M4A has its header at its end; this Ogg is so short that all of it is in one page."""
     path = write(tmp_path / f"cut.{ending}", tone(2.0))
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
-    with pytest.raises(DataError, match=r"cut\..*(cut short|not readable)"):
+    with pytest.raises(DataError, match=r"cut\..*: cut short: its end is missing; copy or export it again"):
+        read_audio(path)
+
+
+def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.flac", tone(6.0))
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 3000] = bytes(3000)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.flac: not readable as audio from [23]\.\d\d s on \(.*; copy it again"):
+        read_audio(path)
+
+
+def test_damage_within_the_first_second_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.aac", tone(1.0))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"a\.aac: not readable as audio from (0\.9|1\.0)\d s on"):
         read_audio(path)
 
 
@@ -330,26 +378,38 @@ def _atom(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", 8 + len(content)) + name + content
 
 
-def test_the_delay_that_itunes_notes_is_no_silence(tmp_path: Path) -> None:
-    """Without an edit list the encoder's delay stands in a tag: players leave it out, and the sound begins at 0."""
-    path = tmp_path / "itunes.m4a"
+def _itunes(path: Path, samples: np.ndarray, delay: int = 1024) -> Path:
+    """Without an edit list, the encoder's delay in a tag."""
     with av.open(str(path), "w", format="ipod", options={"use_editlist": "0"}) as file:
         stream = file.add_stream("aac", rate=RATE, layout="mono")
-        frame = av.AudioFrame.from_ndarray(tone(1.0)[None], format="fltp", layout="mono")
+        frame = av.AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
         frame.sample_rate, frame.pts = RATE, 0
         file.mux([*stream.encode(frame), *stream.encode(None)])
     data = path.read_bytes()
     at = data.rfind(b"moov") - 4
     assert at + struct.unpack(">I", data[at : at + 4])[0] == len(data)
-    words = f" 00000000 {1024:08X} {64:08X} {RATE:016X}" + " 00000000" * 8
+    words = f" 00000000 {delay:08X} {64:08X} {RATE:016X}" + " 00000000" * 8
     value = _atom(b"data", struct.pack(">II", 1, 0) + words.encode())
     name = _atom(b"mean", b"\0\0\0\0com.apple.iTunes") + _atom(b"name", b"\0\0\0\0iTunSMPB")
     handler = _atom(b"hdlr", b"\0" * 8 + b"mdirappl" + b"\0" * 9)
     tag = _atom(b"udta", _atom(b"meta", b"\0\0\0\0" + handler + _atom(b"ilst", _atom(b"----", name + value))))
     path.write_bytes(data[:at] + _atom(b"moov", data[at + 8 :] + tag))
+    return path
+
+
+def test_the_delay_that_itunes_notes_is_no_silence(tmp_path: Path) -> None:
+    """Players leave it out, and the sound begins at 0."""
+    path = _itunes(tmp_path / "itunes.m4a", tone(1.0))
     delayed, plain = read_audio(path)[0], read_audio(write(tmp_path / "plain.m4a", tone(1.0)))[0]
     assert onset(delayed) == pytest.approx(onset(plain), abs=16)
     assert len(delayed) == pytest.approx(RATE, abs=1100)
+
+
+def test_an_mp4_whose_sound_ends_before_it_begins_holds_none(tmp_path: Path) -> None:
+    """As the delay that iTunes notes may say."""
+    path = _itunes(tmp_path / "short.m4a", tone(0.01), 2112)
+    with pytest.raises(DataError, match=r"short\.m4a: holds no samples"):
+        read_audio(path)
 
 
 def _remainder(byte: int) -> int:
@@ -453,6 +513,102 @@ def test_an_mp3_that_changes_between_mono_and_stereo_is_one_recording(
     np.testing.assert_allclose(samples, theirs, atol=1e-6)
     assert probe(path).channels == 2
     assert "joined" not in caplog.text
+
+
+def test_the_frame_in_which_vbri_counts_the_others_is_no_sound(tmp_path: Path) -> None:
+    """As Fraunhofer's encoders write it."""
+    content, length = _frames(tmp_path / "plain.mp3", tone(2.0), info=False), 108
+    frames, rest = divmod(len(content), length)
+    assert rest == 0
+    tag = b"VBRI" + struct.pack(">HHHII", 1, 0, 75, len(content) + length, frames)
+    path = tmp_path / "vbri.mp3"
+    path.write_bytes((content[:4] + bytes(32) + tag).ljust(length, b"\0") + content)
+    with av.open(str(tmp_path / "plain.mp3")) as file:
+        theirs = np.concatenate([frame.to_ndarray()[0] for frame in file.decode(audio=0)])
+    np.testing.assert_allclose(read_audio(path)[0], theirs, atol=1e-6)
+    assert probe(path).duration == len(theirs) / RATE
+    path.write_bytes(path.read_bytes()[: 20 * length])
+    with pytest.raises(DataError, match=r"vbri\.mp3: cut short: the header says 2\.05 s"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        b"LYRICSBEGIN" + b"IND0000200" + b"LYR02000" + b"la " * 667 + b"002029LYRICS200",
+        b"ID3\x04\0\0\0\0\x20\0TIT2\0\0\0\x0b\0\0\x03a title".ljust(10 + 32 * 128, b"\0"),
+    ],
+    ids=["lyrics", "ID3"],
+)
+def test_long_tags_behind_frames_that_nothing_counts_are_no_sound(tmp_path: Path, tag: bytes) -> None:
+    path = tmp_path / "a.mp3"
+    content = _frames(path, tone(2.0), info=False)
+    samples = read_audio(path)[0]
+    path.write_bytes(content + tag)
+    np.testing.assert_array_equal(read_audio(path)[0], samples)
+
+
+@pytest.mark.parametrize("name", ["notes.vox", "notes.gsm", "notes.raw"])
+def test_no_name_makes_sound_of_a_text(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"this is no sound\n" * 100)
+    with pytest.raises(DataError, match="a text that begins with 'this is no sound"):
+        read_audio(path)
+
+
+def test_flac_of_32_bits_is_read(tmp_path: Path) -> None:
+    path, samples = tmp_path / "fine.flac", tone(0.5).astype(np.float64)
+    with av.open(str(path), "w", format="flac") as file:
+        stream = file.add_stream("flac", rate=RATE, layout="mono", options={"strict": "experimental"})
+        stream.codec_context.format = "s32"
+        stream.codec_context.options = {"strict": "experimental", "bits_per_raw_sample": "32"}
+        frame = av.AudioFrame.from_ndarray(np.round(samples * 2**31).astype(np.int32)[None], "s32", "mono")
+        frame.sample_rate, frame.pts = RATE, 0
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    np.testing.assert_allclose(read_audio(path)[0], samples, atol=1e-7)
+    assert probe(path).duration == 0.5
+
+
+def test_a_piece_of_a_live_mp4_begins_where_it_began(tmp_path: Path) -> None:
+    """As browsers and downloaders leave it that come later: the header, then pieces from the middle on."""
+    path = tmp_path / "live.mp4"
+    with av.open(str(path), "w", format="mp4", options={"movflags": "cmaf", "frag_duration": "1000000"}) as file:
+        stream = file.add_stream("aac", rate=RATE, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone(4.0)[None], "fltp", "mono")
+        frame.sample_rate, frame.pts = RATE, 0
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    whole, content = read_audio(path)[0], path.read_bytes()
+    first, second = (content.index(b"moof", at) - 4 for at in (0, content.index(b"moof") + 1))
+    path.write_bytes(content[:first] + content[second:])
+    samples = read_audio(path)[0]
+    begins = onset(samples)
+    assert begins / RATE == pytest.approx(1.0, abs=0.1)
+    assert probe(path).duration == pytest.approx(len(samples) / RATE)
+    np.testing.assert_allclose(samples[2 * RATE : 3 * RATE], whole[2 * RATE : 3 * RATE], atol=1e-5)
+
+
+def test_a_picture_that_begins_behind_the_sound_does_not_end_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "call.flv", tone(10.0, rate=44_100), 44_100)
+    samples = read_audio(path)[0]
+    picture = b"\x13" + bytes(20)
+    tag = b"\x09" + len(picture).to_bytes(3, "big") + (10_050).to_bytes(3, "big") + bytes(4) + picture
+    path.write_bytes(path.read_bytes() + tag + struct.pack(">I", len(tag)))
+    np.testing.assert_array_equal(read_audio(path)[0], samples)
+
+
+@pytest.mark.parametrize("packets", [1, 2, 7])
+def test_a_transport_stream_may_begin_anywhere(tmp_path: Path, packets: int) -> None:
+    path = write(tmp_path / "broadcast.ts", tone(2.0))
+    samples = read_audio(path)[0]
+    path.write_bytes(path.read_bytes()[188 * packets :])
+    assert recognised(path.read_bytes()[:HEAD])
+    assert len(read_audio(path)[0]) / RATE == pytest.approx(len(samples) / RATE, abs=0.3)
+
+
+def test_the_clock_of_a_transport_stream_may_be_set(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a.ts", tone(1.0)), write(tmp_path / "b.ts", tone(1.0, 900.0), late=2000.0)
+    whole = read_audio(joined(tmp_path / "ab.ts", first, second))[0]
+    np.testing.assert_allclose(len(whole), 2 * len(read_audio(first)[0]), atol=1200)
 
 
 @pytest.mark.parametrize("codec", [0x01, 0xFFFE], ids=["plain", "extensible"])

@@ -14,7 +14,7 @@ import av
 import numpy as np
 import pytest
 
-from phonate.audio.containers import recognised
+from phonate.audio.containers import HEAD, recognised
 from phonate.audio.decoding import probe, read_audio
 
 RATE = 48_000
@@ -92,12 +92,14 @@ KINDS = {
     "mkv, aac": Kind("mkv", "matroska", "aac"),
     "mpeg-ts": Kind("ts", "mpegts", "aac"),
     "mpeg-ts, mp2": Kind("ts", "mpegts", "mp2"),
+    "mpeg-ts, paused": Kind("ts", "mpegts", "mp2", hole=(1.6, 2.1)),
     "mpeg-ts of a camcorder": Kind("mts", "mpegts", "ac3", options={"mpegts_m2ts_mode": "1"}),
     "mpeg-ps": Kind("mpg", "mpeg", "mp2"),
     "realmedia": Kind("rm", "rm", "ac3"),
     "amr": Kind("amr", "amr", "libopencore_amrnb", 8000),
     "3gp": Kind("3gp", "3gp", "libopencore_amrnb", 8000),
     "flv": Kind("flv", "flv", "libmp3lame", 44_100),
+    "flv, paused": Kind("flv", "flv", "aac", 44_100, hole=(1.6, 2.1)),
     "avi": Kind("avi", "avi", "pcm_s16le"),
 }
 
@@ -200,7 +202,7 @@ def facts(name: str) -> Facts:
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder), KINDS[name])
         both, format = (shown(path), read_audio(path)), probe(path).format
-        known = recognised(path.read_bytes()[:64])
+        known = recognised(path.read_bytes()[:HEAD])
     rates, lengths = (both[0][1], both[1][1]), tuple(len(samples) / rate for samples, rate in both)
     return Facts(rates, lengths, tuple(onsets(samples, rate) for samples, rate in both), format, known)  # type: ignore[arg-type]
 
@@ -250,6 +252,30 @@ def test_a_late_start_moves_the_sound(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     own, rate = read_audio(written(tmp_path, kind))
     assert onsets(own, rate)[0] == pytest.approx(kind.late + TONES[0][0], abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("container", "video", "codec"),
+    [
+        ("mpegts", "mpeg2video", "mp2"),
+        ("mpeg", "mpeg2video", "mp2"),
+        ("flv", "flv", "libmp3lame"),
+        ("mp4", "mpeg4", "aac"),
+    ],
+)
+def test_sound_may_begin_behind_the_picture(tmp_path: Path, container: str, video: str, codec: str) -> None:
+    """As a player shows it, whose time begins with the picture."""
+    kind, path = Kind("", container, codec, 44_100, late=0.7), tmp_path / "film"
+    with av.open(str(path), "w", format=container) as file:
+        picture = file.add_stream(video, rate=25, width=64, height=48, pix_fmt="yuv420p")
+        stream = file.add_stream(codec, rate=kind.rate, layout="mono")
+        resampler = av.AudioResampler(stream.format.name, "mono", kind.rate, stream.codec_context.frame_size)
+        frames = [av.VideoFrame(64, 48, "yuv420p") for _ in range(100)]
+        packets = [packet for frame in frames for packet in picture.encode(frame)] + picture.encode(None)
+        packets += _packets(stream, resampler, kind)
+        file.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))
+    own, rate = read_audio(path)
+    assert onsets(own, rate)[0] == pytest.approx(0.7 + TONES[0][0], abs=0.04)
 
 
 Faulty = Callable[[np.ndarray], np.ndarray]

@@ -49,15 +49,18 @@ class Kind:
     """Whether packets have times that count from the beginning of the recording."""
     promises: bool = False
     """Whether the length that FFmpeg reports stands in the header, and is not an estimate."""
+    clock: bool = False
+    """Whether times are those of a clock that runs before the recording begins, and that may jump."""
 
 
 WAV, AIFF, FLAC, OGG, MP3 = (Kind(name) for name in ("WAV", "AIFF", "FLAC", "OGG", "MP3"))
-AU, SPHERE, CAF = (Kind(name) for name in ("AU", "NIST", "CAF"))
+AU, SPHERE, CAF, W64, SVX = (Kind(name) for name in ("AU", "NIST", "CAF", "W64", "SVX"))
 MP4 = Kind("MP4", "mov", timed=True, promises=True)
 MATROSKA = Kind("Matroska", "matroska", timed=True)
 ASF = Kind("ASF", "asf", timed=True)
 AAC = Kind("AAC", "aac")
 DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
+AVI = Kind("AVI", "avi")
 OTHER = Kind("other")
 """What libsndfile may know, such as MP3 behind junk."""
 
@@ -84,17 +87,21 @@ _SIGNATURES = (
     (re.compile(rb"MPCK"), Kind("Musepack", "mpc8", promises=True)),
     (re.compile(rb"DSD "), DSF),
     (re.compile(rb"FRM8........DSD ", re.DOTALL), DSDIFF),
-    (re.compile(rb"G@[\0\x11][\x10-\x1f]"), Kind("MPEG-TS", "mpegts")),  # with its tables first, as files have them
-    (re.compile(rb"....G@[\0\x11][\x10-\x1f]", re.DOTALL), Kind("MPEG-TS", "mpegts")),  # of AVCHD, behind its times
-    (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg")),
+    # Packets of 188 bytes that begin with G; AVCHD has 4 bytes more before each, some broadcasts 16 behind it.
+    (
+        re.compile(rb"(....)?G(.{187}G.{187}|.{191}G.{191}|.{203}G.{203})G", re.DOTALL),
+        Kind("MPEG-TS", "mpegts", True, clock=True),
+    ),
+    (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg", True, clock=True)),
     (re.compile(rb"\.RMF"), Kind("RealMedia", "rm")),
     (re.compile(rb"\x06\x0e\+4\x02\x05\x01\x01"), Kind("MXF", "mxf", promises=True)),
     (re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"), Kind("DTS", "dts")),
     (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd")),
-    (re.compile(rb"FLV\x01"), Kind("FLV", "flv")),
-    (re.compile(rb"RIFF....AVI ", re.DOTALL), Kind("AVI", "avi")),
-    # What libsndfile knows by more than these.
-    (re.compile(rb"riff\x2e\x91\xcf\x11|Creative Voice File|FORM....(8SVX|16SV)|2BIT|PVF1", re.DOTALL), OTHER),
+    (re.compile(rb"FLV\x01"), Kind("FLV", "flv", True, clock=True)),
+    (re.compile(rb"RIFF....AVI ", re.DOTALL), AVI),
+    (re.compile(rb"riff\x2e\x91\xcf\x11"), W64),
+    (re.compile(rb"FORM....(8SVX|16SV)", re.DOTALL), SVX),
+    (re.compile(rb"Creative Voice File|2BIT|PVF1"), OTHER),  # what libsndfile knows by more than these
     (re.compile(rb"\x64\xa3[\x01-\x04]\x00|\x00[\x01-\x04]\xa3\x64"), OTHER),  # IRCAM
 )
 _SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
@@ -102,6 +109,10 @@ _WAV_FLOAT = 0x03
 _SNDFILE_CAF = {b"lpcm", b"ulaw", b"alaw"}
 """Codecs in these containers that libsndfile decodes; FFmpeg decodes the others, integers of 64 bits, and ALAC, of
 which libsndfile refuses what FFmpeg itself writes."""
+HEAD = 512
+"""First bytes of a file that are enough to recognise it."""
+_SNDFILE_FLAC = (7, 15, 23)
+"""Bits of a sample, less one as FLAC's header has them (RFC 9639, section 8.2), that libsndfile decodes."""
 _CHUNK = 2**20
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
 EARLY_SECONDS, JITTER_SECONDS = 0.01, 0.03
@@ -167,10 +178,10 @@ def recognised(head: bytes) -> bool:
 def told(path: Path) -> str:
     """What a file is by its first bytes, for messages."""
     with path.open("rb") as file:
-        head = file.read(64)
+        head = file.read(HEAD)
         utf_16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # may look like MP3
-        if recognised(head) and not utf_16:
-            return f"a recording ({_kind_at(file, 0)[0].name})"
+        if recognised(head) and not utf_16 and (kind := _kind_at(file, 0)[0]) is not OTHER:
+            return f"a recording ({kind.name})"
     if not head:
         return "an empty file"
     with suppress(UnicodeDecodeError):
@@ -184,7 +195,7 @@ def _kind_at(file: BinaryIO, start: int) -> tuple[Kind, int]:
     """The kind of the file that begins at `start`, and the byte behind its tags."""
     at = after_tags(file, start)
     file.seek(at)
-    head = file.read(64)
+    head = file.read(HEAD)
     kind = next((kind for signature, kind in _SIGNATURES if signature.match(head)), OTHER)
     return kind, at
 
@@ -212,7 +223,7 @@ def _missing(start: int, promised: int, size: int) -> float | None:
 def _follows(file: BinaryIO, at: int, kind: Kind) -> int | None:
     """`at`, where another file of the kind begins there."""
     file.seek(at)
-    head = file.read(64)
+    head = file.read(HEAD)
     return at if any(one is kind and signature.match(head) for signature, one in _SIGNATURES) else None
 
 
@@ -277,6 +288,10 @@ def _only_chunks(file: BinaryIO, at: int, size: int) -> bool:
 
 
 def _flac(file: BinaryIO, part: Part) -> Examined:
+    file.seek(part.start)
+    head = file.read(26)
+    if len(head) == 26 and (head[20] & 1) << 4 | head[21] >> 4 not in _SNDFILE_FLAC:
+        part = replace(part, kind=Kind("FLAC", "flac", promises=bool(head[21] & 15 or any(head[22:]))))
     return part, _search(file, b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22"), part.start + 4)
 
 
@@ -341,10 +356,13 @@ def _mp3(file: BinaryIO, part: Part) -> Examined:
     stream = stream_at(file, part.start, part.end, surely=part.kind is OTHER)
     if stream is None:
         return part, None
+    part = replace(part, end=part.end if stream.end is None else stream.end)
     if stream.changes:  # libmpg123 stops where they do
         return replace(part, kind=Kind("MP3", "mp3"), channels=2), stream.follows
-    if stream.varies:  # libsndfile takes all frames to be as long as the first, and stops where the file would end
-        return replace(part, kind=Kind("MP3", "mp3")), stream.follows
+    # libsndfile takes all frames to be as long as the first, and stops where the file would end; of VBRI's it hears the
+    # one that counts the others, too.
+    if stream.varies or stream.vbri:
+        return replace(part, kind=Kind("MP3", "mp3", promises=stream.vbri)), stream.follows
     return replace(part, kind=MP3, counted=stream.counted), stream.follows
 
 
@@ -372,6 +390,25 @@ def _sphere_end(file: BinaryIO, start: int) -> int | None:
         return start + int(header[8:16]) + samples
     except (KeyError, ValueError):
         return None
+
+
+def _w64_end(file: BinaryIO, start: int) -> int | None:
+    file.seek(start + 16)
+    size = int(struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0])
+    return start + size if 0 < size < 2**62 else None
+
+
+def _avi_end(file: BinaryIO, start: int) -> int | None:
+    """Where the last of its lists ends: over 1 GB, others follow the first (OpenDML AVI 1.02, 2.0)."""
+    end, kind = start, b"AVI "
+    while True:
+        file.seek(end)
+        name, size, form = struct.unpack("<4sI4s", file.read(12).ljust(12, b"\0"))
+        if (name, form) != (b"RIFF", kind):
+            return end
+        if size in (0, 0xFFFFFFFF):  # written into a pipe
+            return None
+        end, kind = end + 8 + size + size % 2, b"AVIX"
 
 
 def _dsf_end(file: BinaryIO, start: int) -> int:
@@ -408,11 +445,11 @@ def _caf(file: BinaryIO, part: Part) -> Examined:
         if len(header) < 12:
             return part, None
         length = struct.unpack(">q", header[4:])[0]
-        if length < 0:  # the samples go on to the end of the file
-            return part, None
+        if length < 0:  # the samples go on to the end of the file, which libsndfile calls malformed
+            return replace(part, kind=Kind("CAF", "caf"), unknown_length=True), None
         at += 12 + length
-        if at > part.end:
-            return replace(part, missing=_missing(part.start, at, part.end)), None
+        if at > part.end:  # of which libsndfile opens nothing
+            return replace(part, kind=Kind("CAF", "caf"), missing=_missing(part.start, at, part.end)), None
         if _follows(file, at, CAF):
             return part, at
 
@@ -444,6 +481,9 @@ _END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
     ASF: _asf_end,
     DSF: _dsf_end,
     DSDIFF: _dsdiff_end,
+    W64: _w64_end,
+    AVI: _avi_end,
+    SVX: _aiff_end,
 }
 _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     WAV: _wav,
@@ -454,12 +494,7 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     OTHER: _mp3,
     CAF: _caf,
     MP4: _mp4,
-    AIFF: _ends,
-    AU: _ends,
-    SPHERE: _ends,
-    ASF: _ends,
-    DSF: _ends,
-    DSDIFF: _ends,
+    **dict.fromkeys(_END, _ends),
 }
 
 
@@ -468,6 +503,8 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
 _MOST_DAMAGED = 100
 _HEAD, _SEARCHED = 4_096, 65_536
 _COUNTS = (b"Xing", b"Info", b"VBRI")
+_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
+"""With which tags behind the last frame begin."""
 _KBPS = {
     (True, 1): range(32, 449, 32),
     (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
@@ -492,6 +529,10 @@ class Stream:
     """Whether some frames are mono and others stereo."""
     varies: bool = False
     """Whether frames without a count have several bit rates, so that the length of the file says nothing of theirs."""
+    vbri: bool = False
+    """Whether VBRI counts them."""
+    end: int | None = None
+    """The byte behind the last frame, where nothing but tags is behind it; libmpg123 looks for frames in them."""
 
 
 def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | None:
@@ -501,13 +542,15 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     if first is None:
         return None if surely else Stream(False, None)
     file.seek(first)
-    frames, length = _count(file.read(_HEAD))
+    head = file.read(_HEAD)
+    frames, length = _count(head)
     if not frames:
         return _uncounted(file, first, size)
     end, changes = _behind(file, first, frames)
     if length:
         end = first + length
-    return Stream(True, _next_frames(file, end, 4) if end is not None and end < size else None, changes)
+    follows = _next_frames(file, end, 4) if end is not None and end < size else None
+    return Stream(True, follows, changes, vbri=head[36:40] == b"VBRI")
 
 
 def _count(head: bytes) -> tuple[int, int]:
@@ -587,18 +630,19 @@ def _behind(file: BinaryIO, first: int, frames: int) -> tuple[int | None, bool]:
 
 def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
     """Frames without a count end where those of another rate begin, or a tag or count that only a file begins with."""
-    at, stream, damaged, follows = first, None, 0, None
+    at, stream, damaged, follows, end = first, None, 0, None, None
     channels, bit_rates = set[int](), set[int]()
     while at < size and damaged < _MOST_DAMAGED:
         file.seek(at)
-        head = file.read(64)
+        head = file.read(HEAD)
         frame = _frame(head[:4])
         if frame is None:
-            if head[:3] == b"ID3":
+            if head[:3] == b"ID3" and _next_frames(file, at, 2) is not None:
                 follows = at
                 break
             following = _next_frames(file, at + 1, 2)
             if following is None:
+                end = at if head.startswith(_TAGS) else None
                 break
             at, damaged = following, damaged + 1
             continue
@@ -609,7 +653,7 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
         channels.add(mono)
         bit_rates.add(head[2] >> 4)
         at, stream = at + length, kind
-    return Stream(False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1)
+    return Stream(False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end)
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

@@ -26,9 +26,9 @@ import soxr
 from numpy.typing import NDArray
 
 from phonate.audio.containers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
+from phonate.audio.containers import HEAD, recognised
 from phonate.audio.containers import USUAL_SUFFIXES as USUAL_SUFFIXES
 from phonate.audio.containers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
-from phonate.audio.containers import recognised
 from phonate.audio.readers import MADE as MADE
 from phonate.audio.readers import Reader, cut_short, opened
 from phonate.compute.system import unwritten, write_output
@@ -173,7 +173,7 @@ def is_recording(path: Path) -> bool:
     if path.suffix.lower() in AUDIO_SUFFIXES:
         return True
     with path.open("rb") as file:
-        return recognised(file.read(64))
+        return recognised(file.read(HEAD))
 
 
 def sample_rate_of(path: str | Path) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from phonate.audio.containers import recognised
+from phonate.audio.containers import HEAD, recognised
 from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
 from phonate.compute.system import limit_memory, limit_processor_time
 from phonate.config.errors import DataError, InputError, PhonateError
@@ -69,7 +69,7 @@ class Decoders:
 
         Raises InputError where it is of no known format, can't be decoded in time, is longer, or has no sound.
         """
-        if not recognised(recording[:64]):
+        if not recognised(recording[:HEAD]):
             raise InputError(f"{name}: not a recording that can be read; send {FORMATS_READ}")
         with tempfile.NamedTemporaryFile(prefix="phonate-") as file:
             file.write(recording)

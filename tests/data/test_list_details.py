@@ -253,3 +253,103 @@ def test_labels_of_phones_beside_recordings_are_told(tmp_path, caplog):
         (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text is None
     assert "ignored, not recordings: 1 .lab" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("head", "times"),
+    [
+        ("file;start;end;text", "0,5;1,5"),
+        ("file;Start Time (s);End Time (s);text", "00:00:00,500;00:00:01,500"),
+        ("file;start_sec;end_sec;text", "0.5;1.5"),
+        ("file;startTime;endTime;text", "0.5;1.5"),
+        ("file;onset;offset;text", "0.5;1.5"),
+        ("file;from;to;text", "0.5;1.5"),
+        ("file;Start (ms);End (ms);text", "500;1500"),
+    ],
+)
+def test_times_of_parts_as_other_programs_call_and_write_them(head, times, tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    (tmp_path / "list.csv").write_text(f"{head}\na.wav;{times};good morning\n")
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert (row.start, row.end, row.text) == (0.5, 1.5, "good morning")
+
+
+def test_several_texts_of_a_whole_recording_are_refused(tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    (tmp_path / "list.csv").write_text("id,path,beginn,text\n1,a.wav,0,good morning\n2,a.wav,1,good night\n")
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [(row.id, row.reason) for row in rows] == [("1", "several texts"), ("2", "several texts")]
+    assert "give those of parts a start and an end" in rows[0].detail
+
+
+@pytest.mark.parametrize("head", ["", "path,speaker,text\n"])
+def test_empty_cells_behind_the_last_column(head, voice):
+    rows = "".join(f'wavs/a{i}.wav,{SPEAKERS[i]},"{TEXTS[i]}"{"," * i}\n' for i in range(4))
+    (voice / "list.csv").write_text(head + rows)
+    assert read(voice) == all_of()
+
+
+@pytest.mark.parametrize("separator", ["\t", "|"])
+def test_quotes_around_all_of_a_cell(separator, voice):
+    (voice / "list.tsv").write_text(
+        separator.join(("path", "text"))
+        + "\n"
+        + separator.join(('"wavs/a0.wav"', '"say ""yes"" now"\n'))
+        + separator.join(("wavs/a1.wav", '"Yes," she said. "Go."\n'))
+    )
+    assert {text for _, text in read(voice).values()} == {'say "yes" now', '"Yes," she said. "Go."'}
+
+
+def test_commas_in_texts_without_quotes_are_named(voice):
+    lines = ["wavs/a0.wav,one, two, three", "wavs/a1.wav,four", "wavs/a2.wav,five, six", "wavs/a3.wav,no, one, more"]
+    (voice / "list.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="its lines have 2 to 4 columns; put quotes around texts that hold a comma"):
+        list_corpus(corpus(voice))
+
+
+@pytest.mark.parametrize("separator", [",", "|"])
+def test_no_text_ends_at_a_separator_within(separator, tmp_path):
+    for i in range(12):
+        wav(tmp_path / f"voice/wavs/a{i}.wav")
+    texts = [f"Nobody saw number {i}." for i in range(11)] + [f"Well{separator} they left."]
+    (tmp_path / "voice/list.csv").write_text("".join(f"a{i}{separator}{text}\n" for i, text in enumerate(texts)))
+    rows, _ = list_corpus(corpus(tmp_path / "voice"))
+    assert [row.text for row in rows[:11]] == texts[:11]
+    assert rows[11].detail == "3 columns, most lines have 2; is there a separator in a text?"
+
+
+def test_a_second_column_whose_values_return_may_be_speakers(voice, caplog):
+    (voice / "list.csv").write_text("".join(f"wavs/a{i}.wav,{SPEAKERS[i]}\n" for i in range(4)))
+    assert {text for _, text in read(voice).values()} == {"anna", "ben"}
+    assert "read as audio_path,text; if it is audio_path,speaker_id, add that as the first line" in caplog.text
+
+
+def test_folders_that_may_name_the_speakers_of_a_list_are_told(tmp_path, caplog):
+    for speaker in ("anna", "ben"):
+        wav(tmp_path / f"voice/{speaker}/{speaker}1.wav", hertz=200 + len(speaker))
+    (tmp_path / "voice/metadata.csv").write_text("anna/anna1.wav|Good morning to you.\nben/ben1.wav|Nobody saw it.\n")
+    assert {speaker for speaker, _ in read(tmp_path / "voice").values()} == {"voice"}
+    assert "name them (anna, ben: 2), set data.format=folder, else data.speaker=voice" in caplog.text
+    rows, _ = list_corpus(corpus(tmp_path / "voice", format="folder"))
+    assert [(row.speaker, row.text) for row in rows] == [("anna", "Good morning to you."), ("ben", "Nobody saw it.")]
+
+
+def test_files_beside_a_list_and_labels_are_counted(voice, caplog):
+    (voice / "metadata.csv").write_text("".join(f"a{i}|{text}\n" for i, text in enumerate(TEXTS)))
+    (voice / "wavs/a0.txt").write_text("another text")
+    (voice / "notes.pdf").write_text("x")
+    with caplog.at_level(logging.INFO):
+        read(voice)
+    assert "read as ljspeech; also there, and ignored unless it names them: 1 .pdf, 1 .txt" in caplog.text
+
+
+def test_objects_with_keys_in_capitals_and_segments_in_milliseconds(tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    part = {"startMs": 500, "endMs": 1500, "Text": "good morning", "speakerId": "anna"}
+    (tmp_path / "list.json").write_text(json.dumps([{"audioPath": "a.wav", "segments": [part]}]))
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert (row.start, row.end, row.speaker, row.text) == (0.5, 1.5, "anna", "good morning")
+    part["endMs"] = 100
+    (tmp_path / "list.json").write_text(json.dumps([{"audioPath": "a.wav", "segments": [part]}]))
+    (problem,), _ = list_corpus(corpus(tmp_path))
+    assert "its segments can't be read (start_ms 500, end_ms 100)" in problem.detail

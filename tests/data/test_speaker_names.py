@@ -55,6 +55,29 @@ def test_names_that_look_like_those_of_several_speakers_are_told_with_both_readi
 
 
 @pytest.mark.parametrize(
+    "files",
+    [
+        ["audioAnnaLee11234567890.wav", "audioBenSmith21234567890.wav"],
+        ["ann-session-recording-2024-03-01.wav", "ben-session-recording-2024-03-01.wav"],
+        ["1-ann_0.wav", "2-ben_0.wav", "3-carl_0.wav"],
+    ],
+)
+def test_a_file_of_each_participant_is_told(files, tmp_path, caplog):
+    found, told = listed(tmp_path / "voice", files, caplog)
+    assert set(found.values()) == {"voice"}
+    (line,) = told
+    assert f"if each of its {len(files)} recordings is of another" in line
+    assert "set data.speaker_in_name=.+, else data.speaker=voice" in line
+    found, told = listed(tmp_path / "voice", files, caplog, speaker_in_name=".+")
+    assert (len(set(found.values())), told) == (len(files), [])
+
+
+def test_takes_and_recordings_of_numbers_are_of_no_participants(tmp_path, caplog):
+    assert listed(tmp_path / "a", ["take_1.wav", "take_2.wav"], caplog)[1] == []
+    assert listed(tmp_path / "b", ["happy.wav", "sad.wav"], caplog)[1] == []
+
+
+@pytest.mark.parametrize(
     "stems",
     [
         [f"2024-0{month}-{day:02d}" for month in (1, 2) for day in range(1, 9)],

@@ -123,13 +123,7 @@ def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: s
             return _of_phones(path, None, phones[0])
         return _unclear(path, separator, phones or columns) if phones or width > 3 else Roles(path)
     if len(plain) == 1:
-        one = plain[0]
-        label = one.short and (one.numbers or (not one.varied and len(columns) > 1))
-        if label and len(phones) == 1:
-            return _of_phones(path, one, phones[0])
-        if label and len(columns) > 1 and not phones:  # a column of texts that is empty
-            return Roles(path, one.at, next((other.at for other in columns if other not in filled), None))
-        return Roles(path, None, one.at)
+        return _of_one(path, separator, plain[0], columns, phones)
     if len(plain) == 2:
         return _of_two(path, separator, *plain)
     labels, texts = [one for one in plain if one.short], [one for one in plain if not one.short]
@@ -140,6 +134,19 @@ def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: s
             foreign = next((one for one in texts if one not in own), None)
             return roles if foreign is None else _noted(roles, replace(roles, text=foreign.at), separator)
     return _unclear(path, separator, plain)
+
+
+def _of_one(path: int, separator: str, one: _Column, columns: Sequence[_Column], phones: Sequence[_Column]) -> Roles:
+    """The roles of a column beside those of paths and phones, and empty ones."""
+    label = one.short and (one.numbers or (not one.varied and len(columns) > 1))
+    if label and len(phones) == 1:
+        return _of_phones(path, one, phones[0])
+    if label and len(columns) > 1 and not phones:  # a column of texts that is empty
+        return Roles(path, one.at, next((other.at for other in columns if not other.filled), None))
+    text = Roles(path, None, one.at)
+    if len(columns) == 1 and one.short and len(one.cells) >= 4 and one.distinct <= 0.5:
+        return _noted(text, Roles(path, one.at), separator)
+    return text
 
 
 def _without_side_columns(columns: list[_Column]) -> list[_Column]:

@@ -147,6 +147,27 @@ class Layout:
             _report_kind(self._root, what, f"all are of one ({above[number]})", number)
 
 
+def tell_speakers_in_folders(path: Path, recordings: Sequence[Path], speaker: str) -> bool:
+    """Whether folders may name the speakers of recordings that a list in `path` says to be of one, which is told."""
+    if not all(file.is_relative_to(path) for file in recordings):
+        return False
+    layout = Layout(path, recordings, None)
+    names = {layout.speaker(inside) for inside in layout.inside}
+    if len(names) < 2 or not_people(names) is not None:
+        return False
+    _report_folders(path, speaker, tuple(sorted(names)))
+    return True
+
+
+@cache
+def _report_folders(path: Path, speaker: str, names: tuple[str, ...]) -> None:
+    logger.warning(
+        "%s: one speaker: %s; if the folders of its recordings name them (%s: %d), set data.format=folder, else "
+        "data.speaker=%s",
+        *(printable(str(path)), speaker, printable(", ".join(names[:3])), len(names), speaker),
+    )
+
+
 @cache
 def _report_kind(root: Path, what: str, otherwise: str, number: int) -> None:
     """Says, once, what folders seem to be called after, and how others name the speakers."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,8 @@ COLUMNS = {
     ),
     "id": ("id", "sid", "utt_id", "uttid", "utteranceid"),
     "split": ("split", "subset", "partition"),
-    "start": ("start", "offset", "start_time", "begin", "begin_time"),
-    "end": ("end", "end_time"),
+    "start": ("start", "offset", "start_time", "begin", "begin_time", "starttime", "xmin", "tmin"),
+    "end": ("end", "end_time", "endtime", "xmax", "tmax"),
     "stop": ("stop",),
     "duration": ("duration",),
     "start_ms": ("start_ms", "offset_ms"),
@@ -108,13 +108,32 @@ _KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "meta
 
 def column_names(names: Sequence[str]) -> dict[str, str]:
     """What a column stands for -> how it is called among `names`, for those that are there."""
+    called = {column_name(name): name for name in reversed(names)}
     pairs = (
-        (meaning, next((one for one in spellings if one in names), None)) for meaning, spellings in COLUMNS.items()
+        (meaning, next((one for one in spellings if one in called), None)) for meaning, spellings in COLUMNS.items()
     )
-    found = {meaning: name for meaning, name in pairs if name is not None}
-    if {"source", "target"} <= {*names} and not found.keys() & {"audio_path", "text"}:  # FunASR's
-        found |= {"audio_path": "source", "text": "target"}
+    found = {meaning: called[name] for meaning, name in pairs if name is not None}
+    for one, other, unless, meanings in _TOGETHER:
+        if {one, other} <= called.keys() and not found.keys() & unless:
+            found |= {meanings[0]: called[one], meanings[1]: called[other]}
     return found
+
+
+_TOGETHER = (
+    ("source", "target", {"audio_path", "text"}, ("audio_path", "text")),  # FunASR's
+    ("onset", "offset", {"end"}, ("start", "end")),
+    ("from", "to", {"start", "end"}, ("start", "end")),
+)
+"""Names that mean something only beside each other, unless others do, and what they stand for."""
+_UNIT = re.compile(r"_(?:(ms|msecs?|milliseconds)|s|secs?|seconds)$")
+
+
+@lru_cache(maxsize=1024)
+def column_name(name: str) -> str:
+    """How a column is called in small letters, with `_` between words and without seconds: `Start Time (s)` and
+    `startTime` are start_time."""
+    words = re.sub(r"\W+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).strip("_").lower()
+    return _UNIT.sub(lambda unit: "_ms" if unit[1] else "", words)
 
 
 def listed_in(path: Path, suffixes: Sequence[str]) -> tuple[Path, ...]:
@@ -162,7 +181,8 @@ _REPORTED = set[tuple[Path, str, tuple[str, ...]]]()
 
 def _report_unused(path: Path, names: tuple[str, ...], fact: str, what: str, column: str) -> None:
     known = {name for spellings in COLUMNS.values() for name in spellings}
-    unused = [printable(name) for name in names if name and name not in known]
+    meant = {*column_names(names).values()}
+    unused = [printable(name) for name in names if name and name not in meant and column_name(name) not in known]
     about = (path.parent, fact, names)
     if unused and about not in _REPORTED:
         _REPORTED.add(about)
@@ -407,14 +427,22 @@ def document_of(text: str) -> Any:
 
 
 def cells_of(line: str, separator: str) -> list[str]:
-    """The cells of a line. Only commas and semicolons need quotes around a text; between tabs and bars a quote is a
-    part of it."""
+    """The cells of a line. Only commas and semicolons need quotes around a text; between tabs and bars quotes are a
+    part of it, unless they are around all of it."""
     if separator not in ",;":
-        return [cell.strip() for cell in line.split(separator)]
+        return [_unquoted(cell.strip()) for cell in line.split(separator)]
     try:
         return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
     except csv.Error:  # a cell of over 128 KiB
         return [cell.strip() for cell in line.split(separator)]
+
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+
+
+def _unquoted(cell: str) -> str:
+    quoted = _QUOTED.fullmatch(cell)
+    return quoted[1].replace('""', '"').strip() if quoted is not None else cell
 
 
 def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | None, place: str) -> Row | Problem:
@@ -490,8 +518,23 @@ def audio_name(sample: Mapping[str, object]) -> str | None:
 
 
 def of_lists(files: Sequence[Path], rows: Callable[[Path], Iterator[Row | Problem]]) -> Iterator[Row | Problem]:
-    """The rows of a list; of several, each of the split that its list is called after, unless it says another."""
+    """The rows of a list; of several, each of the split that its list is called after, unless it says another. Rows
+    with different texts of the whole of one recording are problems."""
+    listed = list[Row | Problem]()
+    texts: dict[Path, set[str]] = {}
     for file in files:
         split = split_of_name(file.stem) if len(files) > 1 else None
         for row in rows(file):
-            yield replace(row, split=split) if isinstance(row, Row) and row.split is None else row
+            listed.append(replace(row, split=split) if isinstance(row, Row) and row.split is None else row)
+            if isinstance(row, Row) and _is_whole(row) and row.text:
+                texts.setdefault(row.path, set()).add(row.text)
+    for row in listed:
+        if isinstance(row, Row) and _is_whole(row) and (count := len(texts.get(row.path, ()))) > 1:
+            detail = f"{count} texts of the whole recording are listed; give those of parts a start and an end"
+            yield Problem(row.id, row.place, "several texts", detail)
+        else:
+            yield row
+
+
+def _is_whole(row: Row) -> bool:
+    return row.start == 0.0 and row.end is None and len(row.segments) == 1

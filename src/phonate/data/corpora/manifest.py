@@ -12,17 +12,20 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from phonate.audio.containers import told
+from phonate.audio.containers import AUDIO_SUFFIXES, told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package
+from phonate.data.corpora.layout import tell_speakers_in_folders
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_in_names
@@ -41,7 +44,9 @@ from phonate.data.corpora.rows import (
     printable,
 )
 from phonate.data.corpora.shards import SHARDS, shard_format
+from phonate.data.corpora.transcripts import NOTES
 from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limit_rows, validate
+from phonate.data.labels import LABEL_FORMATS
 from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettings, RecordingData, cache_root
 
@@ -286,8 +291,8 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     listed = list(rows(address if address and name in SHARDS else path, **extra))
     if address is not None and name not in SHARDS:
         _fetch_missing(listed, address, path)
-    if name in LISTS and path.is_dir():
-        _report_unlisted(path, listed)
+    if (name in LISTS or name in LABELS) and path.is_dir():
+        _report_unlisted(path, name, listed)
     if local:
         listed = [_with_own_speakers(row) for row in listed]
     listed = _with_speakers(settings, path, name, listed)
@@ -301,23 +306,49 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
 
 LISTS = frozenset({"csv", "ljspeech", "json", "audiofolder"})
 """The formats of lists that name the recordings of a folder."""
+LABELS = frozenset({"labels", "stm", *LABEL_FORMATS})
 
 
-def _report_unlisted(folder: Path, listed: Sequence[Row | Problem]) -> None:
-    """Tells of recordings in a folder that its list does not name."""
+def _report_unlisted(folder: Path, name: str, listed: Sequence[Row | Problem]) -> None:
+    """Tells of recordings in a folder that its list does not name, and of other files beside what is read."""
     paths = [row.path for row in listed if isinstance(row, Row)]
     named = set(map(os.path.abspath, paths))
-    others = [file for file in audio_files(folder, problems=[]) if os.path.abspath(file) not in named]
+    every = list(audio_files(folder, None, problems=[]))
+    others = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES and os.path.abspath(file) not in named]
     if others:  # or in it by a link
         named = set(map(os.path.realpath, paths))
         others = [file for file in others if os.path.realpath(file) not in named]
-    if others:
-        _say_unlisted(folder, len(others), printable(str(others[0].relative_to(folder))))
+    if others and name in LISTS:
+        refused = len(paths) < len(listed)
+        _say_unlisted(folder, len(others), printable(str(others[0].relative_to(folder))), refused)
+    read = {_LINE.sub("", row.place) for row in listed}
+    stems = {os.path.splitext(path)[0] for path in map(str, paths)}
+    kinds = {os.path.splitext(place)[1] for place in read}
+    beside = Counter(
+        file.suffix.lower() or "no suffix"
+        for file in every
+        if file.suffix.lower() not in (*AUDIO_SUFFIXES, *_WITH_LISTS)
+        and printable(str(file)) not in read
+        and (file.suffix not in kinds or os.path.splitext(file)[0] in stems)
+        and not NOTES.fullmatch(file.name)
+    )
+    if beside:
+        _say_beside(folder, name, ", ".join(f"{count} {printable(kind)}" for kind, count in beside.most_common(6)))
+
+
+_LINE = re.compile(r":( sample )?\d+$")
+_WITH_LISTS = (".wrd", ".ltr", ".uem")
 
 
 @functools.cache
-def _say_unlisted(folder: Path, count: int, example: str) -> None:
-    logger.info("%s: ignored, recordings in no list: %d, such as %s", folder, count, example)
+def _say_unlisted(folder: Path, count: int, example: str, refused: bool) -> None:
+    where = "in no list, or in rows that are refused" if refused else "in no list"
+    logger.info("%s: ignored, recordings %s: %d, such as %s", folder, where, count, example)
+
+
+@functools.cache
+def _say_beside(folder: Path, name: str, kinds: str) -> None:
+    logger.info("%s: read as %s; also there, and ignored unless it names them: %s", folder, name, kinds)
 
 
 def _is_of_segments(declared: CorpusFormat, listed: Sequence[Row | Problem]) -> bool:
@@ -342,11 +373,21 @@ def _with_speakers(settings: RecordingData, path: Path, name: str, listed: list[
         return [_of_one_speaker(row, settings.speaker) for row in listed]
     if settings.speaker_in_name is not None:
         return [named_by(settings.speaker_in_name, row) for row in listed]
-    if settings.speaker_folder is None:
+    if settings.speaker_folder is None and not (name in LISTS and _are_in_folders_of_speakers(path, listed)):
         tell_speakers_in_names(path, name, listed)
     if settings.requirements.one_speaker:  # others need no names that mean the same everywhere
         tell_numbered_speakers(path, listed)
     return listed
+
+
+def _are_in_folders_of_speakers(path: Path, listed: Sequence[Row | Problem]) -> bool:
+    """Whether the recordings of a list that names no speaker may be of those that their folders name, which is told."""
+    folder = path if path.is_dir() else path.parent
+    rows = [row for row in listed if isinstance(row, Row)]
+    speakers = {one.speaker for row in rows for one in row.segments}
+    if speakers != {printable(folder.resolve().name)}:
+        return False
+    return tell_speakers_in_folders(folder, [row.path for row in rows], str(speakers.pop()))
 
 
 def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:

@@ -169,6 +169,36 @@ def tell_speakers_in_names(path: Path, name: str, rows: Sequence[Row | Problem])
     likeness = speakers_in(sorted({printable(row.path.stem) for row in some}))
     if likeness is not None:
         _report(path, logging.INFO if name == "ljspeech" else logging.WARNING, speaker, likeness)
+    elif name == "folder" and are_participants(found):
+        _report_participants(path, speaker, tuple(sorted({printable(row.path.stem) for row in found})))
+
+
+_MOST_PARTICIPANTS = 12
+
+
+def are_participants(rows: Sequence[Row]) -> bool:
+    """Whether the recordings may be those of the participants of a conversation, a file of each, as Zoom and others
+    save them: a few in one folder, without texts, each with words of its own in its name."""
+    if not 1 < len(rows) <= _MOST_PARTICIPANTS or len({row.path.parent for row in rows}) > 1:
+        return False
+    words = [{*re.findall(r"[^\W\d_]{2,}", row.path.stem.lower())} for row in rows]
+    shared = set.intersection(*words)
+    own = {" ".join(sorted(some - shared)) for some in words}
+    counted = any(_COUNTED.fullmatch(word) or word in _MOODS for some in words for word in some - shared)
+    return not counted and "" not in own and len(own) == len(rows) and not any(row.text for row in rows)
+
+
+@cache
+def _report_participants(path: Path, speaker: str, names: tuple[str, ...]) -> None:
+    logger.warning(
+        "%s: one speaker: %s; if each of its %d recordings is of another (%s), set data.speaker_in_name=.+, else "
+        "data.speaker=%s",
+        printable(str(path)),
+        speaker,
+        len(names),
+        ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+        speaker,
+    )
 
 
 def _folders(path: Path, rows: Sequence[Row]) -> Collection[str]:

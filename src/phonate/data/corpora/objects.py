@@ -12,10 +12,10 @@ from typing import Any
 from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import read_text
 from phonate.data.corpora.lists import (
-    COLUMNS,
     LANGUAGES,
     LOOKED_AT,
     OBJECTS,
+    PART,
     audio_name,
     clip_of,
     column_names,
@@ -69,7 +69,7 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
     report_language(path, codes, language)
     within = [part for _, sample in samples if isinstance(sample, dict) for part in _segments_of(sample) or ()]
     keys |= {key: None for part in within for key in part}
-    alone = None if keys.keys() & {*COLUMNS["speaker_id"]} else speaker_of(path)
+    alone = None if "speaker_id" in column_names(list(keys)) else speaker_of(path)
     names = (audio_name(sample) for _, sample in samples[:LOOKED_AT] if isinstance(sample, dict))
     places = Places(path, [name for name in names if name])
     if alone is not None:
@@ -95,13 +95,19 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
 
 
 def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none."""
-    for value in sample.values():
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            columns = column_names(list(value[0]))
-            if {"start", "text"} <= columns.keys() and columns.keys() & {"end", "duration"}:
-                return value
-    return None
+    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none. Words with times
+    are none where there are segments as well."""
+    lists = [value for value in sample.values() if isinstance(value, list) and value and all(map(_is_timed, value))]
+    return min(lists, key=len, default=None)
+
+
+def _is_timed(part: object) -> bool:
+    """Whether an object has a start and an end, and a text or a speaker."""
+    columns = column_names(list(part)).keys() if isinstance(part, dict) else set()
+    return all(columns & some for some in ({"start", "start_ms"}, _ENDS, {"text", "speaker_id"}))
+
+
+_ENDS = {"end", "end_ms", "duration", "duration_ms"}
 
 
 def _recording(
@@ -111,7 +117,11 @@ def _recording(
     segments = []
     for part in parts:
         listed = {meaning: part[key] for meaning, key in column_names(list(part)).items()}
-        start, end = part_of(listed)
+        try:
+            start, end = part_of(listed)
+        except ValueError:
+            times = ", ".join(f"{key} {listed[key]!r}" for key in PART if listed.get(key) is not None)
+            raise ValueError(times) from None
         named = as_text(listed.get("speaker_id"))
         speaker = alone if named is None or named.upper() == "N/A" else named
         segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))

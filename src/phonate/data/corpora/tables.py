@@ -21,6 +21,7 @@ from phonate.data.corpora.lists import (
     TABLES,
     cells_of,
     clip_of,
+    column_name,
     column_names,
     listed_in,
     lists_in,
@@ -104,7 +105,7 @@ Header = tuple[str, dict[str, int], tuple[str, ...]]
 
 
 def _header(line: str, separator: str) -> Header | None:
-    cells = [re.sub(r"[\s-]+", "_", cell.lower()) for cell in cells_of(line, separator)]
+    cells = list(map(column_name, cells_of(line, separator)))
     columns = {meaning: cells.index(name) for meaning, name in column_names(cells).items()}
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
         return separator, columns, tuple(cells)
@@ -256,6 +257,7 @@ def _with_header(
         if isinstance(cells, Problem):
             yield cells
             continue
+        cells = _filled(cells, len(names))
         if len(cells) > len(names):
             # A separator in the text: the cells that it makes would be dropped in silence.
             sign = SEPARATORS[separator]
@@ -271,7 +273,27 @@ def _with_header(
         yield clip_of(listed, name, table.places.find(name), listed.get("speaker_id") or alone, place)
 
 
+def _filled(cells: list[str], width: int) -> list[str]:
+    """The cells without empty ones behind the last column."""
+    return cells if any(cells[width:]) else cells[:width]
+
+
+_MOST_WIDTHS = 0.9
+"""Share of the lines that have as many columns as most; where it is smaller, commas may be those of the texts."""
+
+
+def _require_quotes(table: Table) -> None:
+    """Raises DataError for a table without a header in which commas or semicolons seem to be in texts."""
+    if table.separator not in ",;":
+        return
+    widths = [len(_filled(cells, table.width)) for _, cells in table.rows() if not isinstance(cells, Problem)]
+    if widths.count(table.width) < _MOST_WIDTHS * len(widths):
+        mend = f"put quotes around texts that hold a {SEPARATORS[table.separator]}, or write a header"
+        raise DataError(f"{table.path}: its lines have {min(widths)} to {max(widths)} columns; {mend}")
+
+
 def _without_header(table: Table) -> Iterator[Row | Problem]:
+    _require_quotes(table)
     roles, width = table.roles, table.width
     if width < 2:
         roles, width = Roles(0, 1, 2), 3
@@ -286,6 +308,7 @@ def _without_header(table: Table) -> Iterator[Row | Problem]:
         if isinstance(cells, Problem):
             yield cells
             continue
+        cells = _filled(cells, width)
         if len(cells) != width:
             expected = "expected a header with audio_path, speaker_id and text, or lines of id|speaker|text"
             if width != 3 or table.separator != "|":
@@ -361,16 +384,20 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
 
 def _rows_of_one_speaker(path: Path) -> Iterator[Row | Problem]:
     table = Table.read(path)
+    _require_quotes(table)
     roles, speaker = table.roles, speaker_of(path)
     if roles.note is not None:
         report_note(path, roles.note)
-    widths = {2, 3} if table.width <= 3 else {table.width}
+    widths = {2, 3} if table.width in (1, 3) else {table.width}
     for place, cells in table.rows():
         if isinstance(cells, Problem):
             yield cells
             continue
+        cells = _filled(cells, max(widths))
         if len(cells) not in widths:
-            yield malformed(place, f"{len(cells)} columns; LJSpeech has id|text or id|text|normalised text")
+            yield malformed(
+                place, f"{len(cells)} columns, most lines have {table.width}; is there a separator in a text?"
+            )
             continue
         # Where a row has a column less, it is the normalised text.
         chosen = table.of_one_speaker and roles.text is not None and roles.text < len(cells)

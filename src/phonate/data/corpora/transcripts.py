@@ -193,9 +193,7 @@ def _has_words(value: Any) -> bool:
 
 
 def _entry_of(listed: Mapping[str, Any], split: str | None) -> TextEntry | None:
-    columns = {
-        meaning: listed[key] for meaning, key in column_names([key.lower() for key in listed]).items() if key in listed
-    }
+    columns = {meaning: listed[key] for meaning, key in column_names(list(listed)).items()}
     text, speaker = columns.get("text"), columns.get("speaker_id")
     text = text.strip() if isinstance(text, str) else None
     speaker = as_text(speaker) if isinstance(speaker, (str, int)) else None

@@ -180,9 +180,9 @@ def test_where_a_run_is_missing_those_that_are_here_are_named(
     (tmp_path / "runs/other/recipe.yaml").write_text("task: conversion\n")
     os.utime(tmp_path / "runs/other/recipe.yaml", (0, 0))
     for arguments, runs in (
-        (["speak", "runs/none", "Hello."], "the folder of a run of speech, such as 'runs/mine'"),
-        (["evaluate", "runs/none"], "a run's folder, such as 'runs/mine', 'runs/other'"),
-        (["report", "runs/none"], "a run's folder, such as 'runs/mine', 'runs/other'"),
+        (["speak", "runs/none", "Hello."], "the folder of a run of speech, such as runs/mine"),
+        (["evaluate", "runs/none"], "a run's folder, such as runs/mine, runs/other"),
+        (["report", "runs/none"], "a run's folder, such as runs/mine, runs/other"),
     ):
         assert main(arguments) == 2
         error = capsys.readouterr().err
@@ -495,13 +495,19 @@ def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("words", [["transcribe"], ["diarize"], ["convert", "runs/mine", "-o", "out.wav"]])
-def test_a_recording_that_is_not_there_is_told_before_a_model_is_loaded(
+def test_what_is_no_recording_is_told_before_a_model_is_loaded(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert main([*words, "absent.wav"]) == 2
-    assert capsys.readouterr().err == "error: absent.wav: no such file\n"
+    (tmp_path / "note.wav").write_text("Good morning.")
+    for recording, said in (
+        ("absent.wav", "absent.wav: no such file"),
+        ("note.wav", "note.wav: not readable as audio (a text that begins with 'Good morning.'); is it really .wav?"),
+        ("https://x.org/a.wav", "https://x.org/a.wav: an address; download the recording, and give its file"),
+    ):
+        assert main([*words, recording]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {said}")
 
 
 def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -394,7 +394,8 @@ def writable(path: str | Path) -> Path:
 def _encodable(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in _SUBTYPES:
-        raise InputError(f"{path}: only {' and '.join(sorted(_SUBTYPES))} can be written; give the file such a suffix")
+        mend = f"name a file in it, such as {path / 'out.wav'}" if path.is_dir() else "give the file such a suffix"
+        raise InputError(f"{path}: only {' and '.join(sorted(_SUBTYPES))} can be written; {mend}")
     return plain_file(path)
 
 

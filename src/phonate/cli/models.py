@@ -728,9 +728,9 @@ def diarize(args: argparse.Namespace) -> int:
 
 
 def _require_recording(recording: str, run: str) -> None:
-    """Raise InputError for a recording of this disk that is not there, or is given before the run, before the work
+    """Raise InputError for a recording that is not there, is none, or is given before the run, before the work
     starts."""
-    from phonate.audio.readers import check_file
+    from phonate.audio.readers import opened
     from phonate.compute.remote import is_remote
     from phonate.config.errors import InputError
 
@@ -738,8 +738,10 @@ def _require_recording(recording: str, run: str) -> None:
         raise InputError(f"{run}: a file; the run comes first: {recording} {run}")
     if os.path.isfile(os.path.join(recording, "recipe.yaml")):
         raise InputError(f"{recording}: a run; give the recording behind it, as in {recording} IN.wav")
-    if not is_remote(recording):
-        check_file(Path(recording))
+    if is_remote(recording):
+        raise InputError(f"{recording}: an address; download the recording, and give its file")
+    with opened(Path(recording)):
+        pass
 
 
 def _require_folders(*paths: str | None) -> None:

@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from phonate.config.errors import (
     optional_package,
 )
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
-from phonate.config.registry import listed, nearest
+from phonate.config.registry import nearest
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import BASE_DIARIZER as BASE_DIARIZER
 from phonate.training.checkpoints.files import BASE_VOCODER as BASE_VOCODER
@@ -511,8 +512,8 @@ def _examples(path: str | Path, task: str | None) -> str:
     others = (recipe for recipe in newest if recipe.parent.resolve() != Path(path).resolve())
     own = re.compile(rf"^task: {task}$", re.MULTILINE)
     fitting = (recipe for recipe in others if task is None or own.search(recipe.read_text("utf-8", "replace")))
-    here = [str(recipe.parent) for recipe in itertools.islice(fitting, _RUNS)]
-    return f", such as {listed(here)}" if here else "; phonate train makes one"
+    here = [shlex.quote(str(recipe.parent)) for recipe in itertools.islice(fitting, _RUNS)]
+    return f", such as {', '.join(here)}" if here else "; phonate train makes one"
 
 
 def located(path: Path) -> Path:

@@ -548,6 +548,15 @@ def test_long_tags_behind_frames_that_nothing_counts_are_no_sound(tmp_path: Path
     np.testing.assert_array_equal(read_audio(path)[0], samples)
 
 
+@pytest.mark.parametrize("name", ["stream", "stream.mp3", "stream.wav"])
+@pytest.mark.parametrize("counted", [False, True])
+def test_an_mp3_may_begin_behind_junk(tmp_path: Path, name: str, counted: bool) -> None:
+    content = _frames(tmp_path / "plain.mp3", tone(2.0), counted)
+    path = tmp_path / name
+    path.write_bytes(b"ICY 200 OK\r\n\r\n" * 40 + content)
+    np.testing.assert_array_equal(read_audio(path)[0], read_audio(tmp_path / "plain.mp3")[0])
+
+
 @pytest.mark.parametrize("name", ["notes.vox", "notes.gsm", "notes.raw"])
 def test_no_name_makes_sound_of_a_text(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

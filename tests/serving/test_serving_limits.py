@@ -18,6 +18,7 @@ import pytest
 from servers import Serve, assert_error, only, recording
 from stand_in import StandIn
 
+from phonate.audio.decoding import read_audio
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.serving import uploads
@@ -286,6 +287,15 @@ def test_what_browsers_record_is_decoded(decoders: Decoders, container: str, cod
         made.mux(stream.encode(None))
     samples, rate = decoders.decoded(file.getvalue(), 30.0, 10.0)
     assert len(samples) / rate == pytest.approx(1.0, abs=0.1)
+
+
+def test_an_upload_is_read_as_a_file_is(decoders: Decoders, tmp_path: Path) -> None:
+    """Also what only more than its first bytes tell: MP3 behind the answer of a radio station."""
+    content = b"ICY 200 OK\r\n\r\n" * 40 + recording(kind="MP3")
+    (tmp_path / "radio").write_bytes(content)
+    np.testing.assert_array_equal(decoders.decoded(content, 30.0, 10.0)[0], read_audio(tmp_path / "radio")[0])
+    with pytest.raises(InputError, match=r"reference_audio: not readable as audio .a text that begins with 'hello'"):
+        decoders.decoded(b"hello", 30.0, 10.0)
 
 
 def test_no_upload_is_left_behind(

@@ -163,10 +163,11 @@ def _all_parts(file: BinaryIO, size: int) -> Iterator[Part]:
         kind, at = _kind_at(file, start)
         examine = _EXAMINED.get(kind)
         part, follows = (Part(kind, at, size), None) if examine is None else examine(file, Part(kind, at, size))
+        begins = start if part.start == at else part.start  # tags belong to it, junk does not
         if follows is None or not part.start < follows < size:
-            yield replace(part, start=start)
+            yield replace(part, start=begins)
             return
-        yield replace(part, start=start, end=follows, missing=None)
+        yield replace(part, start=begins, end=follows, missing=None)
         start = follows
 
 
@@ -357,6 +358,8 @@ def _mp3(file: BinaryIO, part: Part) -> Examined:
     if stream is None:
         return part, None
     part = replace(part, end=part.end if stream.end is None else stream.end)
+    if part.kind is OTHER:
+        part = replace(part, start=stream.first)
     if stream.changes:  # libmpg123 stops where they do
         return replace(part, kind=Kind("MP3", "mp3"), channels=2), stream.follows
     # libsndfile takes all frames to be as long as the first, and stops where the file would end; of VBRI's it hears the
@@ -520,6 +523,8 @@ _KBPS = {
 class Stream:
     """The MPEG frames of a file."""
 
+    first: int
+    """Its first byte."""
     counted: bool
     """Whether the first frame counts them (Xing, Info, VBRI); files that were written into a pipe, and many of constant
     bit rate, have no count."""
@@ -540,7 +545,7 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     several in a row for frames."""
     first = _next_frames(file, start, 4 if surely else 2)
     if first is None:
-        return None if surely else Stream(False, None)
+        return None if surely else Stream(start, False, None)
     file.seek(first)
     head = file.read(_HEAD)
     frames, length = _count(head)
@@ -550,7 +555,7 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     if length:
         end = first + length
     follows = _next_frames(file, end, 4) if end is not None and end < size else None
-    return Stream(True, follows, changes, vbri=head[36:40] == b"VBRI")
+    return Stream(first, True, follows, changes, vbri=head[36:40] == b"VBRI")
 
 
 def _count(head: bytes) -> tuple[int, int]:
@@ -653,7 +658,7 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
         channels.add(mono)
         bit_rates.add(head[2] >> 4)
         at, stream = at + length, kind
-    return Stream(False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end)
+    return Stream(first, False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end)
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from phonate.audio.containers import HEAD, recognised
 from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
 from phonate.compute.system import limit_memory, limit_processor_time
 from phonate.config.errors import DataError, InputError, PhonateError
 
-FORMATS_READ = "WAV, FLAC, MP3, Ogg, Opus, M4A, AAC or WebM"
 _MEMORY = 2 * 2**30
 """Bytes of address space beyond what a process has at its start."""
 _CLOCK = 3.0
@@ -69,8 +67,6 @@ class Decoders:
 
         Raises InputError where it is of no known format, can't be decoded in time, is longer, or has no sound.
         """
-        if not recognised(recording[:HEAD]):
-            raise InputError(f"{name}: not a recording that can be read; send {FORMATS_READ}")
         with tempfile.NamedTemporaryFile(prefix="phonate-") as file:
             file.write(recording)
             file.flush()

@@ -400,9 +400,53 @@ def test_a_transcript_of_one_word_is_read_back(start, end, tmp_path):
     assert read_turns(tmp_path / "x.json") == {"x": [SpeakerTurn(start, end, "ann")]}
 
 
-def test_words_that_count_milliseconds_are_no_transcript(tmp_path):
-    words = [{"start": 250, "end": 650, "text": "good", "speaker": "A"}]
-    assert label_format(text(tmp_path, "x.json", json.dumps({"text": "good", "words": words}))) is None
+TURNS = [{"start": 0.25, "end": 1.5, "text": "good morning", "speaker": "A"}]
+TURNS.append({"start": 2.0, "end": 2.75, "text": "bye", "speaker": "B"})
+
+
+def renamed(**names):
+    return [{names.get(key, key): value for key, value in turn.items()} for turn in TURNS]
+
+
+def in_ms(name):
+    return [
+        {name.format(key): int(1000 * turn[key]) for key in ("start", "end")}
+        | {"text": turn["text"], "speaker": turn["speaker"]}
+        for turn in TURNS
+    ]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        TURNS,
+        {"segments": renamed(start="startTime", end="endTime", text="body")},
+        {"segments": renamed(start="begin_time", end="end_time")},
+        {"segments": [turn | {"start": str(turn["start"]), "end": str(turn["end"])} for turn in TURNS]},
+        {"text": "all", "chunks": [{"timestamp": [0, 3], "text": "all"}]}
+        | {"speakers": [{"timestamp": [one.pop("start"), one.pop("end")]} | one for one in renamed()]},
+        {"metadata": {}, "results": {"utterances": renamed(text="transcript"), "channels": []}},
+        # AssemblyAI counts milliseconds.
+        {
+            "text": "all",
+            "words": [{"start": 250, "end": 650, "text": "good", "speaker": "A"}],
+            "utterances": in_ms("{}"),
+        },
+        {"segments": in_ms("{}_ms")},
+    ],
+)
+def test_transcripts_in_json_of_other_recognisers(document, tmp_path):
+    wav(tmp_path / "x.wav", 4.0)
+    file = text(tmp_path, "x.json", json.dumps(document))
+    assert segments(file) == [(0.25, 1.5, "A", "good morning"), (2.0, 2.75, "B", "bye")]
+    assert detect_format(tmp_path) == "labels"
+
+
+def test_json_of_several_channels_or_of_recordings_is_no_transcript(tmp_path):
+    channels = [turn | {"channel": number} for number, turn in enumerate(TURNS)]
+    assert label_format(text(tmp_path, "x.json", json.dumps({"utterances": channels}))) is None
+    assert label_format(text(tmp_path, "y.json", json.dumps([turn | {"audio": "a.wav"} for turn in TURNS]))) is None
+    assert label_format(text(tmp_path, "z.json", json.dumps([turn | {"session_id": "a"} for turn in TURNS]))) is None
 
 
 @pytest.mark.parametrize("suffix", [".srt", ".vtt", ".eaf", ".TextGrid"])
@@ -481,9 +525,9 @@ def test_json_that_says_nothing_of_a_recording_is_told(tmp_path, caplog):
 def test_json_that_describes_a_recording_is_no_text_that_is_missed(tmp_path, caplog):
     wav(tmp_path / "call.wav", 3.0)
     (tmp_path / "call.json").write_text(json.dumps({"device": "Zoom H4", "events": [{"room": "kitchen", "text": ""}]}))
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         list_corpus(corpus(tmp_path))
-    assert not caplog.messages
+    assert caplog.messages == [f"{tmp_path}: ignored, not recordings: 1 .json"]
 
 
 def test_reading_an_alignment_of_words_and_phones_as_labels_is_not_advised(tmp_path, caplog):

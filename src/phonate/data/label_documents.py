@@ -8,14 +8,14 @@ import struct
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, read_text, seconds, write_lines
-from phonate.data.corpora.lists import audio_name
+from phonate.data.corpora.lists import audio_name, bounds_of, column_names, samples_of
 from phonate.data.corpora.rows import Segment, as_text
 from phonate.data.labels import RecordingLabels, by_start, utterances
 
@@ -404,56 +404,91 @@ def names_speakers(path: Path) -> bool:
 
 
 def read_json(path: Path) -> list[RecordingLabels]:
-    """The `segments` of Whisper and WhisperX, or the `words` of `phonate transcribe`; detected where they name
-    speakers."""
+    """The segments or words of Whisper, WhisperX and others, with speakers where one list has them; detected where they
+    name speakers."""
     segments = _timed(_document(path))
     if segments is None:
         raise DataError(f"{path}: neither segments nor words with times (start, end, text) in it")
     return [RecordingLabels(path.stem, str(path), by_start(segments))]
 
 
-def _document(path: Path) -> Mapping[str, Any]:
-    """The object that a JSON file holds; an empty one for another value. Raises DataError."""
+Document = Mapping[str, Any]
+
+
+def _document(path: Path) -> Document:
+    """The object that a JSON file holds, or its list as one of segments; an empty one for another value, and for
+    objects that name recordings. Raises DataError."""
     try:
         document = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: not readable as JSON ({json_mistake(error)})") from error
-    return document if isinstance(document, dict) and audio_name(document) is None else {}
+    samples = samples_of(document) if isinstance(document, (dict, list)) else None
+    if any(isinstance(one, dict) and audio_name(one) for one in (document, *(samples or ())[:1])):
+        return {}
+    return {"segments": document} if isinstance(document, list) else document if isinstance(document, dict) else {}
 
 
-def _timed(document: Mapping[str, Any]) -> list[Segment] | None:
+_DEPTH = 2
+"""Objects in an object in which segments may be, as in the `results` of Deepgram."""
+_SEGMENTS = ("segments", "utterances", "speakers", "chunks", "diarization", "turns", "transcript", "transcription")
+_WORDS_ALONE = ("words", "word_segments")
+
+
+def _timed(document: Document) -> list[Segment] | None:
     """The segments with times of a transcript; of words what they are joined to. None where it is no transcript."""
-    if segments := _said(document.get("segments")):
-        return segments
-    words = _said(document.get("words"))
-    if words and not _count_milliseconds(words):
-        return utterances(words)
+    values = dict(_lists_in(document, _DEPTH))
+    lists = [_said(values.get(name, ())) for name in _SEGMENTS]
+    lists += [utterances(_said(values.get(name, ()))) for name in _WORDS_ALONE]
+    # Of several, one with speakers and texts; words come last, for where segments begin is not told by pauses.
+    said = max(lists, key=lambda one: (any(part.speaker for part in one), any(part.text for part in one), bool(one)))
+    if said:
+        return said
     silent = document.get("segments") == [] or (document.get("words") == [] and document.get("text") == "")
-    return [] if silent and not words else None
+    return [] if silent and not document.get("words") else None
 
 
-_LONGEST_WORD = 10.0
-"""In the mean, in seconds; none takes so few milliseconds."""
+def _lists_in(document: Document, depth: int) -> Iterator[tuple[str, list[Any]]]:
+    for name, value in document.items():
+        if isinstance(value, list):
+            yield name, value
+        elif isinstance(value, dict) and depth:
+            yield from _lists_in(value, depth - 1)
 
 
-def _count_milliseconds(words: Sequence[Segment]) -> bool:
-    spans = [(one.start, one.end or 0.0) for one in words]
+def _said(listed: Sequence[object]) -> list[Segment]:
+    """Objects with a start, an end and a text, a speaker or both, of one channel; none where one has not."""
+    segments = [_segment(one) if isinstance(one, dict) else None for one in listed]
+    said = [one for one in segments if one is not None]
+    if len(said) < len(segments) or len({str(one.get("channel")) for one in listed if isinstance(one, dict)}) > 1:
+        return []
+    if _count_milliseconds(said):
+        said = [replace(one, start=one.start / 1000.0, end=(one.end or 0.0) / 1000.0) for one in said]
+    return said
+
+
+def _segment(listed: Document) -> Segment | None:
+    columns = {meaning: listed[key] for meaning, key in column_names(list(listed)).items()}
+    if isinstance(pair := listed.get("timestamp"), list) and len(pair) == 2:  # as of transformers
+        columns |= {"start": pair[0], "end": pair[1]}
+    try:
+        start, end = bounds_of(columns)
+    except (TypeError, ValueError):
+        return None
+    speaker, text = as_text(columns.get("speaker_id")), columns.get("text")
+    if start is None or end is None or not (isinstance(text, str) or (text is None and speaker is not None)):
+        return None
+    return Segment(start, end, speaker, (text or "").strip() or None)
+
+
+_SLOWEST = 0.5
+"""Characters a second, by far slower than speech: times of such texts are milliseconds."""
+
+
+def _count_milliseconds(segments: Sequence[Segment]) -> bool:
+    spans = [(one.start, one.end or 0.0) for one in segments]
     whole = not any(time % 1 for span in spans for time in span)
-    return whole and sum(end - start for start, end in spans) > _LONGEST_WORD * len(spans)
-
-
-def _said(listed: object) -> list[Segment]:
-    """Objects with a start, an end and a text, a speaker or both; none where one has not."""
-    segments = []
-    for one in listed if isinstance(listed, list) else []:
-        start, end, text = (one.get(key) for key in ("start", "end", "text")) if isinstance(one, dict) else (None,) * 3
-        if not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
-            return []
-        speaker = as_text(one.get("speaker"))
-        if not isinstance(text, str) and (text is not None or speaker is None):
-            return []
-        segments.append(Segment(float(start), float(end), speaker, (text or "").strip() or None))
-    return segments
+    letters = sum(len(one.text or "") for one in segments)
+    return whole and 0 < letters < _SLOWEST * sum(end - start for start, end in spans)
 
 
 # ----------- AMI: words/MEETING.AGENT.words.xml, segments/MEETING.AGENT.segments.xml, meetings.xml

@@ -69,6 +69,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     unreadable: list[Problem] = []
     unnamed: list[Path] = []
     unread: list[Path] = []
+    described: list[Path] = []
     conversations: dict[Path, str] = {}
     every = list(audio_files(path, None, unreadable))
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
@@ -90,8 +91,8 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
             continue
         beside = entry_beside(file, transcripts.paths)
         object = file.with_suffix(".json")
-        if beside is None and words is None and str(object) in transcripts.paths and may_hold_words(object):
-            unread.append(object)
+        if beside is None and str(object) in transcripts.paths:
+            (unread if words is None and may_hold_words(object) else described).append(object)
         said = transcripts.by_recording.get(file) or beside or TextEntry(None)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
         unnamed += [] if named else [inside]
@@ -115,7 +116,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         for file in transcripts.rest
         if file not in transcripts.files and not (file.parent in spoken and file.name.endswith(TEXTS))
     ]
-    _report_others(path, (*others, *unread), bool(spoken or transcripts.files))
+    _report_others(path, (*others, *unread), tuple(described), bool(spoken or transcripts.files))
     if not of_others:
         layout.report(unnamed)
 
@@ -150,8 +151,9 @@ def _report_left_out(root: Path, count: int, example: str) -> None:
 
 
 @cache
-def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> None:
-    """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind."""
+def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, ...], with_texts: bool) -> None:
+    """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind; of those
+    in which recordings are `described`, only how many there are."""
     sounds = [file for file in files[:MOST_LOOKED_AT] if is_recording(file)]
     if sounds:
         names = ", ".join(printable(str(file.relative_to(root))) for file in sounds[:3]) + (
@@ -166,8 +168,8 @@ def _report_others(root: Path, files: tuple[Path, ...], with_texts: bool) -> Non
             names,
         )
     told = set(sounds)
-    kinds = Counter(file.suffix.lower() or "no suffix" for file in files if file not in told)
-    if any(file not in told and not NOTES.fullmatch(file.name) for file in files):
+    kinds = Counter(file.suffix.lower() or "no suffix" for file in (*files, *described) if file not in told)
+    if any(file not in told and not NOTES.fullmatch(file.name) for file in (*files, *described)):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
         message = f"{printable(str(root))}: ignored, not recordings: {counts}"
         labels = _kinds(file for file in files[:MOST_LOOKED_AT] if file not in told)

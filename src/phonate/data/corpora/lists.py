@@ -75,6 +75,7 @@ COLUMNS = {
         "utterance",
         "text_tn",
         "raw_text",
+        "body",
     ),
     "id": ("id", "sid", "utt_id", "uttid", "utteranceid"),
     "split": ("split", "subset", "partition"),
@@ -489,13 +490,19 @@ def _in_seconds(listed: Mapping[str, object], file: Path) -> Mapping[str, object
     return {**listed, "start": start, "end": float(stop) / rate}
 
 
-def part_of(listed: Mapping[str, object]) -> tuple[float, float | None]:
+def bounds_of(listed: Mapping[str, object]) -> tuple[float | None, float | None]:
+    """Start and end, as far as columns have them, in seconds. Raises ValueError."""
     start, end = (_part_seconds(listed, key) for key in ("start", "end"))
-    if start is None and end is None:
+    if end is None and start is not None and (duration := _part_seconds(listed, "duration")) is not None:
+        end = start + duration
+    return start, end
+
+
+def part_of(listed: Mapping[str, object]) -> tuple[float, float | None]:
+    begins, ends = bounds_of(listed)
+    if begins is None and ends is None:
         return 0.0, None
-    begins = start or 0.0
-    duration = _part_seconds(listed, "duration") if end is None else None
-    ends = end if duration is None else begins + duration
+    begins = begins or 0.0
     if not 0.0 <= begins < float("inf") or not (ends is None or begins < ends < float("inf")):
         raise ValueError
     return begins, ends

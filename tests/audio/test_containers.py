@@ -548,6 +548,26 @@ def test_long_tags_behind_frames_that_nothing_counts_are_no_sound(tmp_path: Path
     np.testing.assert_array_equal(read_audio(path)[0], samples)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+@pytest.mark.parametrize("name", ["10:30:00.m4a", "file:x.m4a", "pipe:0.m4a", "a%03d?#.m4a", "\udcff.m4a"])
+def test_a_name_is_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    samples = read_audio(write(Path("a.m4a"), tone(1.0)))[0]
+    Path("a.m4a").rename(name)
+    np.testing.assert_array_equal(read_audio(name)[0], samples)
+
+
+def test_bw64_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, tone(1.0), RATE, format="RF64")
+    samples = read_audio(path)[0]
+    path.write_bytes(b"BW64" + path.read_bytes()[4:])
+    np.testing.assert_allclose(read_audio(path)[0], samples, atol=1e-4)
+    path.write_bytes(path.read_bytes()[:-RATE])
+    with pytest.raises(DataError, match=r"cut short: its end is missing, 0\.50 s are there"):
+        read_audio(path)
+
+
 @pytest.mark.parametrize("name", ["stream", "stream.mp3", "stream.wav"])
 @pytest.mark.parametrize("counted", [False, True])
 def test_an_mp3_may_begin_behind_junk(tmp_path: Path, name: str, counted: bool) -> None:

@@ -245,6 +245,8 @@ def _wav(file: BinaryIO, part: Part) -> Examined:
     file.seek(start)
     head = file.read(12)
     order = ">" if head[:4] == b"RIFX" else "<"
+    if head[:4] == b"BW64":  # which libsndfile does not know
+        part = replace(part, kind=Kind("WAV", "wav"))
     whole = start + 8 + struct.unpack(f"{order}I", head[4:8])[0]
     large: int | None = None
     while len(header := file.read(8)) == 8:

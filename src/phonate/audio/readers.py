@@ -483,7 +483,7 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
     if part.missing is not None:
         raise cut_short(path, None, _decodable(path, replace(part, missing=None), kind, source))
     options = {"protocol_whitelist": "file"}
-    file = str(path) if source is None else source
+    file = f"file:{path}" if source is None else source  # else 10:30:00.m4a is an address
     form = kind.demuxer
     with _told(path), av.open(file, "r", format=form, options=options, metadata_errors="replace") as container:
         # A header cut in the middle lists streams that have no decoder or no rate.

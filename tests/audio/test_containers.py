@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from phonate.audio.containers import HEAD, recognised
-from phonate.audio.decoding import probe, read_audio, read_blocks, read_start, writable, write_audio
+from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start, writable, write_audio
 from phonate.audio.live import file_sink
 from phonate.config.errors import DataError, InputError
 from phonate.data.annotations import write_rttm
@@ -267,8 +267,11 @@ def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
     middle = len(content) // 2
     content[middle : middle + 3000] = bytes(3000)
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.flac: not readable as audio from [23]\.\d\d s on \(.*; copy it again"):
+    said = r"a\.flac: not readable as audio from [23]\.\d\d s on \(.*; copy it again"
+    with pytest.raises(DataError, match=said):
         read_audio(path)
+    with open_recording(path) as recording, pytest.raises(DataError, match=said):  # also within
+        list(recording.blocks())
 
 
 def test_damage_within_the_first_second_is_named(tmp_path: Path) -> None:

@@ -195,8 +195,8 @@ class _Sound(soundfile.SoundFile):  # type: ignore[misc]  # soundfile has no typ
 class _SoundfileReader:
     slack = 0
 
-    def __init__(self, part: Part, file: _Sound) -> None:
-        self._file = file
+    def __init__(self, path: Path, part: Part, file: _Sound, source: _Range | None) -> None:
+        self._path, self._part, self._file, self._source = path, part, file, source
         self.rate: int = file.samplerate
         self.channels: int = file.channels
         self.format = str(file.format)
@@ -214,13 +214,19 @@ class _SoundfileReader:
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         # An MP3 frame needs bits of frames before it: after a seek libsndfile decodes the first ones wrongly.
         skip = start if self.format == "MP3" else 0
-        # Opus is sought to 0, too: where its first page begins late, libsndfile is late by as much until then.
-        if start > skip or self._file.subtype == "OPUS":
-            self._left = self._file.frames - self._file.seek(start)
-        while self._left > 0 and len(block := self._read()):
-            if skip < len(block):
-                yield block[skip:]
-            skip = max(0, skip - len(block))
+        try:
+            # Opus is sought to 0, too: where its first page begins late, libsndfile is late by as much until then.
+            if start > skip or self._file.subtype == "OPUS":
+                self._left = self._file.frames - self._file.seek(start)
+            while self._left > 0 and len(block := self._read()):
+                if skip < len(block):
+                    yield block[skip:]
+                skip = max(0, skip - len(block))
+        except soundfile.LibsndfileError as error:
+            seconds = _decodable_seconds(self._path, self._source)
+            if not seconds:
+                raise _unreadable(self._path, self._part, error) from error
+            raise _damaged(self._path, seconds, error.error_string.rstrip(".")) from error
 
     def _read(self) -> FloatArray:
         """The next block (samples, channels)."""
@@ -240,7 +246,6 @@ class _SoundfileReader:
 
 @contextmanager
 def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator[Reader]:
-    reader: _SoundfileReader | None = None
     try:
         # Within `quiet`, for libmpg123 notes what it sees when it opens a file. Bytes: names need not be UTF-8.
         with quiet() if part.kind in (MP3, OTHER) else nullcontext():
@@ -252,14 +257,11 @@ def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator
             if file.frames == 0:
                 raise DataError(f"{path}: holds no samples; remove it or export it again")
             if part.kind is not FLAC or file.frames < _UNKNOWN:
-                reader = _SoundfileReader(part, file)
-                yield reader
+                yield _SoundfileReader(path, part, file, source)
             else:  # libsndfile can't read a FLAC that was written into a pipe
-                with _opened_av(path, part, Kind("FLAC", "flac"), source) as streamed:
-                    yield streamed
+                with _opened_av(path, part, Kind("FLAC", "flac"), source) as reader:
+                    yield reader
     except soundfile.LibsndfileError as error:
-        if reader is not None and (seconds := _decodable_seconds(path, source)):
-            raise _damaged(path, seconds, str(error).rstrip(".")) from error
         raise _unreadable(path, part, error) from error
 
 

@@ -549,6 +549,8 @@ def test_reading_an_alignment_of_words_and_phones_as_labels_is_not_advised(tmp_p
         ("Speaker 1 (00:00:01):\nGood morning.\nSpeaker 2 (00:00:04):\nAnd to you.\n", "times"),
         ("1\n00:00:01,000 --> 00:00:02,000\nGood morning.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n", "times"),
         ("ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\nBOB: Bye.\n", "names of speakers (ANN, BOB)"),
+        ("Ann: [00:00:01] Good morning.\n\nBob: [00:00:04] And to you.\n", "times"),
+        ("[00:00.000 --> 00:02.000]  Good morning.\n[00:02.000 --> 00:04.000]  Yes.\n", "times"),
         ("The train leaves at 10:30\n", None),
         ("Note: the door\nis open.\n", None),
         ("Good morning.\nAnd to you: hello.\n", None),
@@ -575,6 +577,8 @@ def test_transcripts_of_conversations_are_no_texts(said, what, tmp_path, caplog)
         "John 3:16\nFor God so loved\nJohn 3:17\nFor God sent\n",
         "Question: Who?\nAnswer: I.\nQuestion: When?\nAnswer: Now.\n",
         "ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\n",
+        "ANN: Good morning.\nBOB: And to you.\n",
+        "Romeo: But soft, what light. Juliet: Ay me. Romeo: She speaks.\n",
     ],
 )
 def test_texts_with_times_or_names_that_one_voice_may_read_are_kept_and_told(said, tmp_path, caplog):
@@ -590,6 +594,14 @@ def test_texts_with_times_or_names_that_one_voice_may_read_are_kept_and_told(sai
     caplog.clear()
     list_corpus(corpus(tmp_path, format="folder"))
     assert "2 texts look like a conversation's transcript, such as a/84-121123-0000.txt" in caplog.text
+
+
+@pytest.mark.parametrize("said", ["He said: good. She said: bye. He said: go.\n", "Note: it rains. Yes: it does.\n"])
+def test_texts_with_colons_that_name_nobody_are_not_told(said, tmp_path, caplog):
+    wav(tmp_path / "b.wav", 3.0)
+    text(tmp_path, "b.txt", said)
+    assert [row.text for row in list_corpus(corpus(tmp_path))[0]] == [said.strip()]
+    assert "transcript" not in caplog.text
 
 
 def test_a_part_without_a_text_is_mended_where_it_is_listed(tmp_path):
@@ -759,3 +771,64 @@ def test_of_captions_that_say_the_same_one_kind_is_read(tmp_path, caplog):
     text(tmp_path, "x.vtt", "WEBVTT\n\n" + srt("ann: hello", "ben: hi", "ann: no").replace(",", "."))
     with pytest.raises(DataError, match="labels of several kinds, SubRip and WebVTT"):
         detect_format(tmp_path)
+
+
+def test_labels_beside_recordings_of_one_name_in_several_folders(tmp_path):
+    for folder in ("a", "b", "c"):
+        wav(tmp_path / f"audio/{folder}/call.wav", 5.0)
+    for folder in ("a", "b"):
+        (tmp_path / f"labels/{folder}").mkdir(parents=True)
+        text(tmp_path / f"labels/{folder}", "call.srt", srt(f"hello {folder}"))
+    rows, _ = list_corpus(corpus(tmp_path, format="srt"))
+    assert [(row.id, row.text) for row in rows if isinstance(row, Row)] == [
+        ("audio/a/call-00000000", "hello a"),
+        ("audio/b/call-00000000", "hello b"),
+    ]
+    assert [(row.place, row.reason) for row in rows if isinstance(row, Problem)] == [
+        (str(tmp_path / "audio/c/call.wav"), "no annotation")
+    ]
+
+
+@pytest.mark.parametrize("name", ["call.wav", "audio/call", "audio/call.wav", "call.mp3"])
+def test_rttm_that_names_files(name, tmp_path):
+    wav(tmp_path / "audio/call.wav", 5.0)
+    text(tmp_path, "x.rttm", f"SPEAKER {name} 1 0.5 1.0 <NA> <NA> ann <NA> <NA>\n")
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert (row.path, row.speakers) == (tmp_path / "audio/call.wav", ("ann",))
+
+
+def test_tiers_of_speakers_texts_and_notes(tmp_path):
+    tiers = [
+        Tier("Speaker", [(0.0, 2.0, "Ann"), (2.0, 3.0, "Bob"), (4.0, 5.0, "Ann")]),
+        Tier("text", [(0.0, 2.0, "good morning"), (2.1, 3.0, "hi")]),
+        Tier("notes", [(0.0, 1.0, "coughs")]),
+        Tier("IPA", [(0.0, 1.0, "gʊd")]),
+    ]
+    write_tiers(tmp_path / "x.TextGrid", tiers, 5.0)
+    (one,) = label_format(tmp_path / "x.TextGrid").read(tmp_path / "x.TextGrid")
+    assert [(part.start, part.speaker, part.text) for part in one.segments] == [
+        (0.0, "Ann", "good morning"),
+        (2.1, "Bob", "hi"),
+        (4.0, "Ann", None),
+    ]
+    assert +one.left_out == {"tiers of notes": 1, "tiers of parts of words": 1}
+    (tmp_path / "x.TextGrid").write_bytes("ooTextFile größe".encode("latin-1"))
+    with pytest.raises(DataError, match=r"x\.TextGrid: not UTF-8 text \(byte \d+\); save it as UTF-8$"):
+        segments(tmp_path / "x.TextGrid")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "words"),
+    [
+        ("001", "001 Good morning.", "Good morning."),
+        ("p225_001", "p225_001 Good morning.", "Good morning."),
+        ("1984", "1984 Was a year.", "1984 Was a year."),
+        ("morning", "morning has come", "morning has come"),
+        ("001", "001", "001"),
+    ],
+)
+def test_a_text_that_begins_with_the_name_of_its_recording(name, said, words, tmp_path):
+    wav(tmp_path / f"{name}.wav", 3.0)
+    text(tmp_path, f"{name}.txt", said)
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert row.text == words

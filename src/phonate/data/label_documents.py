@@ -25,15 +25,21 @@ _TOKEN = re.compile(r'"((?:[^"]|"")*)"|(?<!\S)(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
 _BINARY = b"ooBinaryFile\x08TextGrid"
 _INTERVALS = "IntervalTier"
 _PARTS = (
-    "phones", "phone", "phonemes", "phoneme", "segments", "syllables", "syllable", "mau", "mas", "kan-mau", "kas-mau",
+    "phones", "phone", "phonemes", "phoneme", "segments", "syllables", "syllable", "syl", "ipa", "sampa", "mau", "mas",
+    "kan-mau", "kas-mau",
 )  # fmt: skip
 """Tiers of what is less than a word, or of how words are pronounced; the last are WebMAUS'."""
 _WORDS = ("words", "word", "ort-mau")
 _UTTERANCES = (
     "phrase", "phrases", "utterance", "utterances", "sentence", "sentences", "transcript", "transcription", "text",
-    "ort", "ortho", "orthography", "speech",
+    "ort", "ortho", "orthography", "speech", "transkript", "transkription", "trn",
 )  # fmt: skip
 """Tiers of one speaker, who has no name."""
+_NOTES = (
+    "notes", "note", "comments", "comment", "remarks", "tones", "tone", "breaks", "break", "misc", "pos", "gloss",
+    "translation", "events",
+)  # fmt: skip
+"""Tiers of what nobody says."""
 _SPEAKERS = ("speakers", "speaker", "spk", "diarization")
 """Tiers whose labels are speakers."""
 _SILENCE = ("sil", "<sil>", "sp", "spn", "#", "silence", "<p:>", "<eps>")
@@ -56,6 +62,8 @@ def textgrid_tiers(path: Path) -> list[Tier]:
         return list(_tiers(values))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+    except DataError:
+        raise
     except (StopIteration, ValueError, RuntimeError, struct.error, IndexError) as error:
         reason = str(error) if isinstance(error, ValueError) else "it ends too early"
         raise DataError(f"{path}: not a readable TextGrid ({reason}); save it alone in Praat, as text file") from error
@@ -156,11 +164,14 @@ def _binary(content: bytes) -> Values:
 def read_textgrid(path: Path) -> list[RecordingLabels]:
     """Long and short text, UTF-16, and Praat's binary form. A tier is a speaker, and its labels what they say; but the
     labels of a tier `speaker` are speakers, and tiers of words, as aligners write (`words`, `ann - words`), are joined
-    to utterances. Tiers of phones and of points are left out."""
+    to utterances. Tiers of phones, points and notes are left out."""
     tiers = textgrid_tiers(path)
+    count = len(tiers)
     left_out: Counter[str] = Counter()
     segments: list[Segment] = []
     words: list[Segment] = []
+    tiers = [one for one in tiers if _part_of(one.name) not in _NOTES]
+    left_out["tiers of notes"] = count - len(tiers)
     spoken = [one for one in tiers if _part_of(one.name) not in _PARTS]
     if tiers and not spoken:
         raise DataError(f"{path}: only tiers of parts of words ({', '.join(one.name for one in tiers)}) are in it")
@@ -182,10 +193,29 @@ def read_textgrid(path: Path) -> list[RecordingLabels]:
             prefix, _, level = tier.name.rpartition(" - ")
             name = (prefix if level.strip().lower() in _UTTERANCES else tier.name).strip() or None
             segments += [Segment(start, end, name, None if label == name else label) for start, end, label in labels]
+    segments = _with_speakers_beside(segments)
     timed = [] if segments else words
     return [
         RecordingLabels(path.stem, str(path), by_start(segments or utterances(words)), left_out=left_out, words=timed)
     ]
+
+
+def _with_speakers_beside(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments; where a tier names speakers and another has texts, these as one, by the times that they share."""
+    turns = [one for one in segments if one.speaker is not None and one.text is None]
+    texts = [one for one in segments if one.speaker is None]
+    if not (turns and texts):
+        return list(segments)
+
+    def shared(one: Segment, other: Segment) -> float:
+        return min(one.end or 0.0, other.end or 0.0) - max(one.start, other.start)
+
+    said = []
+    for one in texts:
+        turn = max(turns, key=lambda other: shared(one, other))
+        said.append(replace(one, speaker=turn.speaker) if shared(one, turn) > 0 else one)
+    silent = [turn for turn in turns if all(shared(one, turn) <= 0 for one in texts)]
+    return [one for one in segments if one.speaker is not None and one.text is not None] + said + silent
 
 
 def is_alignment(path: Path) -> bool:

@@ -27,6 +27,7 @@ from phonate.data.annotations import (
     uem_region,
 )
 from phonate.data.corpora.lists import LOOKED_AT, OBJECTS, first_object, json_lines, read_lines
+from phonate.data.corpora.places import best
 from phonate.data.corpora.rows import (
     Problem,
     Row,
@@ -80,15 +81,23 @@ class Recordings:
             self._alike.setdefault(same_name(stem), []).extend(files)
 
     def files_named(self, name: str) -> list[Path]:
-        """The files that may be meant by a name, also with a language behind it, as captions have: talk.en.vtt."""
+        """The files that may be meant by a name, also with a language behind it, as captions have: talk.en.vtt, or with
+        folders and a suffix, as if it were that of the file."""
         found = self._files.get(name) or list(dict.fromkeys(self._alike.get(same_name(name), ())))
-        return (
-            found if found or not (language := _LANGUAGE.search(name)) else self.files_named(name[: language.start()])
-        )
+        stem, suffix = os.path.splitext(name)
+        if found:
+            return found
+        if "/" in name:
+            *folders, last = name.split("/")
+            return best(self.files_named(last), self.root / "x", folders)
+        if suffix.lower() in AUDIO_SUFFIXES or _LANGUAGE.search(name):
+            return self.files_named(stem)
+        return []
 
     def find(self, name: str, place: str) -> Path | Problem:
-        """The file of the recording `name`, in which `_` may stand for a space, or why there is none."""
-        files = self.files_named(name)
+        """The file of the recording `name`, in which `_` may stand for a space, or why there is none. Of several it is
+        the one nearest to the `place` of its labels."""
+        files = best(self.files_named(name), Path(place))
         if len(files) > 1:  # a video beside its sound
             files = [file for file in files if file.suffix.lower() not in VIDEO_SUFFIXES] or files
         if len(files) == 1:
@@ -99,9 +108,10 @@ class Recordings:
         names = ", ".join(printable(str(file.relative_to(self.root))) for file in files[:3])
         return Problem(name, place, "several files", f"recording {name!r} may be {names}; keep one of them")
 
-    def others(self, names: Collection[str]) -> Iterator[Problem]:
-        """A problem for each recording that none of `names` stands for."""
-        known = {file for name in names for file in self.files_named(name)}
+    def others(self, rows: Collection[Row | Problem]) -> Iterator[Problem]:
+        """A problem for each recording that is in no row, and that no problem may be about."""
+        known = {row.path for row in rows if isinstance(row, Row)}
+        known |= {file for row in rows if isinstance(row, Problem) for file in self.files_named(row.id)}
         for file in sorted({file for files in self._files.values() for file in files} - known):
             place = printable(str(file))
             yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
@@ -205,10 +215,14 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
         # Recordings without speech. Those of a list of other recordings are none of one file's.
         if path.is_dir() or silent[name].stem == path.stem:
             annotated[name] = _Recording(str(silent[name]), split_of(silent[name], root), silent[name])
-    for name, recording in sorted(annotated.items()):
-        yield from _recording_rows(name, recording, recordings, regions.get(name))
+    rows = [
+        row
+        for name, recording in sorted(annotated.items())
+        for row in _recording_rows(name, recording, recordings, regions.get(name))
+    ]
+    yield from rows
     if path.is_dir():
-        yield from recordings.others(annotated.keys())
+        yield from recordings.others(rows)
 
 
 def _read_rttm(file: Path, root: Path, recordings: Recordings, annotated: dict[str, _Recording]) -> Iterator[Problem]:
@@ -384,14 +398,12 @@ def stm_rows(path: Path) -> Iterator[Row | Problem]:
     if not files:
         raise DataError(f"{path}: no .stm file in it")
     root = root_of(path)
-    recordings, names = Recordings(root), set[str]()
+    recordings = Recordings(root)
     yield from recordings.problems
-    for file in files:
-        for row in _stm_rows(file, root, recordings):
-            names.add(row.id.partition("/")[0] if isinstance(row, Row) else row.id)
-            yield row
+    rows = [row for file in files for row in _stm_rows(file, root, recordings)]
+    yield from rows
     if path.is_dir():
-        yield from recordings.others(names)
+        yield from recordings.others(rows)
 
 
 def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Problem]:
@@ -574,7 +586,7 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
     root = root_of(path)
     recordings = Recordings(root)
     yield from recordings.problems
-    rows, names = list[Row | Problem](), set[str]()
+    rows = list[Row | Problem]()
     left_out: Counter[str] = Counter()
     merged: dict[str, RecordingLabels] = {}
     for file in files:
@@ -582,13 +594,11 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
             listed = list(map(of_speakers, kind.read(file)))
         except DataError as error:
             rows.append(Problem(printable(file.stem), str(file), "malformed labels", printable(str(error))))
-            names.add(file.stem)
             continue
         if kind.name == "ctm":
             sides = {(one.recording, one.channel or "1"): one.segments for one in listed}
             rows += rows_of_sides(file, root, recordings, sides, {one.recording: one.place for one in listed})
         for one in listed:
-            names.add(one.recording)
             left_out += one.left_out
             if kind.names_recordings and one.recording in merged:  # a file of each participant
                 merged[one.recording].segments += one.segments
@@ -600,7 +610,7 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
         report_left_out(path, what, count)
     yield from rows
     if path.is_dir():
-        yield from recordings.others(names)
+        yield from recordings.others(rows)
 
 
 def _one_each(rows: list[Row | Problem]) -> Iterator[Row | Problem]:

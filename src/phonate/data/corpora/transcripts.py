@@ -51,13 +51,16 @@ _CLOCK = rf"[\[(]?({_TIME})(?:\s*-->\s*{_TIME})?[\])]?:?"
 _AT = re.compile(
     rf"(?:[\[(]?(?P<name>{NAME})[\])]?:?\s{{1,3}}{_CLOCK}|{_CLOCK}|{_CLOCK}\s+{NAME}:)"
     rf"|(?:[\[(]({_TIME})[\])]|(\d+:\d\d:\d\d(?:[.,]\d+)?))\s+{NAME}:\s.*"
+    rf"|{NAME}:\s+[\[(]({_TIME})[\])]\s.*|\[({_TIME})\s*-->\s*{_TIME}\]\s.*"
 )
-"""When somebody begins to speak: `0:04`, `Ann  0:04`, `Ann (00:00:04):`, `[00:00:04] Ann: hello`."""
+"""When somebody begins to speak: `0:04`, `Ann  0:04`, `Ann (00:00:04):`, `[00:00:04] Ann: hello`, `Ann: [0:04] hello`,
+`[00:00.000 --> 00:04.000] hello`."""
 _NAMED = re.compile(r"[\[(]?([^\W\d_a-z][\w.'-]*(?: (?:[^\W_a-z][\w.'-]*))?)[\])]?:\s+\S.*")
 """A line that says who speaks: `ANN: hello`, `Speaker 1: hello`."""
 _LIKE_TIMES = re.compile(r"[\[(]?\d{1,2}:\d\d.*|.*\d{1,2}:\d\d[\])]?:?")
+_NAMES_WITHIN = re.compile(rf"(?:^|(?<=[.!?…\"”] ))({NAME}):(?= \S)")
 _LIKE_NAMES = re.compile(r"[\[(]?([^\W_][^:\[\]()]{0,30})[\])]?:\s+\S.*")
-_TIMED = re.compile(r"\s*\d+\s+\d+\s+\S+")
+_TIMED = re.compile(r"\s*\d+(\.\d+)?\s+\d+(\.\d+)?\s+\S+")
 _SAMPLES = re.compile(r"0 \d{4,} (?=\S)")
 """What TIMIT has before a text: where it begins and ends."""
 _TAKE = re.compile(r"[ _.-](mic|mix|ch|channel|headset|take|try)[\w-]*$", re.IGNORECASE)
@@ -118,9 +121,19 @@ def read_text_file(file: Path, doubtful: list[Path] | None = None) -> str | None
         raise Conversation(f"a transcript with {kind}")
     if doubtful is not None and _is_doubtful(lines):
         doubtful.append(file)
-    text = _SAMPLES.sub("", " ".join(lines), count=1)
+    return _without_name(_SAMPLES.sub("", " ".join(lines), count=1), file.name.partition(".")[0])
+
+
+_ID = re.compile(r"(?=.*\d)(?!\d+$).{3,}|0\d+")
+"""Names of recordings that are no words: 0001 or p225_001, but not 1984."""
+
+
+def _without_name(text: str, stem: str) -> str:
+    """The text of a recording without its name before it, with a tab between, or with a space where it is no word."""
     name, tab, rest = text.partition("\t")
-    return rest.strip() if tab and name.strip() == file.name.partition(".")[0] else text
+    if not tab and _ID.fullmatch(stem):
+        name, _, rest = text.partition(" ")
+    return rest.strip() if name.strip() == stem and rest.strip() else text
 
 
 def _conversation(lines: Sequence[str]) -> str | None:
@@ -142,10 +155,17 @@ def _conversation(lines: Sequence[str]) -> str | None:
 
 
 def _is_doubtful(lines: Sequence[str]) -> bool:
-    """Whether lines begin or end with times, or begin with several names that return."""
+    """Whether lines begin or end with times, begin with several names that return or look like names, or have several
+    that return within."""
     times = sum(_LIKE_TIMES.fullmatch(line) is not None for line in lines)
     names = [match[1] for match in map(_LIKE_NAMES.fullmatch, lines) if match is not None]
-    return (times > 1 and 4 * times >= len(lines)) or (2 * len(names) > len(lines) and 1 < len({*names}) < len(names))
+    alike = all(re.fullmatch(NAME, one) and not NO_NAME.fullmatch(one) for one in names)
+    within = [one for line in lines for one in _NAMES_WITHIN.findall(line) if not NO_NAME.fullmatch(one)]
+    return (
+        (times > 1 and 4 * times >= len(lines))
+        or (2 * len(names) > len(lines) and 1 < len({*names}) < len(names) + alike)
+        or 1 < len({*within}) < len(within)
+    )
 
 
 @cache

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 import phonate
 from phonate.cli import main
@@ -492,6 +494,17 @@ def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys
         main(["transcribe", "--speakers", str(recording)])
     told = f"--speakers took {recording} for its value: write it in front of --speakers"
     assert f"IN.wav; {told}; see" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["transcribe", "--speakers"], ["diarize"]])
+def test_a_known_speaker_without_a_recording_is_told_before_a_model_is_loaded(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    soundfile.write("in.wav", np.zeros(16000), 16000)
+    assert main([words[0], "in.wav", *words[1:], "--known", "anna=anna.wav"]) == 2
+    assert capsys.readouterr().err == "error: anna.wav: no such file\n"
 
 
 @pytest.mark.parametrize("words", [["transcribe"], ["diarize"], ["convert", "runs/mine", "-o", "out.wav"]])

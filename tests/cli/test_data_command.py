@@ -350,3 +350,10 @@ def test_the_check_of_a_recipe_refuses_what_its_training_leaves_out(tone_corpus,
     names = {corpus.prepared.index.id[position] for position in trained}
     assert names.isdisjoint(problem["id"] for problem in report["refused"])
     assert report["reasons"]["too short for its text"] == 1
+
+
+def test_a_line_without_a_name_is_told_by_its_number_alone(tmp_path):
+    (tmp_path / "note.txt").write_text("Good morning.\n")
+    shown = phonate("check", tmp_path / "note.txt")
+    assert shown.returncode == 2
+    assert "()" not in shown.stdout

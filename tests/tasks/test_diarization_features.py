@@ -18,6 +18,7 @@ from meetings import VOICES, tiny_model_of, write_meetings
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
 from phonate.data.features import FEATURES
+from phonate.data.progress import progress_listener
 from phonate.tasks.diarization.inference import Diarizer
 from phonate.tasks.diarization.model import SpeakerActivityModel
 from phonate.tasks.diarization.task import DiarizationTask
@@ -73,6 +74,17 @@ def model_of(task: DiarizationTask) -> SpeakerActivityModel:
     model = task.model(torch.device("cpu"))
     assert isinstance(model, SpeakerActivityModel)
     return model.eval()
+
+
+def test_what_a_model_reads_before_it_is_trained_is_shown(folder: Path) -> None:
+    """Features of meetings may take minutes."""
+    reports: list[tuple[int, int]] = []
+    task = task_of(folder)
+    _ = task.corpus
+    with progress_listener(lambda what, done, total: reports.append((done, total))):
+        model_of(task)
+    assert reports[0][0] == 1
+    assert reports[-1][0] == reports[-1][1] == len(reports)
 
 
 def test_global_statistics_are_those_of_training_samples(folder: Path) -> None:

@@ -248,7 +248,7 @@ def _where(problem: dict[str, Any]) -> str:
     place, name = str(problem["place"]), str(problem["id"])
     file, _, line = place.rpartition(":")
     named = PurePath(file).stem == name if line.isdigit() else name in place
-    return place if named else f"{place} ({name})"
+    return place if named or not name else f"{place} ({name})"
 
 
 def _print_values(values: dict[str, Any], indent: str = "") -> None:

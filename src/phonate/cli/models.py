@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -512,14 +512,13 @@ def transcribe(args: argparse.Namespace) -> int:
         format_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
     _require_recording(args.recording, args.run)
+    _require_known(known)
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     log_to_console(WARNINGS)
+    diarizer = None if args.speakers is None else load(args.speakers, "diarization", device=args.device)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
-    turns = None
-    if args.speakers is not None:
-        diarizer = load(args.speakers, "diarization", device=args.device)
-        turns = diarizer.diarize(args.recording, known=known).turns
+    turns = None if diarizer is None else diarizer.diarize(args.recording, known=known).turns
     transcription = recogniser.timed(args.recording, args.beam, language=args.language, speakers=turns)
     name = recording_name(args.recording)
     if args.output is not None:
@@ -720,6 +719,7 @@ def diarize(args: argparse.Namespace) -> int:
             if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
     _require_recording(args.recording, args.run)
+    _require_known(known)
     if args.run == DIARIZER and not Path(DIARIZER).exists():  # before torch is imported
         require(DIARIZER, TRANSCRIPTION)
     log_to_console(WARNINGS)
@@ -742,6 +742,15 @@ def _require_recording(recording: str, run: str) -> None:
         raise InputError(f"{recording}: an address; download the recording, and give its file")
     with opened(Path(recording)):
         pass
+
+
+def _require_known(known: Mapping[str, str]) -> None:
+    """Raise InputError for recordings of known speakers that are none, before the work starts."""
+    from phonate.audio.readers import opened
+
+    for recording in known.values():
+        with opened(Path(recording)):
+            pass
 
 
 def _require_folders(*paths: str | None) -> None:

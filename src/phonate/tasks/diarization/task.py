@@ -22,6 +22,7 @@ from torch import nn
 
 from phonate.config.randomness import generator
 from phonate.data.batches import evaluation_batches
+from phonate.data.progress import track
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset, DiarizationItem
 from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of, unit_counts
@@ -65,8 +66,8 @@ class DiarizationTask(Task):
         model = build_model(self.recipe, self.corpus.features.width, self.corpus.speakers)
         # some training samples, the same in every process
         samples = self.dataset("train")
-        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int))
-        examples = [samples.get(int(index), generator("example", int(index))) for index in chosen]
+        chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int)).tolist()
+        examples = [samples.get(one, generator("example", one)) for one in track("reading some samples", chosen)]
         model.normalisation.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
         crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
         if crowded and self.label_type in _MANY:

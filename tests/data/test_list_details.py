@@ -353,3 +353,23 @@ def test_objects_with_keys_in_capitals_and_segments_in_milliseconds(tmp_path):
     (tmp_path / "list.json").write_text(json.dumps([{"audioPath": "a.wav", "segments": [part]}]))
     (problem,), _ = list_corpus(corpus(tmp_path))
     assert "its segments can't be read (start_ms 500, end_ms 100)" in problem.detail
+
+
+@pytest.mark.parametrize("labels", [["de", "en"], ["happy", "sad"], ["m", "f"], ["ZH", "JP"]])
+def test_languages_moods_and_genders_are_no_speakers_and_told(labels, voice, caplog):
+    (voice / "list.txt").write_text("".join(f"wavs/a{i}.wav|{TEXTS[i]}|{labels[i % 2]}\n" for i in range(4)))
+    assert {speaker for speaker, _ in read(voice).values()} == {"voice"}
+    assert "read as audio_path|text; if it is audio_path|text|speaker_id, add that as the first line" in caplog.text
+
+
+def test_a_mood_beside_speakers_of_three_letters_does_not_take_their_place(voice):
+    rows = (f"wavs/a{i}.wav|{['SLT', 'BDL'][i % 2]}|{['happy', 'sad', 'sad'][i % 3]}|{TEXTS[i]}\n" for i in range(4))
+    (voice / "list.txt").write_text("".join(rows))
+    assert [read(voice)[f"a{i}.wav"] for i in range(2)] == [("SLT", TEXTS[0]), ("BDL", TEXTS[1])]
+
+
+def test_spellings_of_one_speaker(voice, caplog):
+    names = ["Jos\u00e9", "Jose\u0301", "Ann", "ann"]
+    (voice / "list.txt").write_text("".join(f"wavs/a{i}.wav|{names[i]}|{TEXTS[i]}\n" for i in range(4)))
+    assert {speaker for speaker, _ in read(voice).values()} == {"Jos\u00e9", "Ann", "ann"}
+    assert "Ann and ann are taken for different speakers; if they are one, write the name alike" in caplog.text

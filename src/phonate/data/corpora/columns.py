@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from phonate.data.corpora.names import MOODS
 from phonate.data.corpora.rows import printable
 from phonate.text.patterns import lazy
 
@@ -20,7 +21,17 @@ _OTHER_LETTERS = lazy("[\u0370-\u1cff\u2e80-\ud7af\uf900-\ufaff\ufb1d-\ufefc]")
 """Letters of scripts other than Latin."""
 _PHONES = re.compile(r"[ˈˌːɪʊɑʌɒɜɐɚɝɹɾʃʒɡʔʁ]|^\{.*\}$|\b[A-Z]{2}[012]\b")
 """Marks and letters of IPA that hardly any orthography has, and ARPAbet."""
-_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?|auto|all_[a-z]{2}")
+_LANGUAGE = re.compile(r"(?:all_)?([a-z]{2})([-_][a-z]{2,4})?|yue|cmn|auto", re.IGNORECASE)
+_LANGUAGES = frozenset(
+    re.findall(
+        "..",
+        "aaabaeafakamanarasavayazbabebgbhbibmbnbobrbscacechcocrcscucvcydadedvdzeeeleneoeseteufafffifjfofrfygagdgl"
+        "gngugvhahehihohrhthuhyhziaidieigiiikioisitiujajpjvkakgkikjkkklkmknkokrkskukvkwkylalblglilnloltlulvmgmhmi"
+        "mkmlmnmrmsmtmynanbndnengnlnnnonrnvnyocojomorospapiplpsptqurmrnrorurwsascsdsesgsiskslsmsnsosqsrssstsusvsw"
+        "tatetgthtitktltntotrtstttwtyugukuruzvevivowawoxhyiyozazhzu",
+    )
+)
+"""ISO 639-1, and jp."""
 _FRACTION = re.compile(r"\d+[.,]\d+")
 _FILE = re.compile(r"\S+\.[A-Za-z]\w{1,4}")
 _FEWEST_LETTERS = 2.5
@@ -93,6 +104,18 @@ class _Column:
         """Whether at least half of the cells hold a match."""
         return bool(self.filled) and 2 * sum(bool(pattern.search(cell)) for cell in self.filled) >= len(self.filled)
 
+    @property
+    def is_of_languages(self) -> bool:
+        """Whether each cell is the code of a language."""
+        codes = [_LANGUAGE.fullmatch(cell) for cell in self.filled]
+        return bool(codes) and all(code is not None and (code[1] or "en").lower() in _LANGUAGES for code in codes)
+
+    @property
+    def names_nobody(self) -> bool:
+        """Whether its values are languages, moods, or men and women, which speakers are hardly called."""
+        moods = bool(self.filled) and all(cell.lower() in MOODS for cell in self.filled)
+        return moods or self.is_of_languages or self.all_are(_GENDER)
+
     def all_are(self, pattern: re.Pattern[str]) -> bool:
         """Whether each cell is a match."""
         return bool(self.filled) and all(map(pattern.fullmatch, self.filled))
@@ -151,12 +174,13 @@ def _of_one(path: int, separator: str, one: _Column, columns: Sequence[_Column],
 
 def _without_side_columns(columns: list[_Column]) -> list[_Column]:
     """Without the language and the series of numbers that lists of more than three columns have."""
-    short = [one for one in columns if one.short and not one.all_are(_LANGUAGE)]
-    languages = [one for one in columns if one.all_are(_LANGUAGE)]
+    short = [one for one in columns if one.short and not one.is_of_languages]
+    languages = [one for one in columns if one.is_of_languages]
     if languages and (short or len(languages) > 1):
         rarest = min(languages, key=lambda one: (len(set(one.filled)), -one.at))
         columns = [one for one in columns if one is not rarest]
-    columns = [one for one in columns if not (one.numbers and one.words > 1.5) and not one.all_are(_GENDER)]
+    columns = [one for one in columns if not (one.numbers and one.words > 1.5)]
+    columns = [one for one in columns if one.is_of_languages or not one.names_nobody]
     words = [one for one in columns if not one.short and one.letters >= _FEWEST_LETTERS]
     columns = [one for one in columns if one.short or one in words or not words]
     return [one for one in columns if not (words and one.all_are(_INTEGER) and _numbers_texts(one, words[0]))]
@@ -181,14 +205,7 @@ def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
     if _said_twice(one, other):
         return Roles(path, None, other.at)
     if one.short != other.short:
-        label, text = (one, other) if one.short else (other, one)
-        speakers, alone = Roles(path, label.at, text.at), Roles(path, None, text.at)
-        if len(one.cells) < 4 or label.distinct < 1.0:
-            return speakers
-        # No value returns: so many words are no name, others may be one.
-        if label.words > 2.0:
-            return _noted(alone, speakers, separator)
-        return _noted(speakers, alone, separator)
+        return _of_label_and_text(path, separator, *((one, other) if one.short else (other, one)))
     if not one.short:
         own = [column for column in (one, other) if column.holds(_OTHER_LETTERS)]
         if len(own) == 1:  # beside a transcription in Latin letters, or a translation
@@ -208,6 +225,15 @@ def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
         return _noted(swapped, usual, separator)
     unlikely = several and one.varied and (one.numbers or not one.numbered)
     return _noted(usual, swapped, separator) if unlikely else usual
+
+
+def _of_label_and_text(path: int, separator: str, label: _Column, text: _Column) -> Roles:
+    speakers, alone = Roles(path, label.at, text.at), Roles(path, None, text.at)
+    several = len(label.cells) >= 4 and label.distinct == 1.0
+    # Where no value returns, so many words are no name; others may be one.
+    if label.names_nobody or (several and label.words > 2.0):
+        return _noted(alone, speakers, separator)
+    return _noted(speakers, alone, separator) if several else speakers
 
 
 def _said_twice(one: _Column, other: _Column) -> bool:

@@ -78,7 +78,7 @@ COLUMNS = {
         "body",
     ),
     "id": ("id", "sid", "utt_id", "uttid", "utteranceid"),
-    "split": ("split", "subset", "partition"),
+    "split": ("split", "subset", "partition", "set"),
     "start": ("start", "offset", "start_time", "begin", "begin_time", "starttime", "xmin", "tmin"),
     "end": ("end", "end_time", "endtime", "xmax", "tmax"),
     "stop": ("stop",),

@@ -28,7 +28,7 @@ from phonate.config.errors import DataError, json_mistake, optional_package
 from phonate.data.corpora.layout import tell_speakers_in_folders
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import read_lines
-from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_in_names
+from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_alike, tell_speakers_in_names
 from phonate.data.corpora.rows import (
     FORMATS,
     CorpusFormat,
@@ -41,6 +41,7 @@ from phonate.data.corpora.rows import (
     audio_files,
     by_segment,
     checked_row,
+    nfc,
     printable,
 )
 from phonate.data.corpora.shards import SHARDS, shard_format
@@ -375,6 +376,7 @@ def _with_speakers(settings: RecordingData, path: Path, name: str, listed: list[
         return [named_by(settings.speaker_in_name, row) for row in listed]
     if settings.speaker_folder is None and not (name in LISTS and _are_in_folders_of_speakers(path, listed)):
         tell_speakers_in_names(path, name, listed)
+    tell_speakers_alike(path, listed)
     if settings.requirements.one_speaker:  # others need no names that mean the same everywhere
         tell_numbered_speakers(path, listed)
     return listed
@@ -385,7 +387,7 @@ def _are_in_folders_of_speakers(path: Path, listed: Sequence[Row | Problem]) -> 
     folder = path if path.is_dir() else path.parent
     rows = [row for row in listed if isinstance(row, Row)]
     speakers = {one.speaker for row in rows for one in row.segments}
-    if speakers != {printable(folder.resolve().name)}:
+    if speakers != {nfc(printable(folder.resolve().name))}:
         return False
     return tell_speakers_in_folders(folder, [row.path for row in rows], str(speakers.pop()))
 

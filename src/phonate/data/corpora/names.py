@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora.rows import Problem, Row, official_split, printable
+from phonate.data.corpora.rows import Problem, Row, nfc, official_split, printable
 
 logger = logging.getLogger("phonate")
 
@@ -27,7 +27,7 @@ _TAKES = (
     "aufnahmen?|folge"
 )
 _NUMBERED = re.compile(rf"({_TAKES})[\W_]*\d+", re.IGNORECASE)
-_MOODS = frozenset(
+MOODS = frozenset(
     (
         "amused", "amusement", "angry", "anger", "annoyed", "anxious", "anxiety", "apologetic", "assertive",
         "bored", "boredom", "calm", "cheerful", "concerned", "confused", "contempt", "contemptuous", "default",
@@ -52,7 +52,7 @@ def not_people(folders: Iterable[str]) -> str | None:
         return "sessions or takes"
     if all(map(DATE.fullmatch, names)):
         return "years or days"
-    if all(_MOODS & set(re.split(r"[\W\d_]+", name.lower())) for name in names):
+    if all(MOODS & set(re.split(r"[\W\d_]+", name.lower())) for name in names):
         return "moods"
     return None
 
@@ -113,7 +113,7 @@ def _may_be_speaker(value: str, lettered: bool) -> bool:
     follow, and it is no year."""
     if value.isdecimal():
         return lettered and 2 <= len(value) <= 5 and not DATE.fullmatch(value)
-    if _COUNTED.fullmatch(value) or value.lower() in _MOODS or official_split(value) is not None:
+    if _COUNTED.fullmatch(value) or value.lower() in MOODS or official_split(value) is not None:
         return False
     return len(value) > 1
 
@@ -163,7 +163,7 @@ def tell_speakers_in_names(path: Path, name: str, rows: Sequence[Row | Problem])
             return
     found = [row for row in rows if isinstance(row, Row)]
     speaker = speakers.pop() if speakers else None
-    if speaker is None or speaker not in map(printable, _folders(path, found)):
+    if speaker is None or speaker not in map(_speaker, _folders(path, found)):
         return
     some = random.Random(0).sample(found, min(_LOOKED_AT, len(found)))
     likeness = speakers_in(sorted({printable(row.path.stem) for row in some}))
@@ -184,7 +184,7 @@ def are_participants(rows: Sequence[Row]) -> bool:
     words = [{*re.findall(r"[^\W\d_]{2,}", row.path.stem.lower())} for row in rows]
     shared = set.intersection(*words)
     own = {" ".join(sorted(some - shared)) for some in words}
-    counted = any(_COUNTED.fullmatch(word) or word in _MOODS for some in words for word in some - shared)
+    counted = any(_COUNTED.fullmatch(word) or word in MOODS for some in words for word in some - shared)
     return not counted and "" not in own and len(own) == len(rows) and not any(row.text for row in rows)
 
 
@@ -199,6 +199,11 @@ def _report_participants(path: Path, speaker: str, names: tuple[str, ...]) -> No
         ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
         speaker,
     )
+
+
+def _speaker(folder: str) -> str:
+    """What the speaker called after a folder is called in rows."""
+    return nfc(printable(folder))
 
 
 def _folders(path: Path, rows: Sequence[Row]) -> Collection[str]:
@@ -218,6 +223,26 @@ def _report(path: Path, level: int, speaker: str, likeness: Likeness) -> None:
         len(likeness.speakers),
         shlex.quote(likeness.pattern),
         speaker,
+    )
+
+
+def tell_speakers_alike(path: Path, rows: Sequence[Row | Problem]) -> None:
+    """Warns, once, of speakers who differ only in capitals or spaces."""
+    names = {one.speaker for row in rows if isinstance(row, Row) for one in row.segments if one.speaker is not None}
+    alike: dict[str, list[str]] = {}
+    for name in sorted(names):
+        alike.setdefault(re.sub(r"[\s_-]+", " ", name.casefold()), []).append(name)
+    several = tuple(" and ".join(some) for some in alike.values() if len(some) > 1)
+    if several:
+        _report_alike(path, several)
+
+
+@cache
+def _report_alike(path: Path, several: tuple[str, ...]) -> None:
+    more = f" (and {len(several) - 1} more such)" if len(several) > 1 else ""
+    logger.warning(
+        "%s: %s%s are taken for different speakers; if they are one, write the name alike",
+        *(printable(str(path)), printable(several[0]), more),
     )
 
 

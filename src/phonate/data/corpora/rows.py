@@ -307,7 +307,7 @@ def malformed(place: str, detail: str) -> Problem:
 def checked_row(row: Row) -> Row | Problem:
     """The row of a list, which may hold strings that are not UTF-8: other bytes, and escapes of JSON such as \\ud83d.
     In the file's name bytes are kept (such files exist), in the id they become escapes; a speaker or text with them is
-    a problem."""
+    a problem. Speakers are in one form of Unicode."""
     place = printable(row.place)
     try:
         os.fsencode(row.path)
@@ -318,6 +318,9 @@ def checked_row(row: Row) -> Row | Problem:
             if value is not None and printable(value) != value:
                 detail = f"the {name} {printable(value)[:80]!r} is not UTF-8; save the list as UTF-8"
                 return malformed(place, detail)
+    if any(one.speaker is not None and not one.speaker.isascii() for one in row.segments):
+        segments = tuple(replace(one, speaker=one.speaker and nfc(one.speaker)) for one in row.segments)
+        row = replace(row, segments=segments)
     return replace(row, id=printable(row.id), place=place)
 
 

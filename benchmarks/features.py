@@ -72,7 +72,7 @@ def systems(samples: np.ndarray, power: int) -> dict[str, Mel]:
 
     return {
         "bare FFT": lambda: torch.fft.rfft(framed).numpy(),
-        "phonate": lambda: ours(tensor).clamp_min_(FLOOR).log_().numpy(),
+        "phonate": lambda: np.log(np.maximum(ours(samples), FLOOR)),
         "torch.stft": by_torch,
         "librosa": lambda: librosa_mel(samples, filters, power),
     }

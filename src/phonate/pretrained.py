@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import mel_filters
+from phonate.audio.processor import MelSpectrum
 from phonate.audio.whisper import SAMPLE_RATE, load_whisper
 from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
 from phonate.text.phonemes import Word
@@ -246,8 +247,6 @@ class SpeakerEncoder:
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
         """Raises MissingPackageError if resemblyzer is not installed."""
-        from phonate.audio.processor import MelSpectrum  # torch, which not everything here needs
-
         self._package, self._encoder = load_voice_encoder(device=device)
         filters = mel_filters(SPEAKER_RATE, _PIECE_FFT, _PIECE_BANDS, 0.0, SPEAKER_RATE / 2)
         self._spectrum = MelSpectrum(filters, _PIECE_FFT, _PIECE_HOP, _PIECE_FFT, power=2)
@@ -308,8 +307,8 @@ class SpeakerEncoder:
         if not places:
             return
         levelled = _at_speaker_level(speech)
-        padded = torch.from_numpy(np.pad(levelled, (0, max(0, places[-1].stop - len(levelled)))))
-        mel_TM = self._spectrum(padded)
+        padded = np.pad(levelled, (0, max(0, places[-1].stop - len(levelled))))
+        mel_TM = torch.from_numpy(self._spectrum(padded))
         for place in places:
             yield mel_TM[place.start // _PIECE_HOP : place.stop // _PIECE_HOP]
 

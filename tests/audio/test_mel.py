@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from phonate.audio.decoding import read_audio
 from phonate.audio.mel_filters import band_edges, empty_bands, mel_filters
-from phonate.audio.processor import AudioProcessor, deemphasised, preemphasised
+from phonate.audio.processor import AudioProcessor, MelSpectrum, deemphasised, preemphasised
 from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 
@@ -93,6 +93,26 @@ def test_empty_bands_are_counted_without_the_filters(n_fft, bands, fmin):
             mel_filters(22050, n_fft, bands, fmin, 8000.0)
     else:
         assert mel_filters(22050, n_fft, bands, fmin, 8000.0).any(axis=1).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n_fft=st.sampled_from([256, 400, 1024, 2048]),
+    bands=st.integers(1, 128),
+    highest=st.floats(500, 8000),
+    power=st.sampled_from([1, 2]),
+    frames=st.integers(1, 300),
+)
+def test_parts_of_the_filters_sum_what_all_of_them_do(n_fft, bands, highest, power, frames):
+    filters = mel_filters(16000, n_fft, bands, 0.0, highest, allow_empty=True)
+    waveform = speech_like(frames * 100)
+    framed = np.lib.stride_tricks.sliding_window_view(np.pad(waveform, n_fft // 2).astype(np.float64), n_fft)[::100]
+    spectrum = np.abs(np.fft.rfft(framed * (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)))) ** power
+    expected = spectrum @ filters.astype(np.float64).T
+    ours = MelSpectrum(filters, n_fft, 100, n_fft, power)(waveform)
+    assert ours.shape == expected.shape
+    assert np.abs(ours - expected).max() <= 1e-5 * expected.max()
+    assert not ours[:, ~filters.any(axis=1)].any()
 
 
 @settings(max_examples=30)

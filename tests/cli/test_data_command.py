@@ -109,6 +109,16 @@ def test_prepare_says_where_and_describe_how_much(tone_corpus, tmp_path):
     assert list(told["minutes_by_speaker"]) == ["anna", "ben", "cleo"]
 
 
+def test_preparing_waits_for_no_torch(tone_corpus, tmp_path):
+    code = (
+        "import sys; from phonate.cli import main\n"
+        f"assert main(['data', 'prepare', {str(tone_corpus)!r}, '--cache-dir', {str(tmp_path)!r}]) == 0\n"
+        "assert not {'torch', 'scipy.fft'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(list(tmp_path.glob("*/features.bin"))) == 1
+
+
 def test_a_recipe_stands_for_its_corpus(tone_corpus, tmp_path):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(f"task: conversion\ndata:\n  path: {tone_corpus}\n  audio:\n    max_seconds: 1.0\n")

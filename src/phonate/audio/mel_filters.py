@@ -64,7 +64,7 @@ def mel_filters(
     return np.asarray(filters, dtype=np.float32)
 
 
-_VERSION = 1  # increment when a change alters the features, so that cached ones are recomputed
+_VERSION = 1  # increment when a change alters the features by more than rounding, so that cached ones are recomputed
 _DOCUMENTED_REF_LEVEL_DB = 20.0
 
 

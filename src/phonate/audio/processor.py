@@ -1,7 +1,7 @@
 """The feature extractor: recording -> waveform -> mel, and mel -> waveform by Griffin-Lim.
 
-torch.stft writes the whole complex spectrogram before anything is done with it. Here blocks of 128 frames go
-from samples to mel while they are in the processor's cache, which takes half the time.
+Libraries write the whole complex spectrogram before anything is done with it. Here blocks of 128 frames go from samples
+to mel while they are in the processor's cache. No torch, which takes longer to import than minutes of sound to prepare.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from phonate.audio.decoding import PEAK as PEAK
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.decoding import normalised_peak as normalised_peak
-from phonate.audio.quality import LOUDNESS_SECONDS, loudness
+from phonate.audio.fourier import rfft
+from phonate.audio.quality import LOUDNESS_SECONDS, hann, loudness
 from phonate.audio.settings import AudioConfig
 
 # ------------------------------------------------- Short-time spectra under mel filters, fast on a CPU
 
 _FRAMES_PER_BLOCK = 128
+_FILTER_SIZE = 2048
+"""Of the part of the filters in one product: one with a block of frames is too small for OpenBLAS to start threads."""
 
 
 class MelSpectrum:
@@ -38,89 +40,52 @@ class MelSpectrum:
         power: Literal[1, 2] = 1,
     ) -> None:
         """`filters` is (n_mels, n_fft // 2 + 1), as from `mel_filters`; `power` 1 sums magnitudes, 2 their squares."""
-        self.n_fft, self.hop_length = n_fft, hop_length
+        self.n_fft, self.hop_length, self._power = n_fft, hop_length, power
         before = (n_fft - win_length) // 2
-        window = torch.hann_window(win_length, dtype=torch.float64)
-        self.window = torch.nn.functional.pad(window, (before, n_fft - win_length - before)).float()
-        # Bins over fmax take part in no filter: their magnitudes are never computed.
-        self.bins = int(np.flatnonzero(filters.any(axis=0)).max()) + 1
-        self.filters_FM = torch.from_numpy(np.ascontiguousarray(filters[:, : self.bins].T))
+        self.window = np.pad(hann(win_length), (before, n_fft - win_length - before))
+        self._mels = len(filters)
         # For power, one product sums the squares of real and imaginary parts and the bins of a band.
-        self.parts_FM = self.filters_FM.repeat_interleave(2, dim=0) if power == 2 else None
+        filters_FM = np.repeat(filters.T, power, axis=0)
+        self._parts = _filter_parts(filters_FM)
+        # Bins over fmax take part in no filter: their magnitudes are never computed.
+        self._bins = max(bins.stop for _, bins, _ in self._parts) // power
 
-    def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
+    def __call__(self, waveform: FloatArray) -> FloatArray:
         """Waveform (samples,) float32 -> (frames, n_mels), where frames = 1 + samples // hop_length."""
-        return self.of_padded(torch.nn.functional.pad(waveform, (self.n_fft // 2, self.n_fft // 2)))
+        return self.of_padded(np.pad(waveform, self.n_fft // 2))
 
-    @torch.no_grad()
-    def of_padded(self, padded: torch.Tensor) -> torch.Tensor:
+    def of_padded(self, padded: FloatArray) -> FloatArray:
         """Samples (samples,), among them those before the first frame's centre and after the last's -> (T, n_mels)."""
-        frames_TN = padded.unfold(0, self.n_fft, self.hop_length)
-        count = frames_TN.shape[0]
-        mel_TM = torch.empty(count, self.filters_FM.shape[1])
-        for start in range(0, count, _FRAMES_PER_BLOCK):
-            block = slice(start, start + _FRAMES_PER_BLOCK)
-            spectrum_TF = torch.fft.rfft(frames_TN[block] * self.window)[:, : self.bins]
-            # Not abs(): its guard against overflow takes longer than the transform.
-            parts = torch.view_as_real(spectrum_TF).square_()
-            if self.parts_FM is not None:
-                torch.mm(parts.flatten(1), self.parts_FM, out=mel_TM[block])
-            else:
-                torch.mm((parts[..., 0] + parts[..., 1]).sqrt_(), self.filters_FM, out=mel_TM[block])
+        frames_TN = np.lib.stride_tricks.sliding_window_view(padded, self.n_fft)[:: self.hop_length]
+        mel_TM = np.empty((len(frames_TN), self._mels), dtype=np.float32)
+        windowed_BN = np.empty((min(len(frames_TN), _FRAMES_PER_BLOCK), self.n_fft), dtype=np.float32)
+        for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+            block_BN = frames_TN[start : start + _FRAMES_PER_BLOCK]
+            part_BN = np.multiply(block_BN, self.window, out=windowed_BN[: len(block_BN)])
+            spectrum_BF = rfft(part_BN)[:, : self._bins]
+            summed_BF = np.abs(spectrum_BF) if self._power == 1 else np.square(spectrum_BF.view(np.float32))
+            for mels, bins, filters_FM in self._parts:
+                np.matmul(summed_BF[:, bins], filters_FM, out=mel_TM[start : start + len(block_BN), mels])
         return mel_TM
 
 
-# ----------------------------------------- From mel magnitudes to a waveform without a trained vocoder
-
-_MOMENTUM = 0.99
-_SEED = 0
-_UPDATES = 12  # leaves 0.05 dB on speech
-_SMALL = 1e-10
-
-
-@torch.no_grad()
-def magnitudes_under(mel_TM: torch.Tensor, filters_MF: torch.Tensor) -> torch.Tensor:
-    """Linear magnitudes (frames, bins) >= 0 whose mel is nearest to (frames, n_mels).
-
-    Multiplicative updates for non-negative least squares (Lee and Seung 2000, with the filters fixed), from
-    each band's level spread evenly over its bins.
-    """
-    target_TF = mel_TM @ filters_MF
-    gram_FF = filters_MF.T @ filters_MF
-    magnitudes_TF = target_TF / filters_MF.sum(dim=1).square().mean().clamp(min=_SMALL)
-    for _ in range(_UPDATES):
-        magnitudes_TF *= target_TF / (magnitudes_TF @ gram_FF).clamp(min=_SMALL)
-    return magnitudes_TF
+def _filter_parts(filters_FM: FloatArray) -> list[tuple[slice, slice, FloatArray]]:
+    """The filters in parts of neighbours (bins, mels), behind the numbers of their mels and bins. A filter sums few
+    bins: the product of all bins and all filters takes three times as long as those of the parts."""
+    parts, first = [], 0
+    for end in range(1, filters_FM.shape[1] + 1):
+        wider = _summed_bins(filters_FM[:, first : end + 1])
+        if end < filters_FM.shape[1] and (wider.stop - wider.start) * (end + 1 - first) <= _FILTER_SIZE:
+            continue
+        bins = _summed_bins(filters_FM[:, first:end])
+        parts.append((slice(first, end), bins, np.ascontiguousarray(filters_FM[bins, first:end])))
+        first = end
+    return parts
 
 
-@torch.no_grad()
-def griffin_lim(
-    magnitudes_TF: torch.Tensor, n_fft: int, hop_length: int, win_length: int, iterations: int = 32
-) -> torch.Tensor:
-    """Magnitudes (frames, n_fft // 2 + 1) -> waveform ((frames - 1) * hop_length,).
-
-    Fast Griffin-Lim (Perraudin, Balazs and Sondergaard 2013) with momentum 0.99. Deterministic.
-    """
-    window = torch.hann_window(win_length)
-    magnitudes_FT = magnitudes_TF.T.contiguous()
-    length = (magnitudes_FT.shape[1] - 1) * hop_length
-
-    def to_waveform(spectrum_FT: torch.Tensor) -> torch.Tensor:
-        return torch.istft(spectrum_FT, n_fft, hop_length, win_length, window, length=length)
-
-    def to_spectrum(waveform: torch.Tensor) -> torch.Tensor:
-        return torch.stft(waveform, n_fft, hop_length, win_length, window, pad_mode="constant", return_complex=True)
-
-    generator = torch.Generator().manual_seed(_SEED)
-    phase_FT = torch.rand(magnitudes_FT.shape, generator=generator) * (2 * torch.pi)
-    spectrum_FT = torch.polar(magnitudes_FT, phase_FT)
-    before_FT = torch.zeros_like(spectrum_FT)
-    for _ in range(iterations):
-        consistent_FT = to_spectrum(to_waveform(spectrum_FT))
-        ahead_FT = consistent_FT + _MOMENTUM * (consistent_FT - before_FT)
-        before_FT = consistent_FT
-        spectrum_FT = ahead_FT * (magnitudes_FT / ahead_FT.abs().clamp(min=_SMALL))
-    return to_waveform(spectrum_FT)
+def _summed_bins(filters_FM: FloatArray) -> slice:
+    summed = np.flatnonzero(filters_FM.any(axis=1))
+    return slice(int(summed[0]), int(summed[-1]) + 1) if len(summed) else slice(0, 0)
 
 
 # ------------------------ The one feature extractor: recording -> waveform -> mel, and mel -> waveform
@@ -177,12 +142,14 @@ class AudioProcessor:
             raise ValueError(f"a waveform must be one-dimensional (mono) and not empty, got shape {samples.shape}")
         if not np.isfinite(samples).all():
             raise ValueError("the waveform holds NaN or infinite samples")
-        emphasised = preemphasised(samples, self.config.preemphasis)
+        around = self.config.n_fft // 2
+        padded = np.zeros(len(samples) + 2 * around, dtype=np.float32)
+        emphasised = preemphasised(samples, self.config.preemphasis, padded[around : around + len(samples)])
         if self.config.loudness is None:
             emphasised /= full_scale(lambda: [emphasised], self.config.sample_rate)[0]
         else:
             emphasised /= full_scale(lambda: [samples], self.config.sample_rate, self.config.loudness)[0]
-        return self.normalise(self._spectrum(torch.from_numpy(emphasised)).numpy())
+        return self.normalise(self._spectrum.of_padded(padded))
 
     def mel_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
         """The features that `mel` returns, bit for bit, for a recording too long to hold in memory.
@@ -198,10 +165,10 @@ class AudioProcessor:
         for block in chain(self._emphasised(read()), [silence]):
             held = np.concatenate([held, block / full])
             while len(held) >= whole:
-                yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held[:whole])).numpy())
+                yield self.normalise(self._spectrum.of_padded(held[:whole]))
                 held = held[_BLOCK_FRAMES * hop :]
         if len(held) >= n_fft:
-            yield self.normalise(self._spectrum.of_padded(torch.from_numpy(held)).numpy())
+            yield self.normalise(self._spectrum.of_padded(held))
 
     def full_scale(self, read: Callable[[], Iterable[FloatArray]]) -> np.float32:
         """What `mel` divides a waveform by. `read()` iterates over it in blocks (samples,), and may be called twice."""
@@ -223,8 +190,12 @@ class AudioProcessor:
         """Mel magnitudes -> 0..1 on the decibel scale, of the same shape."""
         floor_db = self.config.min_level_db
         quietest = 10.0 ** ((floor_db + self.offset_db) / 20.0)
-        decibels = 20.0 * np.log10(np.maximum(magnitudes, quietest, dtype=np.float32)) - self.offset_db
-        return np.asarray(np.clip((decibels - floor_db) / -floor_db, 0.0, 1.0), dtype=np.float32)
+        values = np.maximum(magnitudes, quietest, dtype=np.float32)
+        np.log10(values, out=values)
+        values *= 20.0
+        values -= self.offset_db + floor_db
+        values /= -floor_db
+        return np.asarray(np.clip(values, 0.0, 1.0, out=values))
 
     def denormalise(self, mel: npt.ArrayLike) -> FloatArray:
         """Features from 0 to 1 -> mel magnitudes, of the same shape; 0, the floor, becomes silence."""
@@ -248,11 +219,13 @@ class AudioProcessor:
             raise ValueError(
                 f"features are (frames, {self.config.n_mels}) with at least 2 frames, got {features.shape}"
             )
-        magnitudes_TF = magnitudes_under(torch.from_numpy(self.denormalise(features)), torch.from_numpy(self.filters))
+        from phonate.audio.griffin_lim import griffin_lim, magnitudes_under  # torch
+
+        magnitudes_TF = magnitudes_under(self.denormalise(features), self.filters)
         emphasised = griffin_lim(
             magnitudes_TF, self.config.n_fft, self.config.hop_length, self.config.win_length, iterations
         )
-        return deemphasised(emphasised.numpy(), self.config.preemphasis)
+        return deemphasised(emphasised, self.config.preemphasis)
 
 
 class MelStream:
@@ -280,11 +253,11 @@ class MelStream:
         count = max(0, (len(self._held) - n_fft) // hop + 1)
         if count == 0:
             return np.zeros((0, self._processor.config.n_mels), dtype=np.float32)
-        held = torch.from_numpy(self._held)
+        held = self._held
         # One by one: a transform of several frames at once rounds weak bands otherwise.
         frames = [self._spectrum.of_padded(held[start : start + n_fft]) for start in range(0, count * hop, hop)]
         self._held = self._held[count * hop :]
-        return self._processor.normalise(torch.cat(frames).numpy())
+        return self._processor.normalise(np.concatenate(frames))
 
 
 def full_scale(
@@ -313,9 +286,10 @@ def _peak(block: FloatArray) -> float:
     return max(float(block.max(initial=0.0)), -float(block.min(initial=0.0)))
 
 
-def preemphasised(waveform: FloatArray, coefficient: float) -> FloatArray:
-    """Of a waveform x (samples,): y[t] = x[t] - coefficient * x[t - 1], (samples,), with x[-1] = 0."""
-    emphasised = np.empty_like(waveform)
+def preemphasised(waveform: FloatArray, coefficient: float, out: FloatArray | None = None) -> FloatArray:
+    """Of a waveform x (samples,): y[t] = x[t] - coefficient * x[t - 1], (samples,), with x[-1] = 0; in `out`, which is
+    other memory, where it is given."""
+    emphasised = np.empty_like(waveform) if out is None else out
     emphasised[:1] = waveform[:1]
     np.multiply(waveform[:-1], np.float32(-coefficient), out=emphasised[1:])
     emphasised[1:] += waveform[1:]

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray, resample
+from phonate.audio.fourier import rfft
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.pitch import f0
 
@@ -114,16 +115,15 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
         not_finite, samples, extremes = len(samples) - len(finite), finite, _extremes(finite)
     if samples.size == 0:
         return AudioQuality(duration, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
-    squares = np.square(samples, dtype=np.float64)
-    loudness = _loudness(squares, sample_rate)
+    loudness = _loudness(samples, sample_rate)
     silent = _silent(loudness)
     leading, longest, trailing = _silences(silent)
     peak = max(extremes)
     return AudioQuality(
         duration=duration,
         peak=peak,
-        rms=math.sqrt(np.add.reduce(squares) / len(squares)),
-        dc_offset=float(np.add.reduce(samples, dtype=np.float64) / len(samples)),
+        rms=math.sqrt(float(np.dot(samples, samples)) / len(samples)),
+        dc_offset=float(np.add.reduce(samples)) / len(samples),
         clipping_share=_clipping_share(samples, peak, extremes),
         silence_share=np.count_nonzero(silent) / len(silent),
         not_finite=not_finite,
@@ -158,12 +158,12 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
         squares += float(np.square(finite, dtype=np.float64).sum())
         rest = np.concatenate([rest, finite])
         if len(rest) >= size:
-            loudness.append(_loudness(np.square(rest, dtype=np.float64), sample_rate))
+            loudness.append(_loudness(rest, sample_rate))
             rest = rest[len(rest) // size * size :]
     count = samples - not_finite
     if not count:
         return AudioQuality(samples / sample_rate, 0.0, 0.0, 0.0, 0.0, 1.0, not_finite)
-    frames = np.concatenate(loudness or [_loudness(np.square(rest, dtype=np.float64), sample_rate)])
+    frames = np.concatenate(loudness or [_loudness(rest, sample_rate)])
     leading, longest, trailing = _silences(_silent(frames))
     return AudioQuality(
         duration=samples / sample_rate,
@@ -199,11 +199,11 @@ def _clipping_share(samples: npt.NDArray[np.float32], peak: float, extremes: tup
     return clipped / len(samples)
 
 
-def _loudness(squares: npt.NDArray[np.float64], sample_rate: int) -> npt.NDArray[np.float64]:
-    """(frames,) root mean square of each 20 ms, of the squares of samples."""
-    size = min(len(squares), max(1, int(_FRAME_SECONDS * sample_rate)))
-    frames = squares[: len(squares) // size * size].reshape(-1, size)
-    return np.asarray(np.sqrt(np.add.reduce(frames, axis=1) / size))
+def _loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> npt.NDArray[np.float64]:
+    """(frames,) root mean square of each 20 ms."""
+    size = min(len(samples), max(1, int(_FRAME_SECONDS * sample_rate)))
+    frames = samples[: len(samples) // size * size].reshape(-1, size)
+    return np.asarray(np.sqrt(np.vecdot(frames, frames) / np.float64(size)))
 
 
 def _silent(loudness: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -313,15 +313,13 @@ def voice_features(waveform: FloatArray, sample_rate: int) -> VoiceFeatures:
 
 def magnitudes(waveform: FloatArray) -> FloatArray:
     """(T, F) magnitudes of the short-time Fourier transform, T = 1 + N // 512, with silence beyond both ends."""
-    import scipy.fft  # slow to import, and a training whose data are prepared does without
-
     frames_TN = _frames(np.pad(waveform, N_FFT // 2))
     magnitude_TF = np.empty((len(frames_TN), N_FFT // 2 + 1), dtype=np.float32)
     windowed = np.empty((_FRAMES_PER_BLOCK, N_FFT), dtype=np.float32)
     for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
         block = frames_TN[start : start + _FRAMES_PER_BLOCK]
         part = np.multiply(block, hann(N_FFT), out=windowed[: len(block)])
-        np.abs(scipy.fft.rfft(part, overwrite_x=True), out=magnitude_TF[start : start + len(block)])
+        np.abs(rfft(part), out=magnitude_TF[start : start + len(block)])
     return magnitude_TF
 
 
@@ -460,12 +458,10 @@ def exact_levels(waveform: FloatArray, sample_rate: int, judged_rate: int) -> Vo
 def _estimate(waveform: FloatArray, sample_rate: int, judged_rate: int) -> VoiceLevels:
     """From frames of about 0.1 s with half an overlap, at the recording's own rate, up to the highest frequency that is
     left at the other."""
-    import scipy.fft
-
     size = 1 << round(math.log2(_SCORE_FRAME_SECONDS * sample_rate))
     padded = np.concatenate([waveform, np.zeros(size, dtype=np.float32)])  # the end counts, too
     frames_TN = np.lib.stride_tricks.sliding_window_view(padded, size)[:: size // 2]
-    magnitude_TF = np.abs(scipy.fft.rfft(frames_TN * hann(size), overwrite_x=True))
+    magnitude_TF = np.abs(rfft(frames_TN * hann(size)))
     power_F = np.einsum("tf,tf->f", magnitude_TF, magnitude_TF)
     bins = 1 + min(size // 2, int(0.5 * judged_rate * size / sample_rate))
     share = float(power_F[:bins].sum()) / max(float(power_F.sum()), _TINY)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.fourier import rfft
 from phonate.audio.settings import HIGHEST_F0
 
 CONTEXT = 7
@@ -38,9 +39,6 @@ class Spectrograms:
     of 16 ms; its spectra are the same at other rates, and from frames that are closer it is no less exact."""
 
     def __init__(self, sample_rate: int, hop_length: int) -> None:
-        import scipy.fft  # slow to import, and corpora whose pitch is cached do without
-
-        self._rfft = scipy.fft.rfft
         self.rate, self.hop = sample_rate, hop_length
         self.sizes = [2 * round(seconds * sample_rate / 2) for seconds in _WINDOWS]
         self.half = max(self.sizes) // 2
@@ -52,7 +50,7 @@ class Spectrograms:
         for log_BT, size in zip(out_3BT, self.sizes, strict=True):
             frames_TN = np.lib.stride_tricks.sliding_window_view(padded[self.half - size // 2 :], size)
             windowed_TN = frames_TN[:: self.hop][:count] * _window(size, self.rate)
-            magnitude_TF = np.abs(self._rfft(windowed_TN, axis=1, overwrite_x=True))
+            magnitude_TF = np.abs(rfft(windowed_TN))
             np.log((magnitude_TF @ _filters(size, self.rate)).T + np.float32(1e-8), out=log_BT)
         return out_3BT
 

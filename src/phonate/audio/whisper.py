@@ -21,6 +21,7 @@ import numpy as np
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import mel_filters
+from phonate.audio.processor import MelSpectrum
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import is_english
 
@@ -149,8 +150,6 @@ class LogMel:
 
     def __init__(self, bands: int = 80) -> None:
         """`bands`: 80, or 128 for large-v3 and its descendants."""
-        from phonate.audio.processor import MelSpectrum  # torch, which nobody needs to find a model
-
         filters = mel_filters(SAMPLE_RATE, _N_FFT, bands, 0.0, SAMPLE_RATE / 2, allow_empty=True)
         self._spectrum = MelSpectrum(filters, _N_FFT, HOP_LENGTH, _N_FFT, power=2)
 
@@ -163,15 +162,13 @@ class LogMel:
         """Waveform (samples,) at 16 kHz -> (T, bands) float32: the first frames of what transformers'
         WhisperFeatureExtractor gives. Its other ones, up to 30 s, are `silence` of these.
         """
-        import torch
-
         frames = self.frames(len(waveform))
         size = (frames - 1) * HOP_LENGTH + _N_FFT // 2
         sound = np.pad(np.asarray(waveform, dtype=np.float32)[:size], (0, max(0, size - len(waveform))))
         if frames == _WINDOW:  # whose last frame mirrors the end, as the first one does the beginning
             sound = np.pad(sound[: _WINDOW * HOP_LENGTH], (0, size - _WINDOW * HOP_LENGTH), mode="reflect")
         padded = np.pad(sound, (_N_FFT // 2, 0), mode="reflect")
-        mel_TM = self._spectrum.of_padded(torch.from_numpy(padded)).numpy()
+        mel_TM = self._spectrum.of_padded(padded)
         log_TM = np.log10(np.maximum(mel_TM, _SILENT))
         return np.asarray((np.maximum(log_TM, log_TM.max() - _RANGE) + 4.0) / 4.0, dtype=np.float32)
 

@@ -133,13 +133,10 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _import_preparation() -> None:
-    """Import what prepares, torch among it. What imports make stays: it is not looked through for garbage."""
-    from phonate.compute.importing import faster_import
-
+    """Import what prepares. What imports make stays: it is not looked through for garbage."""
     gc.disable()
     try:
-        with faster_import():
-            import phonate.data.prepared  # noqa: F401
+        import phonate.data.prepared  # noqa: F401
     finally:
         gc.freeze()
         gc.enable()

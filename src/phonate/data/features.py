@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
-from phonate.audio.kaldi import FeatureStream, KaldiFeatures
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import FEATURES_PER_SECOND, WhisperEncoder, weights_fingerprint
 from phonate.config.errors import optional_package, require_package
@@ -28,6 +27,7 @@ from phonate.config.registry import Registry, load
 from phonate.data.settings import KaldiData, VoiceData
 
 if TYPE_CHECKING:
+    from phonate.audio.kaldi import FeatureStream
     from phonate.data.settings import Framing, RecordingData
 
 
@@ -101,6 +101,8 @@ class KaldiFrames(Features):
     normalises_level = False
 
     def __init__(self, settings: KaldiData) -> None:
+        from phonate.audio.kaldi import KaldiFeatures  # torch, which other features do without
+
         super().__init__(settings)
         self.kaldi = KaldiFeatures(settings.audio)
 
@@ -145,6 +147,8 @@ class KaldiFrames(Features):
 
     def stream(self) -> FeatureStream | None:
         """Computes frames as soon as their samples are available."""
+        from phonate.audio.kaldi import FeatureStream
+
         return FeatureStream(self.kaldi)
 
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.audio.augmentation import DataAugmentation
 from phonate.audio.decoding import FloatArray
 from phonate.audio.denoising import denoised, denoised_blocks, require_denoiser
 from phonate.audio.processor import full_scale
@@ -67,6 +66,9 @@ from phonate.data.parallel import (
 )
 from phonate.data.settings import ExecutorName, RecordingData, VoiceData, cache_root
 from phonate.data.streaming import ShardCache
+
+if TYPE_CHECKING:
+    from phonate.audio.augmentation import DataAugmentation
 
 logger = logging.getLogger("phonate")
 
@@ -669,6 +671,8 @@ class CroppedRecordings:
         self.sample_rate = data.audio.sample_rate
         self.augmentation: DataAugmentation | None = None
         if training and data.augmentation is not None:
+            from phonate.audio.augmentation import DataAugmentation  # torch, which preparing does without
+
             self.augmentation = DataAugmentation(data.augmentation, data.audio.sample_rate)
 
     @property

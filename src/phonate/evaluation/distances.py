@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import mel_filters
@@ -82,7 +81,7 @@ def _cepstra(waveform: FloatArray, sample_rate: int, name: str) -> tuple[Cepstra
         raise DataError(f"{name}: is silent, empty or not finite, so distances can't be computed")
     filters = mel_filters(sample_rate, n_fft, _BANDS, 0.0, min(_HIGHEST_HZ, sample_rate / 2))
     spectrum = MelSpectrum(filters, n_fft, sample_rate // _FRAMES_PER_SECOND, window)
-    mel_TM = spectrum(torch.from_numpy(samples)).numpy().astype(np.float64)
+    mel_TM = spectrum(samples).astype(np.float64)
     loudness = np.sqrt(np.square(mel_TM).sum(axis=1))
     speaks = loudness > 10.0 ** (_SPEECH_DB / 20.0) * loudness.max()
     log_TM = np.log(np.maximum(mel_TM / mel_TM.max(), 10.0 ** (_FLOOR_DB / 20.0)))

@@ -23,6 +23,7 @@ from phonate.audio.decoding import (
     FloatArray,
     Recording,
     joined,
+    normalised_peak,
     open_recording,
     regrouped,
     resample,
@@ -659,8 +660,6 @@ def at_rate(row: Row, waveform: FloatArray, rate: int, new_rate: int) -> tuple[F
 
 def load_row(row: Row, sample_rate: int) -> FloatArray:
     """The waveform (samples,) of a row at `sample_rate`, its peak brought to 1, as it is cached."""
-    from phonate.audio.processor import normalised_peak  # imports torch
-
     return normalised_peak(read_part(row, sample_rate)[0])
 
 

@@ -1,0 +1,35 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.fft
+
+from phonate.audio import fourier
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (3, 400), (5, 1024), (129, 1024), (2, 551)])
+def test_the_bits_are_those_of_scipy(shape):
+    frames = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    spectra = fourier.rfft(frames)
+    assert spectra.dtype == np.complex64
+    np.testing.assert_array_equal(spectra, scipy.fft.rfft(frames))
+    np.testing.assert_array_equal(fourier.rfft(frames[:, ::2]), scipy.fft.rfft(frames[:, ::2]))
+
+
+def test_a_scipy_that_is_built_otherwise_transforms_itself(monkeypatch):
+    monkeypatch.setattr(fourier, "_LOCATION", "fft/elsewhere")
+    fourier._transform.cache_clear()
+    try:
+        assert fourier._transform() is scipy.fft.rfft
+    finally:
+        fourier._transform.cache_clear()
+
+
+def test_mels_wait_for_neither_scipy_nor_torch():
+    code = (
+        "import sys, numpy as np; from phonate.audio.processor import AudioProcessor\n"
+        "assert AudioProcessor().mel(np.ones(999)).shape == (4, 80)\n"
+        "assert not {'torch', 'scipy.fft'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

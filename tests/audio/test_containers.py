@@ -628,6 +628,21 @@ def test_a_picture_that_begins_behind_the_sound_does_not_end_it(tmp_path: Path) 
     np.testing.assert_array_equal(read_audio(path)[0], samples)
 
 
+@pytest.mark.parametrize("seconds", [2.0, 3.5])
+def test_sound_that_begins_late_may_be_trimmed(tmp_path: Path, seconds: float) -> None:
+    """An edit list of a second of nothing, and of the first seconds of four."""
+    path = write(tmp_path / "memo.alac.m4a", tone(4.0), late=1.0)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"elst") + 8
+    assert struct.unpack(">IIi", content[at : at + 12]) == (2, 1000, -1)
+    content[at + 16 : at + 20] = struct.pack(">I", round(1000 * seconds))
+    path.write_bytes(content)
+    samples = read_audio(path)[0]
+    assert len(samples) / RATE == pytest.approx(1.0 + seconds, abs=4096 / RATE)
+    np.testing.assert_allclose(samples[RATE : RATE + 16_000], tone(4.0)[:16_000], atol=1e-4)
+    assert not samples[:RATE].any()
+
+
 @pytest.mark.parametrize("packets", [1, 2, 7])
 def test_a_transport_stream_may_begin_anywhere(tmp_path: Path, packets: int) -> None:
     path = write(tmp_path / "broadcast.ts", tone(2.0))

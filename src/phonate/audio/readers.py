@@ -321,9 +321,9 @@ class _AVReader:
             # Edit lists move the times to where the sound begins; iTunes only notes how long the encoder's delay is.
             if first.pts == 0 and first.has_sidedata("skip_samples") and unit:
                 self._origin, start = round(float(start * unit) * self.rate), -start
-        # A bare AAC stream has no header: FFmpeg's length for it is a guess from the bit rate. Of a piece of a live
-        # MP4 that begins late it counts the beginning, of others not; such pieces list no frames in their header.
-        if kind.promises and duration and unit and (not start or self._stream.frames):
+        # A bare AAC stream has no header: FFmpeg's length for it is a guess from the bit rate. Of sound that begins
+        # late, it is with what comes before where edits cut some of it out or it is a piece of a live MP4, else not.
+        if kind.promises and duration and unit and start <= 0:
             self.frames = max(0, round(float((duration + start) * unit) * self.rate)) or None
         self.slack = round(0.05 * self.rate)
         self.remarks = [remark] if (remark := _tracks(container, stream)) else list[str]()

@@ -36,6 +36,7 @@ from phonate.audio.containers import (
     OTHER,
     Kind,
     Part,
+    after_tags,
     parts,
     told,
 )
@@ -148,7 +149,9 @@ class _Range(io.RawIOBase):
 
     def __init__(self, path: Path, part: Part) -> None:
         self._file: BinaryIO = path.open("rb", buffering=0)
-        self._start, self._size, self._at = part.start, part.end - part.start, 0
+        # libsndfile knows an MP3 behind one tag, not behind several.
+        self._start = after_tags(self._file, part.start) if part.kind is MP3 else part.start
+        self._size, self._at = part.end - self._start, 0
         self._length_at = None if part.length_at is None else part.length_at - part.start
         if self._length_at is not None:
             self._length = min(self._size - self._length_at - 4, 0xFFFFFFFE).to_bytes(4, "little")
@@ -315,7 +318,7 @@ class _AVReader:
         self._begun = False
         self._unit: tuple[int, int] | None = None
         """Of the times of all frames, as a part of a second."""
-        self._origin = round((container.start_time or 0) / 1e6 * self.rate) if kind.clock else 0
+        self._origin = round(_clock(container) * self.rate) if kind.clock else 0
         if kind is MP4 and (first := next(self._packets, None)) is not None:
             self._packets = chain([first], self._packets)
             # Edit lists move the times to where the sound begins; iTunes only notes how long the encoder's delay is.
@@ -443,6 +446,13 @@ def _decoder(stream: av.AudioStream) -> av.AudioCodecContext | None:
     assert isinstance(decoder, av.AudioCodecContext)
     decoder.sample_rate, decoder.layout = stream.codec_context.sample_rate, "mono"
     return decoder
+
+
+def _clock(container: av.container.InputContainer) -> float:
+    """Seconds at which the first picture or sound is shown."""
+    streams = [*container.streams.audio, *container.streams.video]
+    starts = [float(one.start_time * one.time_base) for one in streams if one.start_time is not None and one.time_base]
+    return min(starts, default=0.0)
 
 
 def _track(streams: Sequence[av.AudioStream]) -> av.AudioStream:

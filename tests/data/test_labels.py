@@ -789,6 +789,22 @@ def test_labels_beside_recordings_of_one_name_in_several_folders(tmp_path):
     ]
 
 
+def test_names_of_captions_by_video_sites_and_meetings(tmp_path, caplog):
+    for name in ("talk", "call"):
+        wav(tmp_path / f"{name}.wav", 5.0)
+    said = "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nAnn: hello\n"
+    text(tmp_path, "call.transcript.vtt", said)
+    for language in ("en", "en-orig"):
+        text(tmp_path, f"talk.{language}.vtt", said)
+    with caplog.at_level(logging.INFO, "phonate"):
+        rows, _ = list_corpus(corpus(tmp_path))
+    assert [(row.path.name, row.speaker, row.text) for row in rows] == [
+        ("call.wav", "Ann", "hello"),
+        ("talk.wav", "Ann", "hello"),
+    ]
+    assert "talk.wav: talk.en-orig.vtt is read; talk.en.vtt there says the same" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["call.wav", "audio/call", "audio/call.wav", "call.mp3"])
 def test_rttm_that_names_files(name, tmp_path):
     wav(tmp_path / "audio/call.wav", 5.0)

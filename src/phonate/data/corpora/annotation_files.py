@@ -58,7 +58,8 @@ Listed = TypeVar("Listed")
 # ------------------------------------------------- Recordings by the names that annotations call them
 
 
-_LANGUAGE = re.compile(r"\.[a-z]{2,3}(-[A-Za-z]{2,8})?$")
+_LANGUAGE = re.compile(r"\.([a-z]{2,3}(-[A-Za-z]{2,8})?|transcripts?|captions?|subtitles?)$")
+"""What captions have behind the name of their recording: talk.en.vtt, Zoom's call.transcript.vtt."""
 
 
 class Recordings:
@@ -529,13 +530,15 @@ def _say_the_same(kinds: Sequence[_Said | None]) -> bool:
     return first is not None and all(
         other is not None
         and other.keys() == first.keys()
-        and all(len(first[name]) == len(other[name]) for name in first)
-        and all(
-            (one.text, one.speaker) == (its.text, its.speaker) and abs(one.start - its.start) <= _NEAR
-            for name in first
-            for one, its in zip(first[name], other[name], strict=True)
-        )
+        and all(_are_equal(first[name], other[name]) for name in first)
         for other in others
+    )
+
+
+def _are_equal(segments: Sequence[Segment], others: Sequence[Segment]) -> bool:
+    return len(segments) == len(others) and all(
+        (one.text, one.speaker) == (other.text, other.speaker) and abs(one.start - other.start) <= _NEAR
+        for one, other in zip(segments, others, strict=True)
     )
 
 
@@ -614,17 +617,25 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
 
 
 def _one_each(rows: list[Row | Problem]) -> Iterator[Row | Problem]:
-    """The rows; a problem for those of recordings with several files of labels, such as captions of two languages."""
-    places: dict[Path, list[str]] = {}
+    """The rows; a problem for those of recordings with several files of labels that do not say the same, such as
+    captions of two languages."""
+    listed: dict[Path, list[Row]] = {}
     for row in rows:
         if isinstance(row, Row):
-            places.setdefault(row.path, []).append(row.place)
+            listed.setdefault(row.path, []).append(row)
     for row in rows:
-        several = places[row.path] if isinstance(row, Row) else []
-        if len(several) > 1:
-            names = " and ".join(Path(place).name for place in several[:3])
-            yield Problem(row.id, row.place, "several files", f"a recording has labels in {names}; keep one of them")
-        else:
+        if isinstance(row, Problem):
+            yield row
+            continue
+        first, *others = listed[row.path]
+        names = [Path(one.place).name for one in (first, *others)]
+        if not others:
+            yield row
+        elif not all(_are_equal(first.segments, one.segments) for one in others):
+            detail = f"a recording has labels in {' and '.join(names[:3])}; keep one of them"
+            yield Problem(row.id, row.place, "several files", detail)
+        elif row is first:
+            _report_same(row.path, names[0], tuple(names[1:]))
             yield row
 
 

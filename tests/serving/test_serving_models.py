@@ -16,7 +16,7 @@ from servers import assert_error
 from stand_in import StandIn
 
 import phonate
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, MissingPackageError
 from phonate.serving.models import LazyService
 from phonate.serving.server import Hosted, create_app, hosted
 from phonate.serving.settings import ServingSettings
@@ -170,6 +170,15 @@ def test_names_of_models() -> None:
         hosted(["base/voice"], options={"codec": "x", "dtype": None})
     with pytest.raises(InputError, match="NAME=RUN"):
         hosted(["=base/voice"])
+
+
+@pytest.mark.parametrize("models", [["whisper"], ["base/voice", "whisper", "base/diarizer"]])
+def test_a_package_that_is_missing_is_told_before_anything_is_served(
+    monkeypatch: pytest.MonkeyPatch, models: list[str]
+) -> None:
+    monkeypatch.setattr("phonate.pretrained.missing", lambda *extras: ["faster_whisper"])
+    with pytest.raises(MissingPackageError, match="whisper needs the package faster_whisper, which is not installed"):
+        hosted(models)
 
 
 def test_a_server_that_only_transcribes(several: Callable[..., Several]) -> None:

@@ -25,6 +25,7 @@ from starlette.middleware.cors import CORSMiddleware
 from phonate.config.errors import InputError
 from phonate.config.tasks import referred, task_info
 from phonate.data.transcripts import Diarizes
+from phonate.pretrained import TRANSCRIPTION, require
 from phonate.serving import conversions, guard, live, routes, transcriptions
 from phonate.serving.conversions import Conversion, Converts
 from phonate.serving.guard import Gate, Guard
@@ -67,11 +68,13 @@ class Hosted:
             yield converter.model
 
     def prepare(self) -> None:
-        """Load the first that speaks, or else the first that converts. Raises the errors of loading."""
+        """Load the first that speaks, or else the first that converts or transcribes. Raises the errors of loading."""
         if self.services:
             self.services[0].prepare()
         elif self.converters:
             self.converters[0].prepare()
+        elif self.recognisers:
+            self.recognisers[0].languages()
 
     def unload_after(self, seconds: float) -> None:
         """Unload what was not used for so long. What one fails at is logged, and the others go on."""
@@ -153,6 +156,8 @@ def _by_kind(models: Sequence[str], unused: set[str]) -> dict[str, list[tuple[st
         kind = task if task in ("recognition", "diarization", "conversion") else "speech"
         if kind == "speech":
             _require_speech(run, task)
+        elif not Path(run).exists() and run.partition("/")[0] in (*task_info(task).pretrained, "base"):
+            require(run, TRANSCRIPTION)  # of Whisper, and of what listens by it
         unused = unused - set(task_info(task).options)
         runs.setdefault(kind, []).append((name, run))
     if unused:
@@ -263,9 +268,9 @@ def serve(
     port: int = 8000,
     wyoming: int | None = None,
 ) -> None:
-    """Load the first model that speaks, or else the first that converts, and serve until SIGTERM or Ctrl-C. Then refuse
-    new requests (503), finish running ones for at most `settings.stop_seconds`, and close the models. The signal is
-    raised again at the end. A second one ends at once. `wyoming`: the port for Home Assistant.
+    """Load the first model that speaks, or else the first that converts or transcribes, and serve until SIGTERM or
+    Ctrl-C. Then refuse new requests (503), finish running ones for at most `settings.stop_seconds`, and close the
+    models. The signal is raised again at the end. A second one ends at once. `wyoming`: the port for Home Assistant.
 
     Raises InputError where the address can't be used.
     """

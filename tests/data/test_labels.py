@@ -549,6 +549,7 @@ def test_reading_an_alignment_of_words_and_phones_as_labels_is_not_advised(tmp_p
         ("Speaker 1 (00:00:01):\nGood morning.\nSpeaker 2 (00:00:04):\nAnd to you.\n", "times"),
         ("1\n00:00:01,000 --> 00:00:02,000\nGood morning.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n", "times"),
         ("ANN: Good morning.\nBOB: And to you.\nANN: Thank you.\nBOB: Bye.\n", "names of speakers (ANN, BOB)"),
+        ("start\tend\ttext\n0\t1500\tGood morning.\n", "times"),
         ("Ann: [00:00:01] Good morning.\n\nBob: [00:00:04] And to you.\n", "times"),
         ("[00:00.000 --> 00:02.000]  Good morning.\n[00:02.000 --> 00:04.000]  Yes.\n", "times"),
         ("The train leaves at 10:30\n", None),

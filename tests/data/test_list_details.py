@@ -373,3 +373,30 @@ def test_spellings_of_one_speaker(voice, caplog):
     (voice / "list.txt").write_text("".join(f"wavs/a{i}.wav|{names[i]}|{TEXTS[i]}\n" for i in range(4)))
     assert {speaker for speaker, _ in read(voice).values()} == {"Jos\u00e9", "Ann", "ann"}
     assert "Ann and ann are taken for different speakers; if they are one, write the name alike" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sample", "what"),
+    [
+        ({"text": ["good", "morning"]}, "its text is a JSON list"),
+        ({"text": {"en": "good"}}, "its text is a JSON object"),
+        ({"text": "good", "speaker": {"id": 7}}, "its speaker is a JSON object"),
+    ],
+)
+def test_values_of_objects_that_are_no_texts(sample, what, voice):
+    (voice / "list.json").write_text(json.dumps([{"audio": "wavs/a0.wav"} | sample]))
+    (problem,), _ = list_corpus(corpus(voice))
+    assert problem.detail == f"{what}; give a text"
+
+
+def test_kaldis_texts_that_are_lost(tmp_path, caplog):
+    wav(tmp_path / "a.wav", 3.0)
+    files = {"wav.scp": "u1 a.wav\n", "utt2spk": "u1 ann\n", "text": "u1 good morning\nu2 good night\n"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    (row,), _ = list_corpus(corpus(tmp_path))
+    assert row.text == "good morning"
+    assert "left out: 1 texts of utterances that are not listed, such as u2" in caplog.text
+    (tmp_path / "text").write_text("u1 good morning\nu1 good night\n")
+    with pytest.raises(DataError, match="text:2: u1 is in a line above with something else; keep one of them"):
+        list_corpus(corpus(tmp_path))

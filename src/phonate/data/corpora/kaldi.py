@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from phonate.data.corpora.rows import (
     printable,
     split_among,
 )
+
+logger = logging.getLogger("phonate")
 
 # ----- wav.scp, segments, text, utt2spk, reco2file_and_channel (https://kaldi-asr.org/doc/data_prep.html)
 
@@ -76,11 +79,15 @@ class _KaldiFolder:
         self._sources = self._table("wav.scp")
 
     def _table(self, name: str) -> dict[str, str]:
-        """Key -> the rest of its line; nothing where there is no such file."""
-        if not (self._folder / name).is_file():
-            return {}
-        lines = (line.split(maxsplit=1) for line in read_lines(self._folder / name))
-        return {fields[0]: fields[1].strip() if len(fields) > 1 else "" for fields in lines if fields}
+        """Key -> the rest of its line; nothing where there is no such file. Raises DataError where a key has two."""
+        table: dict[str, str] = {}
+        lines = read_lines(self._folder / name) if (self._folder / name).is_file() else []
+        for number, line in enumerate(lines, start=1):
+            key, value = (*line.split(maxsplit=1), "", "")[:2]
+            if key and table.setdefault(key, value.strip()) != value.strip():
+                place = printable(f"{self._folder / name}:{number}")
+                raise DataError(f"{place}: {printable(key)} is in a line above with something else; keep one of them")
+        return table
 
     def rows(self) -> Iterator[Row | Problem]:
         """The recordings, and what is wrong with some."""
@@ -103,6 +110,10 @@ class _KaldiFolder:
         for name in (utterances or {}).keys() - names:
             place = str(self._folder / "segments")
             yield Problem(name, place, "missing file", f"recording {name!r} is not in wav.scp")
+        spoken = names if utterances is None else {one.id for some in utterances.values() for one in some}
+        lost = [id for id in self._texts if id not in spoken]
+        if lost and not bad:
+            _report_unspoken(self._folder, len(lost), lost[0])
 
     def _row(self, name: str, source: str, segments: tuple[Segment, ...], place: str) -> Row | Problem:
         try:
@@ -168,6 +179,14 @@ class _KaldiFolder:
         files = (root / file for root in roots if is_file(root / file))
         spelled = (in_any_form(root, source) for root in roots if not source.isascii())
         return next(filter(None, chain(files, spelled)), self._folder / file)
+
+
+@functools.cache
+def _report_unspoken(folder: Path, count: int, example: str) -> None:
+    logger.warning(
+        "%s: left out: %d texts of utterances that are not listed, such as %s",
+        *(printable(str(folder)), count, printable(example)),
+    )
 
 
 # ------- Recordings that a decoder makes: the file is read here, and the command never runs

@@ -150,6 +150,11 @@ def _json_row(
     sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str, root: Path
 ) -> Row | Problem:
     listed = {meaning: sample[key] for meaning, key in column_names(list(sample)).items()}
+    for meaning in ("text", "speaker_id"):
+        value = listed.get(meaning)
+        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, str) for one in value)):
+            kind = "list" if isinstance(value, list) else "object"
+            return malformed(place, f"its {'text' if meaning == 'text' else 'speaker'} is a JSON {kind}; give a text")
     if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
         listed.pop("text", None)
     if not listed.get("text") and sample.get(_TEXT_FILE):

@@ -58,6 +58,7 @@ _AT = re.compile(
 _NAMED = re.compile(r"[\[(]?([^\W\d_a-z][\w.'-]*(?: (?:[^\W_a-z][\w.'-]*))?)[\])]?:\s+\S.*")
 """A line that says who speaks: `ANN: hello`, `Speaker 1: hello`."""
 _LIKE_TIMES = re.compile(r"[\[(]?\d{1,2}:\d\d.*|.*\d{1,2}:\d\d[\])]?:?")
+_TABLE = re.compile(r"\d+([.,]\d+)?\t\d+([.,]\d+)?\t")
 _NAMES_WITHIN = re.compile(rf"(?:^|(?<=[.!?…\"”] ))({NAME}):(?= \S)")
 _LIKE_NAMES = re.compile(r"[\[(]?([^\W_][^:\[\]()]{0,30})[\])]?:\s+\S.*")
 _TIMED = re.compile(r"\s*\d+(\.\d+)?\s+\d+(\.\d+)?\s+\S+")
@@ -144,7 +145,7 @@ def _conversation(lines: Sequence[str]) -> str | None:
     times = [clock_seconds(next(one for one in match.groups() if one and one[0].isdigit())) for match in found]
     rising = len(times) > 1 and times == sorted(times) and times[0] < times[-1]
     of_one = len({match["name"] for match in found}) == 1 and bool(found[0]["name"])  # verses: John 3:16, John 3:17
-    if rising and 4 * len(times) >= len(lines) and not of_one:
+    if (rising and 4 * len(times) >= len(lines) and not of_one) or any(map(_TABLE.match, lines)):
         return "times"
     names = [match[1] for match in map(_NAMED.fullmatch, lines) if match is not None]
     in_turn = all(one != following for one, following in pairwise(names))

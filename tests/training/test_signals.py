@@ -46,3 +46,17 @@ def test_a_sigterm_that_comes_again_lets_the_run_save():
     )
     ended = run_python("-c", code)
     assert (ended.returncode, ended.stdout) == (0, "saves 15\n"), ended.stderr
+
+
+def test_who_quits_before_the_first_checkpoint_is_told_how_to_begin_again(tmp_path):
+    code = (
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "from phonate.config.errors import command_line\n"
+        "from phonate.training.signals import Signals\n"
+        f"with command_line(['train']), Signals(checkpoints=Path({str(tmp_path)!r})):\n"
+        "    os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    ended = run_python("-c", code, timeout=60)
+    assert ended.returncode == 130
+    assert ended.stderr.endswith("there is no checkpoint: --resume auto begins again\n")

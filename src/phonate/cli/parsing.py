@@ -71,7 +71,7 @@ COMMANDS = {
     "align": ("phonate.cli.models", "tell when the words of texts are said in recordings"),
     "diarize": ("phonate.cli.models", "find out who speaks when in a recording"),
     "score": ("phonate.cli.runs", "score a diarization (RTTM): DER with its parts, and JER"),
-    "serve": ("phonate.cli.models", "serve a model that speaks over HTTP, with a page to try it"),
+    "serve": ("phonate.cli.models", "serve models that speak or transcribe over HTTP, with a page to try them"),
     "evaluate": ("phonate.cli.runs", "evaluate a run, with a baseline and a ceiling"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.training", "list the GPUs, cores and memory available for training"),

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from phonate.compute.system import HANGUP, STOPPING, write_to_console
-from phonate.config.errors import Interrupted
+from phonate.config.errors import Interrupted, option
 
 if TYPE_CHECKING:
     from phonate.compute.distributed import Ranks
@@ -157,7 +157,7 @@ class Signals:
         latest = (
             f"the last checkpoint is {saved[-1]}"
             if saved
-            else "there is no checkpoint, so the same command begins again"
+            else f"there is no checkpoint: {option('resume', 'auto')} begins again"
         )
         message = f"quit without saving; {latest}"
         for listener in _quit_listeners:

@@ -274,3 +274,15 @@ def test_the_side_of_a_text_is_that_of_earlier_versions() -> None:
 def test_an_address_is_refused_as_it_was_given() -> None:
     with pytest.raises(InputError, match=r"^s3://bucket/texts\.jsonl: .*on a disk only; copy it"):
         read_dialogues("s3://bucket/texts.jsonl")
+
+
+def test_utf_16_is_read_and_other_files_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_text("größe", encoding="utf-16")
+    for name in ("b.pdf", "c.csv", "d.json"):
+        (tmp_path / name).write_text("{}")
+    with caplog.at_level("INFO", "phonate"):
+        (one,) = read_dialogues(tmp_path).dialogues
+    assert one == Dialogue.plain("a.txt:1", "größe")
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path}: ignored, not texts: ")
+    assert {"1 .pdf", "1 .csv", "1 .json"} == {*line.rpartition("texts: ")[2].split(", ")}

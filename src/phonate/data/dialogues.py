@@ -23,6 +23,7 @@ import logging
 import os
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError, json_mistake
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import listed, nearest
+from phonate.data.annotations import read_text
 from phonate.data.corpora.rows import Problem, audio_files, printable
 
 logger = logging.getLogger("phonate")
@@ -528,10 +530,21 @@ def read_dialogues(path: str | Path, documents: str = "auto", columns: Columns |
             else:
                 dialogues.append(one)
     warn_refused(root, refused)
+    if root.is_dir():
+        _tell_others(root, files)
     if not dialogues:
         first = f"{refused[0].place}: {refused[0].reason}" if refused else "the files are empty"
         raise DataError(f"{root}: no document can be used ({len(refused)} refused; {first})")
     return ReadDialogues(dialogues, refused)
+
+
+def _tell_others(root: Path, files: Sequence[Path]) -> None:
+    """Tells, by kind, of files that are no texts."""
+    others = {*audio_files(root, None, [])} - {*files}
+    kinds = Counter(file.suffix.lower() or "no suffix" for file in others if file.is_file())
+    if kinds:
+        counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
+        logger.info("%s: ignored, not texts: %s", printable(str(root)), counts)
 
 
 def warn_refused(root: Path, refused: list[RefusedRow]) -> None:
@@ -555,7 +568,7 @@ def require_rows(path: str, rows: Sized, refused: list[RefusedRow], purpose: str
 def _read_file(file: Path, name: str, documents: str, columns: Columns | None) -> Iterator[Dialogue | RefusedRow]:
     suffix = file.suffix.lower()
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file)
     except UnicodeDecodeError as error:
         yield RefusedRow(f"{name}:1", f"not UTF-8 (byte {error.start}); save it as UTF-8")
     except OSError as error:

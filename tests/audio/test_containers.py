@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from phonate.audio import ogg
 from phonate.audio.containers import HEAD, recognised
 from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start, writable, write_audio
 from phonate.audio.live import file_sink
@@ -560,6 +561,21 @@ def test_a_name_is_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
     samples = read_audio(write(Path("a.m4a"), tone(1.0)))[0]
     Path("a.m4a").rename(name)
     np.testing.assert_array_equal(read_audio(name)[0], samples)
+
+
+@pytest.mark.parametrize("ending", ["ogg", "opus"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_headers_of_ogg_may_be_there_twice(tmp_path: Path, ending: str, count: int) -> None:
+    path = write(tmp_path / f"a.{ending}", tone(2.0))
+    samples, content = read_audio(path)[0], path.read_bytes()
+    sound = next(page.start for page in pages_of(path) if page.granule > 0)
+    path.write_bytes(count * content[:sound] + content)
+    np.testing.assert_array_equal(read_audio(path)[0], samples)
+
+
+def pages_of(path: Path) -> list[ogg.Page]:
+    with path.open("rb") as file:
+        return list(ogg.pages(file, 0, path.stat().st_size))
 
 
 def test_bw64_is_read(tmp_path: Path) -> None:

@@ -309,6 +309,8 @@ def _ogg(file: BinaryIO, part: Part) -> Examined:
         page = ogg.page_at(file, at)
     follows = _search(file, b"OggS\x00", re.compile(rb"[\x02\x06]"), at)
     end = part.end if follows is None else follows
+    if follows is not None and all(page.granule <= 0 for page in ogg.pages(file, part.start, follows)):
+        return _ogg(file, replace(part, start=follows))  # headers alone, as some phones write them twice
     known = len(codecs) == 1 and codecs[0].startswith((b"\x01vorbis", b"OpusHead"))
     late = ogg.late_or_paused(file, part.start, end, EARLY_SECONDS, JITTER_SECONDS) if known else None
     if not known or late is not None:

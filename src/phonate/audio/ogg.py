@@ -81,7 +81,7 @@ def late_or_paused(file: BinaryIO, start: int, end: int, early: float, jitter: f
 def _packets(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int | None]]:
     """Packets of the stream that begins first, the last that ends in a page with the page's granule position."""
     held, stream = list[bytes](), None
-    for page in _pages(file, start, end):
+    for page in pages(file, start, end):
         stream = page.stream if stream is None else stream
         if page.stream != stream:
             continue
@@ -98,7 +98,7 @@ def _packets(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int 
                 held.clear()
 
 
-def _pages(file: BinaryIO, start: int, end: int) -> Iterator[Page]:
+def pages(file: BinaryIO, start: int, end: int) -> Iterator[Page]:
     """Pages one behind the other."""
     while start < end and (page := page_at(file, start)) is not None:
         yield page

@@ -573,6 +573,18 @@ def test_headers_of_ogg_may_be_there_twice(tmp_path: Path, ending: str, count: i
     np.testing.assert_array_equal(read_audio(path)[0], samples)
 
 
+def test_vorbis_without_a_rate_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ogg", tone(1.0))
+    content = bytearray(path.read_bytes())
+    at = content.index(b"\x01vorbis") + 12
+    assert content[at : at + 4] == struct.pack("<I", RATE)
+    content[at : at + 4] = bytes(4)
+    end = pages_of(path)[0].end
+    path.write_bytes(_checked(bytes(content[:end])) + content[end:])
+    with pytest.raises(DataError, match=r"a\.ogg: "):
+        read_audio(path)
+
+
 def pages_of(path: Path) -> list[ogg.Page]:
     with path.open("rb") as file:
         return list(ogg.pages(file, 0, path.stat().st_size))

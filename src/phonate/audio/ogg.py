@@ -66,6 +66,8 @@ def late_or_paused(file: BinaryIO, start: int, end: int, early: float, jitter: f
     opus = headers == _HEADERS[b"OpusHead"]
     samples = _opus_samples if opus else _vorbis_samples(ident, others[-1])
     rate = _OPUS_RATE if opus else int.from_bytes(ident[12:16], "little")
+    if not rate:
+        return None
     held, position = 0, None
     for packet, granule in packets:
         held += samples(packet)

@@ -713,6 +713,9 @@ def srt(*captions):
         (["ANN: where?", "here", "there", "or not"], ["None: where?", "None: here", "None: there", "None: or not"]),
         ([">> Hello.\n>> Hi.", ">> Good."], ["None: Hello. Hi.", "None: Good."]),
         (["# happy birthday #", "thanks"], ["None: thanks"]),
+        (["王：你好", "李：好的", "王：再见"], ["王: 你好", "李: 好的", "王: 再见"]),
+        (["（笑い）", "（田中）おはよう", "（田中）はい"], ["田中: おはよう", "田中: はい"]),
+        (["【王】你好", "【李】好的", "【王】再见"], ["王: 你好", "李: 好的", "王: 再见"]),
     ],
 )  # fmt: skip
 def test_who_speaks_in_captions(captions, said, tmp_path):

@@ -124,7 +124,8 @@ _NOISE = re.compile(
     re.IGNORECASE,
 )
 _SOUND = re.compile(
-    rf"{_NOISE.pattern}|^(?:[-–] ?)?\[[^\[\]\n]*\]$|\A[\[(][^\[\]()]*[\])]\Z", re.IGNORECASE | re.MULTILINE
+    rf"{_NOISE.pattern}|^(?:[-–] ?)?\[[^\[\]\n]*\]$|\A[\[(（【［][^\[\]()（）]*[\])）】］]\Z",
+    re.IGNORECASE | re.MULTILINE,
 )
 """What captions say of sounds: `[door closes]`, and whatever is a caption by itself, `(laughs)`, or a line, `[wind]`.
 Other brackets, as `[he] went`, are words or speakers."""
@@ -133,7 +134,9 @@ _TURN = re.compile(r"(?:^|(?<=[.!?…\"”]) )(?:[-–] (?=[^\W\d_])|>{2,3} ?)",
 """The dash or `>>` of a speaker's turn; before a digit a dash may be a sign."""
 _UNHEARD = re.compile(r"[\[(][^\[\]()]*\b(?:inaudible|unintelligible|crosstalk)\b[^\[\]()]*[\])](?!:)", re.IGNORECASE)
 """In place of words that nobody wrote down, so that the caption is not what is said."""
-_BRACKETED = re.compile(r"(?:(?:[-–]|>{2,3}) ?)?[\[(]([^\W_][^\[\]():]{0,39})[\])]\s+(?=\S)")
+_BRACKETED = re.compile(
+    r"(?:(?:[-–]|>{2,3}) ?)?[\[(（【［]([^\W_][^\[\]():（）【】［］：]{0,39})(?:[\])]\s+|[）】］]\s*)(?=\S)"
+)
 _SHOUTED = re.compile(r"([A-Z][A-Z]+(?:[ .'-][A-Z\d]+){0,3}): (?=.*[a-z])")
 """A speaker before a single caption, in the capitals of subtitles for the deaf."""
 

@@ -37,12 +37,12 @@ _UTTERANCES = (
 """Tiers of one speaker, who has no name."""
 _NOTES = (
     "notes", "note", "comments", "comment", "remarks", "tones", "tone", "breaks", "break", "misc", "pos", "gloss",
-    "translation", "events",
+    "translation", "events", "silences",
 )  # fmt: skip
 """Tiers of what nobody says."""
 _SPEAKERS = ("speakers", "speaker", "spk", "diarization")
 """Tiers whose labels are speakers."""
-_SILENCE = ("sil", "<sil>", "sp", "spn", "#", "silence", "<p:>", "<eps>")
+_SILENCE = ("sil", "<sil>", "sp", "spn", "#", "silence", "<p:>", "<p>", "<eps>", "pause", "<pause>", "...", "…")
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,9 @@ NO_NAME = re.compile(
     re.IGNORECASE,
 )
 """What stands before a colon and names nobody."""
-_PREFIX = re.compile(r"^\[?([^\W_](?:[^:\]\n]{0,39}))\]?:\s+(?=\S)", re.MULTILINE)
+_PREFIX = re.compile(
+    r"^\[?([^\W_](?:[^:：\]\n]{0,39}(?=\]?:)|[^:：\]\n]{0,7}(?=：)))(?:\]?:\s+|：\s*)(?=\S)", re.MULTILINE
+)
 _MOST_WORDS = 4
 """Of a speaker's name before a text."""
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+import gc
 import inspect
+import subprocess
 import sys
 
 import pytest
 
-from phonate.compute.importing import faster_import
+from phonate.compute.importing import faster_import, lasting
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="libraries are bound otherwise there")
 
@@ -15,13 +18,57 @@ def _fail() -> None:
         assert inspect.getmodule(sys._getframe()) is sys.modules[__name__]
         assert inspect.getmodule(inspect.getmodule) is sys.modules["phonate.compute.importing"]
         assert sys.getdlopenflags() != _FLAGS
+        first, second = _point(), _point()
+        assert first is not second
+        assert first.__init__.__code__ is second.__init__.__code__
+        assert (repr(first(1)), second(2).x) == ("_point.<locals>.Point(x=1)", 2)
         raise ImportError("no torch here")
 
 
-_FLAGS, _LOOK_UP = sys.getdlopenflags(), inspect.getmodule
+def _point() -> type:
+    @dataclasses.dataclass
+    class Point:
+        x: int
+
+    return Point
+
+
+_FLAGS, _LOOK_UP, _FINDERS = sys.getdlopenflags(), inspect.getmodule, [*sys.meta_path]
 
 
 def test_what_changes_while_torch_is_imported_is_put_back() -> None:
     with pytest.raises(ImportError):
         _fail()
-    assert (sys.getdlopenflags(), inspect.getmodule) == (_FLAGS, _LOOK_UP)
+    assert (sys.getdlopenflags(), inspect.getmodule, sys.meta_path) == (_FLAGS, _LOOK_UP, _FINDERS)
+    assert _point().__init__.__code__ is not _point().__init__.__code__
+
+
+def test_what_imports_make_is_not_looked_through_for_garbage() -> None:
+    with lasting():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+
+
+RARE = """
+import sys
+from phonate.compute.importing import faster_import
+
+with faster_import():
+    import torch
+
+assert not {"torch.distributions.kl", "torch.export.dynamic_shapes", "torch.masked._ops"} & sys.modules.keys()
+torch.manual_seed(0)
+first = torch.randn(3)
+torch.manual_seed(0)
+assert torch.equal(torch.distributions.Normal(0.0, 1.0).sample((3,)), first)
+assert torch.export.export(torch.nn.ReLU(), (first,)).module()(first).min() == 0
+from torch.masked import masked_tensor
+assert masked_tensor(first, first > 0).sum() > 0
+assert torch.nn.quantized.Quantize(0.5, 0, torch.qint8)(first).dtype is torch.qint8
+"""
+
+
+def test_what_a_training_does_not_use_is_there_when_it_is_asked_for() -> None:
+    subprocess.run([sys.executable, "-c", RARE], check=True, timeout=120)

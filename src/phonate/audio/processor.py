@@ -7,6 +7,7 @@ to mel while they are in the processor's cache. No torch, which takes longer to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -101,12 +102,18 @@ class AudioProcessor:
     """
 
     def __init__(self, config: AudioConfig | None = None) -> None:
-        self.config = config = config or AudioConfig()
-        filters = self.filters = config.facts.filters()
-        """(n_mels, n_fft // 2 + 1) mel filters."""
-        self._spectrum = MelSpectrum(filters, config.n_fft, config.hop_length, config.win_length)
-        self.offset_db = config.facts.offset_db
+        self.config = config or AudioConfig()
+        self.offset_db = self.config.facts.offset_db
         """The level that is 1 in features, in dB over a magnitude of 1."""
+
+    @cached_property
+    def filters(self) -> FloatArray:
+        """(n_mels, n_fft // 2 + 1) mel filters."""
+        return self.config.facts.filters()
+
+    @cached_property
+    def _spectrum(self) -> MelSpectrum:
+        return MelSpectrum(self.filters, self.config.n_fft, self.config.hop_length, self.config.win_length)
 
     @property
     def fingerprint(self) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from phonate.cli.parsing import COMMANDS, parse_command, top_parser, within
+from phonate.compute.importing import lasting
 
 BROKEN_PIPE = 141
 
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
         return _fail(error, args)
+    finally:
+        gc.unfreeze()
 
 
 def _open_closed_streams() -> None:
@@ -78,8 +81,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
         print_error(f"there is no command {args.command!r}; {hint}")
         return 2
-    command = parse_command(args.command, args.rest, args)
-    with _progress():
+    with lasting():
+        command = parse_command(args.command, args.rest, args)
         if args.plugin:
             from phonate.config.registry import load_plugin
 
@@ -88,8 +91,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         from phonate.config.errors import command_line
         from phonate.training.signals import interruptible
 
-        with command_line(sys.argv[1:] if argv is None else argv), interruptible():
-            return command(args)
+    with _progress(), command_line(sys.argv[1:] if argv is None else argv), interruptible():
+        return command(args)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 from collections import Counter
 from pathlib import PurePath
 from typing import Any
@@ -62,10 +61,7 @@ def data(args: argparse.Namespace) -> int:
 
     _refuse_useless_options(args)
     log_to_console()  # what files are left alone
-    try:
-        outcome = _outcome(args)
-    finally:
-        gc.unfreeze()
+    outcome = _outcome(args)
     if args.json:
         print_json(outcome)
     else:
@@ -133,13 +129,11 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _import_preparation() -> None:
-    """Import what prepares. What imports make stays: it is not looked through for garbage."""
-    gc.disable()
-    try:
+    """Import what prepares."""
+    from phonate.compute.importing import lasting
+
+    with lasting():
         import phonate.data.prepared  # noqa: F401
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _of_texts(args: argparse.Namespace) -> bool:

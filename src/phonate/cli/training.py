@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import sys
@@ -173,8 +172,6 @@ def train(args: argparse.Namespace) -> int:
     data.path=my_recordings size=small. The run is written to --output, by default runs/<recipe>; --resume auto
     continues one that was interrupted. Paths in a recipe are relative to the current directory.
     """
-    # What imports make stays. To look through it for garbage again and again took a sixth of the time of a start.
-    gc.disable()
     from phonate.config.errors import Interrupted
     from phonate.training.signals import interruptible
 
@@ -186,9 +183,6 @@ def train(args: argparse.Namespace) -> int:
         if error.checkpoint is None and error.step is None:
             raise Interrupted(f"{error}; {_what_stays(args.run)}", error.signal_number) from None
         raise
-    finally:
-        gc.unfreeze()
-        gc.enable()
 
 
 def _what_stays(run: Run | None) -> str:
@@ -201,32 +195,13 @@ def _what_stays(run: Run | None) -> str:
 
 
 def _train(args: argparse.Namespace) -> int:
-    # before anything heavy is imported, so that a mistake in the recipe is reported at once
-    from phonate.training.plan import plan
-    from phonate.training.run import Run
+    from phonate.compute.importing import faster_import, lasting
 
-    planned = plan(
-        args.recipe,
-        args.overrides,
-        resume=args.resume,
-        mode=args.mode,
-        device=args.device,
-        output=args.output,
-        plugins=tuple(Path(path) for path in args.plugin),
-    )
-    planned.require_files()
-    args.run = Run(planned.run)
-
-    from phonate.cli.output import log_to_console
-    from phonate.compute.importing import faster_import
-
-    log_to_console(planned.written.recipe.training.logging.verbosity)
-
-    with faster_import():
-        from phonate.workflows.train import train_plan
-
-    gc.freeze()
-    gc.enable()
+    with lasting():
+        # before anything heavy is imported, so that a mistake in the recipe is reported at once
+        planned = _planned(args)
+        with faster_import():
+            from phonate.workflows.train import train_plan
 
     args.logs = args.run.logs  # an error leaves its traceback there
     if planned.is_search and not args.dry_run:
@@ -245,6 +220,26 @@ def _train(args: argparse.Namespace) -> int:
         else:
             print(_summary(trained))
     return 0
+
+
+def _planned(args: argparse.Namespace) -> Plan:
+    from phonate.cli.output import log_to_console
+    from phonate.training.plan import plan
+    from phonate.training.run import Run
+
+    planned = plan(
+        args.recipe,
+        args.overrides,
+        resume=args.resume,
+        mode=args.mode,
+        device=args.device,
+        output=args.output,
+        plugins=tuple(Path(path) for path in args.plugin),
+    )
+    planned.require_files()
+    args.run = Run(planned.run)
+    log_to_console(planned.written.recipe.training.logging.verbosity)
+    return planned
 
 
 _UNITS = {"_gib": "GiB", "_per_step": "s", "hours": "h"}

@@ -123,6 +123,20 @@ def test_values_from_another_key_name_it_and_its_line(tmp_path: Path, capsys: py
     assert found["model.encoder.d_ff"]["origin"] == "default"
 
 
+def test_values_from_the_global_config_of_corpora_have_its_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        "task: diarization\nglobal_config:\n  num_mel_bins: 40\n  storage_path: cache\ndatasets: [{name: ami}]\n"
+    )
+    found = explained(capsys, str(recipe), "global_config.dither=0.5")
+    assert found["data.audio.num_mel_bins"] == {"value": 40, "origin": f"{recipe}:3:17"}
+    assert found["data.storage_path"] == {"value": "cache", "origin": f"{recipe}:4:17"}
+    assert found["data.audio.dither"] == {"value": 0.5, "origin": "command line"}
+    assert found["data.audio.frame_length"]["origin"] == "default"
+
+
 @pytest.mark.parametrize(
     ("recipe", "option", "said"),
     [

@@ -497,7 +497,7 @@ def _said(listed: Sequence[object]) -> list[Segment]:
 
 
 def _segment(listed: Document) -> Segment | None:
-    columns = {meaning: listed[key] for meaning, key in column_names(list(listed)).items()}
+    columns = {meaning: listed[key] for meaning, key in column_names(listed).items()}
     if isinstance(pair := listed.get("timestamp"), list) and len(pair) == 2:  # as of transformers
         columns |= {"start": pair[0], "end": pair[1]}
     try:

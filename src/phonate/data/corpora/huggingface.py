@@ -133,7 +133,7 @@ class _Shard:
 
     def __init__(self, shard: Path, root: Path, cache: Path, schema: Any, ids: set[str]) -> None:
         self._shard, self._root, self._ids = shard, root, ids
-        self._columns = column_names(schema.names)
+        self._columns = dict(column_names(schema.names))
         twice = sorted({name for name in self._columns.values() if schema.names.count(name) > 1})
         if twice:
             raise DataError(f"{shard}: several columns {twice[0]!r}; keep one of them")

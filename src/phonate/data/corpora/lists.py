@@ -11,7 +11,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -107,8 +107,14 @@ _MOST_EXPANSION = 100
 _KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "metadata.jsonl")
 
 
-def column_names(names: Sequence[str]) -> dict[str, str]:
+def column_names(names: Iterable[str]) -> Mapping[str, str]:
     """What a column stands for -> how it is called among `names`, for those that are there."""
+    return _column_names(tuple(names))
+
+
+@lru_cache(maxsize=1024)
+def _column_names(names: tuple[str, ...]) -> Mapping[str, str]:
+    """The same, kept: lists have objects with the same keys."""
     called = {column_name(name): name for name in reversed(names)}
     pairs = (
         (meaning, next((one for one in spellings if one in called), None)) for meaning, spellings in COLUMNS.items()
@@ -129,7 +135,7 @@ _TOGETHER = (
 _UNIT = re.compile(r"_(?:(ms|msecs?|milliseconds)|s|secs?|seconds)$")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def column_name(name: str) -> str:
     """How a column is called in small letters, with `_` between words and without seconds: `Start Time (s)` and
     `startTime` are start_time."""
@@ -517,7 +523,7 @@ def _part_seconds(listed: Mapping[str, object], key: str) -> float | None:
 
 def audio_name(sample: Mapping[str, object]) -> str | None:
     """What an object calls its recording; `{"path": ...}` in the place of a name is one, too."""
-    key = column_names(list(sample)).get("audio_path")
+    key = column_names(sample).get("audio_path")
     name = sample[key] if key else None
     if isinstance(name, dict):
         name = name.get("path")

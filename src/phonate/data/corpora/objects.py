@@ -69,12 +69,12 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
     report_language(path, codes, language)
     within = [part for _, sample in samples if isinstance(sample, dict) for part in _segments_of(sample) or ()]
     keys |= {key: None for part in within for key in part}
-    alone = None if "speaker_id" in column_names(list(keys)) else speaker_of(path)
+    alone = None if "speaker_id" in column_names(keys) else speaker_of(path)
     names = (audio_name(sample) for _, sample in samples[:LOOKED_AT] if isinstance(sample, dict))
     places = Places(path, [name for name in names if name])
     if alone is not None:
         report_one_speaker(path, tuple(keys), alone)
-    if "text" not in column_names(list(keys)) and _TEXT_FILE not in keys:
+    if "text" not in column_names(keys) and _TEXT_FILE not in keys:
         report_no_text(path, tuple(keys))
     for place, sample in samples:
         if isinstance(sample, Problem):
@@ -103,7 +103,7 @@ def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 def _is_timed(part: object) -> bool:
     """Whether an object has a start and an end, and a text or a speaker."""
-    columns = column_names(list(part)).keys() if isinstance(part, dict) else set()
+    columns = column_names(part).keys() if isinstance(part, dict) else set()
     return all(columns & some for some in ({"start", "start_ms"}, _ENDS, {"text", "speaker_id"}))
 
 
@@ -116,7 +116,7 @@ def _recording(
     """The row of a recording with segments. Raises ValueError where they have no times."""
     segments = []
     for part in parts:
-        listed = {meaning: part[key] for meaning, key in column_names(list(part)).items()}
+        listed = {meaning: part[key] for meaning, key in column_names(part).items()}
         try:
             start, end = part_of(listed)
         except ValueError:
@@ -125,7 +125,7 @@ def _recording(
         named = as_text(listed.get("speaker_id"))
         speaker = alone if named is None or named.upper() == "N/A" else named
         segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))
-    key = column_names(list(sample)).get("id", "aid")
+    key = column_names(sample).get("id", "aid")
     id = as_text(sample.get(key)) or id_of(str(audio_name(sample)))
     segments.sort(key=lambda one: one.start)
     return checked_row(Row(id, file, tuple(segments), place, split=as_text(sample.get("split"))))
@@ -149,7 +149,7 @@ _TEXT_FILE = "text_filepath"
 def _json_row(
     sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str, root: Path
 ) -> Row | Problem:
-    listed = {meaning: sample[key] for meaning, key in column_names(list(sample)).items()}
+    listed = {meaning: sample[key] for meaning, key in column_names(sample).items()}
     for meaning in ("text", "speaker_id"):
         value = listed.get(meaning)
         if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, str) for one in value)):

@@ -174,7 +174,7 @@ def _row_of_sample(
         except (ValueError, RecursionError) as error:
             return malformed(place, f"its .json is not readable as JSON ({json_mistake(error)}); write the shard again")
     try:
-        called = column_names(list(facts))
+        called = column_names(facts)
         text = as_text(facts.get(called.get("text"))) or _label(labels, _TEXTS)
         speaker = as_text(facts.get(called.get("speaker_id"))) or _label(labels, _SPEAKERS)
         listed = facts.get("segments")

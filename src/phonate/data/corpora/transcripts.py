@@ -214,7 +214,7 @@ def _has_words(value: Any) -> bool:
 
 
 def _entry_of(listed: Mapping[str, Any], split: str | None) -> TextEntry | None:
-    columns = {meaning: listed[key] for meaning, key in column_names(list(listed)).items()}
+    columns = {meaning: listed[key] for meaning, key in column_names(listed).items()}
     text, speaker = columns.get("text"), columns.get("speaker_id")
     text = text.strip() if isinstance(text, str) else None
     speaker = as_text(speaker) if isinstance(speaker, (str, int)) else None
@@ -381,7 +381,7 @@ class Transcripts:
         for name, sample in ((name, one) for name, value in _objects(file) for one in samples_of_columns(value)):
             if isinstance(sample, str):
                 yield from self._each(name, file, TextEntry(_words(sample)))
-            elif isinstance(sample, dict) and not {*BOUNDS} & column_names(list(sample)).keys():
+            elif isinstance(sample, dict) and not {*BOUNDS} & column_names(sample).keys():
                 yield from self._each(audio_name(sample) or name, file, _entry_of(sample, None))
 
     def _each(self, name: str | None, file: Path, said: TextEntry | None) -> Iterator[tuple[Path, TextEntry]]:

@@ -412,8 +412,8 @@ _JUMP = 1e-8
 
 
 @dataclass(frozen=True)
-class Said:
-    """What `Pocketsphinx.said` finds."""
+class WordTimes:
+    """What `Pocketsphinx.word_times` finds."""
 
     words: dict[int, tuple[float, float]]
     """Number of a word -> its start and end, in seconds."""
@@ -464,7 +464,9 @@ class Pocketsphinx:
         _decode(self._decoder, raw)
         return self._phones(raw, words)
 
-    def said(self, waveform: FloatArray, sample_rate: int, words: Sequence[Word], *, cut: bool = False) -> Said:
+    def word_times(
+        self, waveform: FloatArray, sample_rate: int, words: Sequence[Word], *, cut: bool = False
+    ) -> WordTimes:
         """Which of `words` are said, and when. Any of them may be missing, and before and behind words with a mark, and
         a few words after another, other things may be said. `cut`: the recording ends within the words, at any of them.
 
@@ -502,7 +504,7 @@ class Pocketsphinx:
                 if others and times[0] - others[-1][1] < _FRAME_SECONDS:
                     times = others.pop()[0], times[1]
                 others.append(times)
-        return Said(said, others)
+        return WordTimes(said, others)
 
     def _own_names(self, words: Sequence[Word]) -> list[str]:
         """Names that tell which of several words alike is missing. They stay in the decoder; recordings share them."""

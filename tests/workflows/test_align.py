@@ -80,7 +80,7 @@ def test_a_recording_leaves_nothing_in_the_aligner() -> None:
     samples, text = clip(2)
     words = phonemizer("english")(text)
     aligner = Pocketsphinx(words)
-    first, second = (aligner.said(samples, 16000, words) for _ in range(2))
+    first, second = (aligner.word_times(samples, 16000, words) for _ in range(2))
     assert first == second
     decoder = aligner._patient
     assert [decoder.get_fsg(name) is None for name in ("g1", "g2")] == [True, False]

@@ -34,7 +34,7 @@ class Validation:
     averaged: bool
     """Whether they are those of the averaged weights."""
 
-    def named(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, float]:
         """The metrics under every name that settings may use: `loss` is `val_loss` too."""
         return {**{f"val_{name}": value for name, value in self.metrics.items()}, **self.metrics}
 

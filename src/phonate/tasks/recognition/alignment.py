@@ -19,7 +19,7 @@ from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
 from phonate.data.transcripts import Alignment, Transcription
 from phonate.evaluation.words import plain
-from phonate.pretrained import Pocketsphinx, Said
+from phonate.pretrained import Pocketsphinx, WordTimes
 from phonate.text.captions import TimedWord
 from phonate.text.phonemes import Phonemizer, Word, phonemizer
 
@@ -109,9 +109,9 @@ class EnglishAligner:
             part = waveform[round(start * _RATE) : None if last else round((start + _CHUNK_SECONDS) * _RATE)]
             end = len(words) if last else first + round(_CHUNK_SECONDS * _WORDS_PER_SECOND)
             try:
-                result = self._aligner.said(part, _RATE, words[first:end], cut=not last)
+                result = self._aligner.word_times(part, _RATE, words[first:end], cut=not last)
             except DataError:
-                result = Said({}, [(0.0, len(part) / _RATE)])
+                result = WordTimes({}, [(0.0, len(part) / _RATE)])
             done = len(part) / _RATE if last else _LATEST * _CHUNK_SECONDS
             result = _with_mumbled(result, words[first:end], len(part) / _RATE)
             chosen = result.words if last else _up_to_a_pause(result.words, done)
@@ -150,7 +150,7 @@ _SHORTEST_EXTRA = 0.3
 """Seconds of speech that is not in the text from which it is reported."""
 
 
-def _with_mumbled(said: Said, words: Sequence[Word], seconds: float) -> Said:
+def _with_mumbled(said: WordTimes, words: Sequence[Word], seconds: float) -> WordTimes:
     """One or two missing words in whose place something else is said, about as long as they are, are said after all:
     other phones may fit a slurred word better than its own. So is a single one that is hardly heard in fluent speech,
     such as "of"; it shares the time of the word before it until phones are looked for."""
@@ -175,7 +175,7 @@ def _with_mumbled(said: Said, words: Sequence[Word], seconds: float) -> Said:
             start, end = said.words[one]
             middle = (start + end) / 2
             found[one], found[gap[0]] = (start, middle), (middle, end)
-    return Said(dict(sorted(found.items())), others)
+    return WordTimes(dict(sorted(found.items())), others)
 
 
 def _is_weak(word: Word) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -749,7 +750,7 @@ def test_captions_that_roll_without_times_of_words(tmp_path):
     assert [one[3] for one in segments(again)] == ["yes", "yes", "yes", "no"]
 
 
-def test_dialogue_of_substation_alpha(tmp_path):
+def test_dialogue_of_substation_alpha(tmp_path, monkeypatch):
     head = "[Script Info]\nScriptType: v4.00+\n\n[V4+ Styles]\nFormat: Name\nStyle: Default\n\n[Events]\n"
     head += "Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\n"
     line = "{}: 0,0:00:0{},0:00:0{},Default,{},0,0,0,,{}\n"
@@ -759,7 +760,11 @@ def test_dialogue_of_substation_alpha(tmp_path):
         line.format("Dialogue", "4.00", "5.00", "", "bye"),
     ]
     file = text(tmp_path, "x.ass", head + "".join(lines))
-    assert segments(file) == [(1.0, 3.5, "Ann & Co", "hello you, there"), (4.0, 5.0, None, "bye")]
+    expected = [(1.0, 3.5, "Ann & Co", "hello you, there"), (4.0, 5.0, None, "bye")]
+    assert segments(file) == expected
+    if os.name != "nt":  # Windows has no such names
+        monkeypatch.chdir(tmp_path)
+        assert segments(file.rename("10:30:00.ass")) == expected
     with pytest.raises(DataError, match=r"y\.ass: no dialogue of Advanced SubStation Alpha"):
         segments(text(tmp_path, "y.ass", "\x00\x01 no such thing"))
 

@@ -76,7 +76,7 @@ def read_ass(path: Path) -> list[RecordingLabels]:
 
     cues: list[Cue] = []
     try:
-        with av.open(str(path), format="ass") as container:
+        with av.open(f"file:{path}", format="ass") as container:  # else 10:30:00.ass is an address
             for packet in container.demux():
                 if packet.pts is not None and packet.duration is not None and packet.time_base is not None:
                     start = float(packet.pts * packet.time_base)

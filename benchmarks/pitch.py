@@ -1,6 +1,6 @@
 """Gross errors of F0 (frames over 20 % off) in telephone speech, children's voices and singing, by several methods.
 
-    pip install praat-parselmouth pyworld swift-f0
+    pip install praat-parselmouth pyworld swift-f0 "setuptools<81"
     python benchmarks/pitch.py RECORDINGS
 
 RECORDINGS: a folder with the folders in `CLIPS`; of each the last two fifths, by name, are used: others served to

@@ -50,6 +50,7 @@ FFMPEG = {  # container, codec, whether its samples are exactly those that were 
     "avi": ("avi", "pcm_s16le"),
     "ts": ("mpegts", "mp2"),
     "flv": ("flv", "aac"),
+    "tta": ("tta", "tta"),
 }
 
 
@@ -101,7 +102,8 @@ def onset(samples: np.ndarray, level: float = 0.05) -> int:
 
 
 @pytest.mark.parametrize(
-    "ending", ["mp3", "lame.mp3", "ogg", "opus", "oga", "flac", "wav", "aiff", "au", "caf", "m4a", "webm", "mka", "wma"]
+    "ending",
+    [*SNDFILE, "lame.mp3", "oga", "m4a", "webm", "mka", "wma", "mp3.wav", "avi", "flv", "tta"],
 )
 def test_all_of_joined_files_is_read(tmp_path: Path, ending: str) -> None:
     first, second = write(tmp_path / f"a.{ending}", tone(1.0)), write(tmp_path / f"b.{ending}", tone(1.4, 900.0))

@@ -60,7 +60,8 @@ MATROSKA = Kind("Matroska", "matroska", timed=True)
 ASF = Kind("ASF", "asf", timed=True)
 AAC = Kind("AAC", "aac")
 DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
-AVI = Kind("AVI", "avi")
+AVI, TTA = Kind("AVI", "avi"), Kind("TTA", "tta")
+FLV = Kind("FLV", "flv", timed=True, clock=True)
 OTHER = Kind("other")
 """What libsndfile may know, such as MP3 behind junk."""
 
@@ -81,7 +82,7 @@ _SIGNATURES = (
     (re.compile(rb"\x0bw"), Kind("AC3", "ac3")),
     (re.compile(rb"wvpk"), Kind("WavPack", "wv")),
     (re.compile(rb"MAC "), Kind("APE", "ape")),
-    (re.compile(rb"TTA1"), Kind("TTA", "tta")),
+    (re.compile(rb"TTA1"), TTA),
     (re.compile(rb"tBaK"), Kind("TAK", "tak", promises=True)),
     (re.compile(rb"MP\+"), Kind("Musepack", "mpc", promises=True)),
     (re.compile(rb"MPCK"), Kind("Musepack", "mpc8", promises=True)),
@@ -97,7 +98,7 @@ _SIGNATURES = (
     (re.compile(rb"\x06\x0e\+4\x02\x05\x01\x01"), Kind("MXF", "mxf", promises=True)),
     (re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"), Kind("DTS", "dts")),
     (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd")),
-    (re.compile(rb"FLV\x01"), Kind("FLV", "flv", True, clock=True)),
+    (re.compile(rb"FLV\x01"), FLV),
     (re.compile(rb"RIFF....AVI ", re.DOTALL), AVI),
     (re.compile(rb"riff\x2e\x91\xcf\x11"), W64),
     (re.compile(rb"FORM....(8SVX|16SV)", re.DOTALL), SVX),
@@ -275,7 +276,7 @@ def _wav_data(file: BinaryIO, part: Part, at: int, length: int, whole: int) -> E
     if special and held < length:
         return replace(part, unknown_length=True), None
     whole = max(whole, at + length)
-    return replace(part, missing=_missing(at, at + length, part.end)), _follows(file, whole + whole % 2, part.kind)
+    return replace(part, missing=_missing(at, at + length, part.end)), _follows(file, whole + whole % 2, WAV)
 
 
 def _only_chunks(file: BinaryIO, at: int, size: int) -> bool:
@@ -295,7 +296,12 @@ def _flac(file: BinaryIO, part: Part) -> Examined:
     head = file.read(26)
     if len(head) == 26 and (head[20] & 1) << 4 | head[21] >> 4 not in _SNDFILE_FLAC:
         part = replace(part, kind=Kind("FLAC", "flac", promises=bool(head[21] & 15 or any(head[22:]))))
-    return part, _search(file, b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22"), part.start + 4)
+    return _searched(file, part)
+
+
+def _searched(file: BinaryIO, part: Part) -> Examined:
+    """Containers of which only the next one's first bytes say that it follows."""
+    return part, _search(file, *_FIRST[part.kind.name], part.start + 4)
 
 
 def _ogg(file: BinaryIO, part: Part) -> Examined:
@@ -492,6 +498,11 @@ _END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
     AVI: _avi_end,
     SVX: _aiff_end,
 }
+_FIRST = {
+    "FLAC": (b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22")),
+    "FLV": (b"FLV\x01", re.compile(rb"[\x01\x04\x05]\x00\x00\x00\x09\x00\x00\x00\x00")),
+    "TTA": (b"TTA1", re.compile(rb"[\x01\x02]\x00.\x00[\x08\x10\x18]\x00", re.DOTALL)),
+}
 _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     WAV: _wav,
     FLAC: _flac,
@@ -501,6 +512,8 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     OTHER: _mp3,
     CAF: _caf,
     MP4: _mp4,
+    FLV: _searched,
+    TTA: _searched,
     **dict.fromkeys(_END, _ends),
 }
 

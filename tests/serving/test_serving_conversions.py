@@ -148,7 +148,7 @@ def test_what_cant_be_met_says_why(turning: Make, serving: Serve, wav: bytes) ->
     assert_error(posted(client, wav, model="x"), 404, "no model 'x'", "model")
     assert_error(posted(client, wav, response_format="xml"), 400, "'mp3'")
     assert_error(posted(client, recording(3.0)), 400, "file: .*2 s")
-    assert_error(posted(client, b"text"), 400, "file: not a recording")
+    assert_error(posted(client, b"text"), 400, "file: not readable as audio")
     assert_error(posted(serving(), wav), 404, "conversion, too")
     assert client.app.state.server.gate.running == 0  # type: ignore[attr-defined]
 

@@ -400,3 +400,26 @@ def test_kaldis_texts_that_are_lost(tmp_path, caplog):
     (tmp_path / "text").write_text("u1 good morning\nu1 good night\n")
     with pytest.raises(DataError, match="text:2: u1 is in a line above with something else; keep one of them"):
         list_corpus(corpus(tmp_path))
+
+
+def test_lines_of_transcripts_without_a_recording_are_counted(tmp_path, caplog):
+    wav(tmp_path / "a/1.wav")
+    (tmp_path / "a/all.txt").write_text("1.wav Good morning to you.\n2.wav Nobody saw it.\n")
+    for number in (0, 1):
+        wav(tmp_path / f"b/84/121/84-121-000{number}.wav", hertz=200 + 20 * number)
+    (tmp_path / "b/84/121/84-121.trans.txt").write_text("84-121-0000 GOOD\n84-121-0001 MORNING\n84-121-0002 LOST\n")
+    with caplog.at_level(logging.INFO):
+        list_corpus(corpus(tmp_path / "a"))
+        list_corpus(corpus(tmp_path / "b"))
+    assert "the texts of 1 recordings are those of all.txt; 1 there are of no recording" in caplog.text
+    assert "left alone: 1 lines of .trans.txt that are of no recording" in caplog.text
+
+
+def test_two_transcripts_that_differ_are_told(tmp_path, caplog):
+    for number in (1, 2):
+        wav(tmp_path / f"{number}.wav", hertz=200 + 20 * number)
+    (tmp_path / "a.txt").write_text("1.wav Good morning to you.\n2.wav Nobody saw it.\n")
+    (tmp_path / "b.txt").write_text("1.wav Good evening to you.\n2.wav Nobody saw it.\n")
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [row.text for row in rows] == ["Good morning to you.", "Nobody saw it."]
+    assert "b.txt is left alone, for it has another text of 1.wav than other files; keep one of them" in caplog.text

@@ -275,13 +275,16 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     # LibriSpeech has .trans.txt; other corpora of such names have other transcripts.
     own = any(file.name.endswith(".trans.txt") for file in every)
     said = {} if own else Transcripts(path, every, listed).by_recording
+    unplaced: dict[Path, set[str]] = {}
     for file in listed:
         named = NAME.fullmatch(file.stem)
         if named is None:
             yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
             continue
         try:
-            text = transcripts(_transcript(file, named)).get(file.stem) or text_beside(file, doubtful)
+            lines = transcripts(transcript := _transcript(file, named))
+            unplaced.setdefault(transcript, {*lines}).discard(file.stem)
+            text = lines.get(file.stem) or text_beside(file, doubtful)
             text = text or (said[file].text if file in said else None)
         except Conversation as error:
             conversations[text_of(file) or file], text = str(error), None
@@ -292,8 +295,15 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             Row.clip(file.stem, file, named[1], text, str(file), split_among(file.relative_to(path).parts[:-1]))
         )
     yield from unreadable
+    if count := sum(map(len, unplaced.values())):
+        _report_unplaced(path, count)
     _report_conversations(path, conversations)
     report_doubtful(path, tuple(doubtful))
+
+
+@cache
+def _report_unplaced(path: Path, count: int) -> None:
+    logger.info("%s: left alone: %d lines of .trans.txt that are of no recording", printable(str(path)), count)
 
 
 def _transcripts(path: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -262,6 +263,7 @@ class Transcripts:
         self.by_recording: dict[Path, TextEntry] = {}
         self.files: dict[Path, None] = {}
         self.doubtful: list[Path] = []
+        self._unplaced: Counter[Path] = Counter()
         self._below = Below(listed)
         beside = {(file.parent, nfc(file.stem)) for file in listed}
         ends = (*_ENDS, *OTHER_TEXTS, ".json")
@@ -284,11 +286,14 @@ class Transcripts:
             said = self._read(file)
             if split is not None:
                 said = {one: replace(other, split=other.split or split) for one, other in said.items()}
-            if said and not any(self.by_recording.get(one, other).text != other.text for one, other in said.items()):
+            differ = [one for one, other in said.items() if self.by_recording.get(one, other).text != other.text]
+            if said and not differ:
                 self.by_recording |= {one: other for one, other in said.items() if one not in self.by_recording}
                 self.files[file] = None
+            elif differ:
+                _report_other_texts(root, file, differ[0])
         if self.files:
-            _report(root, tuple(self.files), len(self.by_recording))
+            _report(root, tuple(self.files), len(self.by_recording), sum(map(self._unplaced.__getitem__, self.files)))
 
     def _parallel(self, likely: Sequence[Path], listed: Sequence[Path]) -> None:
         """Texts in files called as recordings are, in folders without any."""
@@ -357,8 +362,9 @@ class Transcripts:
                 if not isinstance(cells, Problem) and len(cells) <= len(names):
                     listed = {meaning: cells[at] for meaning, at in columns.items() if at < len(cells)}
                     said = _entry_of(listed, None)
-                    for name in (listed.get("audio_path"), listed.get("id")):
-                        yield from self._each(name, table.path, said)
+                    called = [name for name in (listed.get("audio_path"), listed.get("id")) if name]
+                    name = next((one for one in called if self._has([one], table.path)), *called[:1])
+                    yield from self._each(name, table.path, said)
             return
         roles = table.roles
         if roles.refusal is not None or roles.text is None:
@@ -386,7 +392,9 @@ class Transcripts:
 
     def _each(self, name: str | None, file: Path, said: TextEntry | None) -> Iterator[tuple[Path, TextEntry]]:
         if name and said is not None:
-            for recording in self._named(name, file):
+            recordings = self._named(name, file)
+            self._unplaced[file] += not recordings
+            for recording in recordings:
                 yield recording, said
 
 
@@ -436,9 +444,19 @@ def _are_texts(texts: Sequence[str | None], lines: int) -> bool:
 
 
 @cache
-def _report(root: Path, files: tuple[Path, ...], texts: int) -> None:
-    """Says, once, where texts are taken from."""
+def _report_other_texts(root: Path, file: Path, recording: Path) -> None:
+    """Warns, once, of a file whose texts are not those of others."""
+    logger.warning(
+        "%s: %s is left alone, for it has another text of %s than other files; keep one of them",
+        *(printable(str(root)), printable(str(file.relative_to(root))), printable(str(recording.relative_to(root)))),
+    )
+
+
+@cache
+def _report(root: Path, files: tuple[Path, ...], texts: int, unplaced: int) -> None:
+    """Says, once, where texts are taken from, and how many have no recording."""
     names = ", ".join(printable(str(file.relative_to(root))) for file in files[:3]) + (
         ", ..." if len(files) > 3 else ""
     )
-    logger.info("%s: the texts of %d recordings are those of %s", printable(str(root)), texts, names)
+    others = f"; {unplaced} there are of no recording" if unplaced else ""
+    logger.info("%s: the texts of %d recordings are those of %s%s", printable(str(root)), texts, names, others)

@@ -45,6 +45,7 @@ from phonate.data.labels import (
     LabelFormat,
     RecordingLabels,
     before_transcripts,
+    by_start,
     label_files,
     label_format,
     of_speakers,
@@ -165,11 +166,6 @@ def split_of(file: Path, root: Path) -> str | None:
     """The official split that a file's name, or a folder above it, stands for."""
     inside = file.relative_to(root).parts if file.is_relative_to(root) else (file.name,)
     return split_among(reversed((*inside[:-1], file.stem)))
-
-
-def by_start(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Segments by their starts."""
-    return tuple(sorted(segments, key=lambda one: (one.start, one.end or 0.0)))
 
 
 # ------------- RTTM: who speaks when (NIST, Rich Transcription 2009, appendix A), with or without UEM
@@ -303,7 +299,7 @@ def _recording_rows(
         detail = f"segments of channels {', '.join(sorted(recording.channels))}; save each channel as a file of its own"
         yield Problem(name, recording.place, "several channels", detail)
         return
-    segments = by_start(recording.segments)
+    segments = tuple(by_start(recording.segments))
     if regions is None:
         yield checked_row(Row(name, audio, segments, recording.place, split=recording.split))
         return
@@ -461,7 +457,7 @@ def rows_of_sides(
         named = name in several or (channel in _SIDES[0] and is_stereo(audio))
         side = CHANNELS.get(channel) if named else None
         id = f"{name}/{channel}" if name in several else name
-        yield checked_row(Row(id, audio, by_start(segments), places[name], side, split=split_of(file, root)))
+        yield checked_row(Row(id, audio, tuple(by_start(segments)), places[name], side, split=split_of(file, root)))
 
 
 @cache
@@ -647,7 +643,7 @@ def _labelled_row(one: RecordingLabels, root: Path, recordings: Recordings) -> R
         return audio
     inside = audio.relative_to(root) if audio.is_relative_to(root) else Path(audio.name)
     id = one.recording if len(recordings.files_named(one.recording)) == 1 else inside.with_suffix("").as_posix()
-    return checked_row(Row(id, audio, by_start(one.segments), one.place, split=split_of(file, root)))
+    return checked_row(Row(id, audio, tuple(by_start(one.segments)), one.place, split=split_of(file, root)))
 
 
 @cache

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations import clock_seconds, seconds
-from phonate.data.corpora.annotation_files import CHANNELS, by_start, is_stereo
+from phonate.data.corpora.annotation_files import CHANNELS, is_stereo
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     Problem,
@@ -28,6 +28,7 @@ from phonate.data.corpora.rows import (
     printable,
     split_among,
 )
+from phonate.data.labels import by_start
 
 logger = logging.getLogger("phonate")
 
@@ -106,7 +107,7 @@ class _KaldiFolder:
             names.add(name)
             if name not in refused:
                 segments = utterances.get(name, []) if utterances is not None else [self._utterance(name)]
-                yield self._row(name, source, by_start(segments), place)
+                yield self._row(name, source, tuple(by_start(segments)), place)
         for name in (utterances or {}).keys() - names:
             place = str(self._folder / "segments")
             yield Problem(name, place, "missing file", f"recording {name!r} is not in wav.scp")

@@ -12,6 +12,7 @@ import phonate
 from phonate.audio.decoding import read_audio
 from phonate.audio.whisper import is_included
 from phonate.cli import main
+from phonate.config.errors import InputError
 from phonate.data.annotations import read_rttm
 from phonate.training.checkpoints.files import problems
 from phonate.training.checkpoints.listing import PACKAGED, located
@@ -62,3 +63,8 @@ def test_it_is_the_default_of_diarize(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["diarize", str(tmp_path / "silence.wav")]) == 0
     assert capsys.readouterr().out == ""
     assert phonate.load("base/diarizer").label_type == "powerset"
+
+
+def test_a_stream_says_which_recipe_can_read_one() -> None:
+    with pytest.raises(InputError, match=r"train another, by the recipe diarization-streaming"):
+        list(phonate.load("base/diarizer", "diarization").stream([np.zeros(16000, np.float32)]))

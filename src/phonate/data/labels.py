@@ -286,7 +286,7 @@ def _labelled(file: Path) -> list[RecordingLabels]:
     try:
         kind = label_format(file) or (LABEL_FORMATS["rttm"] if _RTTM.match(_first_line(file)) else None)
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}") from error
+        raise DataError(f"{file}: {error.strerror}; give a file of labels that can be read") from error
     if kind is None:
         if by_name := [one.title for one in LABEL_FORMATS.values() if one.ends(file.name)]:
             raise DataError(f"{file}:1: neither {' nor '.join(by_name)} nor RTTM; give a file of labels, such as .rttm")

@@ -387,15 +387,15 @@ class Diarizer(Inference):
 
     def stream_probabilities(self, blocks: Iterable[FloatArray]) -> Iterator[FloatArray]:
         """Activity probabilities (U, K) of the output frames completed by each block of samples (N,)."""
-        if self.decoding.smoothing is not None:
-            raise InputError("a stream can't be smoothed, which needs later frames; set model.decoding.smoothing: null")
         stream = ActivityStream(self.model)
         features = self.features.stream()
         if features is None:
             raise InputError(
                 f"this model can't diarize a stream: its features, {self.recipe.data.feature_name}, depend on later "
-                "samples; train one with data.audio.feature_type fbank"
+                "samples; train another, by the recipe diarization-streaming"
             )
+        if self.decoding.smoothing is not None:
+            raise InputError("a stream can't be smoothed, which needs later frames; set model.decoding.smoothing: null")
         state = stream.initial_state(torch.zeros(1, 0, self.features.width, device=self.device))
 
         def step(features_TF: FloatArray, last: bool) -> FloatArray:

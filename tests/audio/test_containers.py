@@ -643,6 +643,9 @@ def test_a_piece_of_a_live_mp4_begins_where_it_began(tmp_path: Path) -> None:
         file.mux([*stream.encode(frame), *stream.encode(None)])
     whole, content = read_audio(path)[0], path.read_bytes()
     first, second = (content.index(b"moof", at) - 4 for at in (0, content.index(b"moof") + 1))
+    path.write_bytes(content[second:])
+    with pytest.raises(DataError, match=r"live\.mp4: .*a piece of a live MP4 without its header"):
+        read_audio(path)
     path.write_bytes(content[:first] + content[second:])
     samples = read_audio(path)[0]
     begins = onset(samples)

@@ -186,6 +186,8 @@ def told(path: Path) -> str:
             return f"a recording ({kind.name})"
     if not head:
         return "an empty file"
+    if re.match(rb"....(styp|sidx|moof|emsg|prft)", head, re.DOTALL):
+        return "a piece of a live MP4 without its header, which comes first"
     with suppress(UnicodeDecodeError):
         text = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")().decode(head).split()
         if all(map(str.isprintable, text)):

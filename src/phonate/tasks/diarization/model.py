@@ -119,7 +119,7 @@ class SpeakerActivityModel(nn.Module):
     def why_not_streaming(self) -> str | None:
         """Why the model can't process streams; None if it can."""
         if not self.transformer.causal:
-            return "its transformer uses later frames; train one with model_type decoder"
+            return "its transformer uses later frames; train another, by the recipe diarization-streaming"
         if not self.normalisation.causal:
             return "its features are normalised over the chunk; train one with front_end.normalisation global"
         if isinstance(self.head, EncoderDecoderAttractors):

@@ -724,6 +724,12 @@ def test_who_speaks_in_captions(captions, said, tmp_path):
     assert [f"{speaker}: {words}" for _, _, speaker, words in found] == said
 
 
+def test_speakers_of_captions_of_whom_none_returns_are_asked_about(tmp_path, caplog):
+    said = [f"P{number}: one" for number in range(5)]
+    assert [one[3] for one in segments(text(tmp_path, "x.srt", srt(*said)))] == said
+    assert "texts begin with words before a colon (P0), which are taken for spoken" in caplog.text
+
+
 def test_empty_lines_numbers_and_times_that_cant_be_read_in_subrip(tmp_path):
     file = text(
         tmp_path,

@@ -144,7 +144,7 @@ def test_meetings_and_second_entries_are_left_out_of_sessions_and_named(tmp_path
     with pytest.raises(DataError, match="names none"):
         listing(folder, "conversion")
     (folder / "all.rttm").unlink()
-    (folder / "metadata.csv").write_text("id,audio_path,text\na,ben/01.wav,hello\nb,ben/01.wav,yes\n")
+    (folder / "metadata.csv").write_text("id,audio_path,text\na,ben/01.wav,hello\nb,ben/01.wav,hello\n")
     listed, warnings = listing(folder)
     assert [row["text"] for row in listed] == ["hello"]
     assert any("its recording is listed before; left out" in one for one in warnings)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import html
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 from phonate.config.errors import DataError
 from phonate.data.annotations import SpeakerTurn, clock_seconds, text_of, write_lines
-from phonate.data.corpora.rows import Segment
-from phonate.data.labels import NAME, NO_NAME, RecordingLabels, by_start, voices
+from phonate.data.corpora.rows import Segment, printable
+from phonate.data.labels import NAME, NO_NAME, RecordingLabels, by_start, name_before, voices
 from phonate.text.captions import clock
+
+logger = logging.getLogger("phonate")
 
 # ------------------------------------------------------------------------------------- Cues and their lines
 
@@ -154,7 +158,21 @@ def _captions(path: Path, cues: Sequence[Cue], left_out: Counter[str]) -> list[R
                 continue
             one = replace(one, text=None)  # the turn remains
         segments.append(one)
+    texts = [one.text for one in segments if one.text and one.speaker is None]
+    names = list(filter(None, map(name_before, texts)))
+    if len(names) > 3 and len(texts) <= 2 * len(names):
+        _report_names(path, names[0])
     return [RecordingLabels(path.stem, str(path), by_start(segments), left_out=left_out)]
+
+
+@cache
+def _report_names(path: Path, name: str) -> None:
+    """Says, once, that captions may begin with speakers, of whom none returns."""
+    logger.warning(
+        "%s: texts begin with words before a colon (%s), which are taken for spoken; if they are speakers, write them "
+        "as <v %s> in WebVTT",
+        *(printable(str(path)), printable(name), printable(name)),
+    )
 
 
 def _voices(start: float, end: float, lines: Sequence[str]) -> Iterator[Segment]:

@@ -386,6 +386,12 @@ def voices(segments: Sequence[Segment]) -> list[Segment]:
     return told
 
 
+def name_before(text: str) -> str | None:
+    """What looks like a speaker's name before a text, such as Ann of `Ann: hello`."""
+    match = _PREFIX.match(text)
+    return match[1].strip() if match is not None and _may_name(match) and _is_like_a_name(match[1].strip()) else None
+
+
 def _may_name(match: re.Match[str]) -> bool:
     return len(match[1].split()) <= _MOST_WORDS
 

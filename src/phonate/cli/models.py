@@ -799,6 +799,8 @@ def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str
         print(f"{written}: {counts}, {diarization.seconds:.1f} s")
     else:
         print(diarization.rttm(recording_name(args.recording)), end="")
+        if not diarization.turns:
+            print(f"{args.recording}: nobody speaks in its {diarization.seconds:.1f} s", file=sys.stderr)
     return 0
 
 

@@ -264,6 +264,14 @@ def test_recordings_without_words_are_sent_to_conversion(tmp_path: Path, monkeyp
         demo(tmp_path / "out", tmp_path / "hiss")
 
 
+def test_a_folder_without_sound_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.txt").touch()
+    with pytest.raises(DataError, match=r"notes: no audio files"):
+        demo(tmp_path / "run", tmp_path / "notes")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(InputError, match="not empty"):

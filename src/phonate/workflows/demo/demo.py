@@ -532,6 +532,8 @@ def demo(
         )
     if data is not None and not data.exists():
         raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
+    if data is not None:
+        SpeechData(path=str(data)).require_files()  # before there is a folder, and a voice to listen to
     if output.is_dir() and any(output.iterdir()):
         raise InputError(f"{output} is not empty; choose another folder with {option('output')}")
     started = time.monotonic()

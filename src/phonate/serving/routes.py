@@ -695,8 +695,9 @@ def _summary(speaks: bool, transcribes: bool) -> str:
     """What can be done here, in a sentence or two."""
     if speaks:
         return "Type a text, choose a voice and listen. All of it is made by a model."
-    how = "Choose or record something" if transcribes else "Send it recordings, as below"
-    return f"{how}. What it answers is made by a model."
+    if transcribes:
+        return "Choose a recording, or make one here, and read what a model hears in it."
+    return "Send it recordings, as below. What it answers is made by a model."
 
 
 def _transcribing(state: ServerState, recogniser: Recogniser) -> dict[str, Any]:

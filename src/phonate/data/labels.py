@@ -349,8 +349,8 @@ def utterances(words: Iterable[Segment]) -> list[Segment]:
 
 
 def by_start(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments in the order in which they start, and end."""
-    return sorted(segments, key=lambda one: (one.start, one.end or 0.0))
+    """Segments in the order in which they start, and else in theirs, as MeetEval has them."""
+    return sorted(segments, key=lambda one: one.start)
 
 
 NAME = r"[^\W\d_a-z][\w.'-]*(?: (?:[^\W\d_a-z][\w.'-]*|\d+)){0,2}"

@@ -773,6 +773,12 @@ def test_dialogue_of_substation_alpha(tmp_path, monkeypatch):
         assert segments(file.rename("10:30:00.ass")) == expected
     with pytest.raises(DataError, match=r"y\.ass: no dialogue of Advanced SubStation Alpha"):
         segments(text(tmp_path, "y.ass", "\x00\x01 no such thing"))
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "z.ass").write_text((head + "".join(lines)).replace("hello", "größe"), encoding=encoding)
+        assert segments(tmp_path / "z.ass")[0][3] == "größe you, there"
+    (tmp_path / "z.ass").write_text((head + "".join(lines)).replace("hello", "größe"), encoding="latin-1")
+    with pytest.raises(DataError, match=r"z\.ass: not readable as Advanced SubStation Alpha"):
+        segments(tmp_path / "z.ass")
 
 
 def test_of_captions_that_say_the_same_one_kind_is_read(tmp_path, caplog):

@@ -423,3 +423,15 @@ def test_two_transcripts_that_differ_are_told(tmp_path, caplog):
     rows, _ = list_corpus(corpus(tmp_path))
     assert [row.text for row in rows] == ["Good morning to you.", "Nobody saw it."]
     assert "b.txt is left alone, for it has another text of 1.wav than other files; keep one of them" in caplog.text
+
+
+def test_second_texts_of_a_recording_are_counted(tmp_path, caplog):
+    for name in ("a", "b"):
+        wav(tmp_path / f"{name}.wav", hertz=200 + 20 * ord(name))
+        (tmp_path / f"{name}.txt").write_text("Good morning.")
+    (tmp_path / "a.lab").write_text("GOOD NIGHT")
+    (tmp_path / "b.json").write_text(json.dumps({"text": "Good night.", "speaker": "anna"}))
+    with caplog.at_level(logging.INFO):
+        rows, _ = list_corpus(corpus(tmp_path))
+    assert [(row.speaker, row.text) for row in rows][1] == ("anna", "Good morning.")
+    assert "ignored, not recordings: 1 .lab, 1 .json" in caplog.text or "1 .json, 1 .lab" in caplog.text

@@ -70,6 +70,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     unnamed: list[Path] = []
     unread: list[Path] = []
     described: list[Path] = []
+    chosen: set[Path | None] = set()
     conversations: dict[Path, str] = {}
     every = list(audio_files(path, None, unreadable))
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
@@ -77,6 +78,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     layout = Layout(path, listed, speaker_folder)
     for file, inside in zip(listed, layout.inside, strict=True):
         text = text_of(file, transcripts.paths)
+        chosen.add(text)
         names = folders.setdefault(file.parent, set())
         # Of two files of one name, such as take.flac and take.wav, the second keeps its suffix in its id.
         id = printable((inside if file.stem in names else inside.with_suffix("")).as_posix())
@@ -93,6 +95,8 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         object = file.with_suffix(".json")
         if beside is None and str(object) in transcripts.paths:
             (unread if words is None and may_hold_words(object) else described).append(object)
+        elif beside is not None and words is not None and beside.text not in (None, words):
+            described.append(object)  # another text
         said = transcripts.by_recording.get(file) or beside or TextEntry(None)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
         unnamed += [] if named else [inside]
@@ -116,9 +120,17 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         for file in transcripts.rest
         if file not in transcripts.files and not (file.parent in spoken and file.name.endswith(TEXTS))
     ]
+    described += _second_texts(every, transcripts.rest, chosen)
     _report_others(path, (*others, *unread), tuple(described), bool(spoken or transcripts.files))
     if not of_others:
         layout.report(unnamed)
+
+
+def _second_texts(every: Iterable[Path], rest: Collection[Path], chosen: Collection[Path | None]) -> list[Path]:
+    """Texts beside recordings that have another."""
+    beside = (file for file in every if file.name.endswith(TEXTS) and not file.name.endswith(OTHER_TEXTS))
+    left = {*rest}
+    return [file for file in beside if file not in chosen and file not in left]
 
 
 def _words(text: Path, id: str, conversations: dict[Path, str], doubtful: list[Path]) -> str | Problem | None:

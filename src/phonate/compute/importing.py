@@ -52,13 +52,13 @@ def _lazily_bound() -> Iterator[None]:
 
 
 _UNUSED = frozenset(
-    f"torch.{name}"
-    for name in (
-        *("distributions", "export", "masked", "quantization"),
-        *("nn.intrinsic", "nn.qat", "nn.quantizable", "nn.quantized"),
+    (
+        *(f"torch.{name}" for name in ("distributions", "export", "masked", "quantization")),
+        *(f"torch.nn.{name}" for name in ("intrinsic", "qat", "quantizable", "quantized")),
+        "pynvml",
     )
 )
-"""What torch imports, 170 modules with theirs, and a training does not use."""
+"""What torch imports, 170 modules with theirs, and a training does not use, or only on a GPU."""
 
 
 class _LazyFinder(importlib.abc.MetaPathFinder):

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from phonate.config.errors import InputError
+from phonate.text.patterns import lazy
 
 VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
 """The vowels without their stress digit."""
@@ -53,9 +54,9 @@ _ENGLISH = {
     "ɾ": "T", "θ": "TH", "v": "V", "w": "W", "z": "Z", "ʒ": "ZH",
 }  # fmt: skip
 """Symbols of American English in NFD -> phones, vowels without stress."""
-_SYMBOL = re.compile("|".join(sorted(map(re.escape, _ENGLISH), key=len, reverse=True)))
+_SYMBOL = lazy("|".join(sorted(map(re.escape, _ENGLISH), key=len, reverse=True)))
 _STRESS = {"ˈ": "1", "'": "1", "ˌ": "2"}
-_LENGTH = re.compile("[ː:ˑ]")
+_LENGTH = lazy("[ː:ˑ]")
 """It follows from the vowel."""
 _SILENT = frozenset(" .‿|ʰ")
 _SYLLABIC = "\u0329"

@@ -707,6 +707,7 @@ def srt(*captions):
         (["[Ann]\nhello there", "[Ben]\nhi", "[Ann]\nfine"], ["Ann: hello there", "Ben: hi", "Ann: fine"]),
         (["[Ann] hello there", "[wind]", "[Ann] fine", "so am I"], ["Ann: hello there", "Ann: fine", "Ann: so am I"]),
         (["(Ann) hello there", "(Ben) hi", "(Ann) fine"], ["Ann: hello there", "Ben: hi", "Ann: fine"]),
+        (["(softly) hello", "(softly) hi", "no"], ["None: (softly) hello", "None: (softly) hi", "None: no"]),
         (["[laughs] hello", "[laughs] hi", "[laughs] you"], ["None: hello", "None: hi", "None: you"]),
         (["[he] went", "(who) knows", "home"], ["None: [he] went", "None: (who) knows", "None: home"]),
         (["ANN: Hello.\nBEN: Hi.", "ANN: Good."], ["ANN: Hello.", "BEN: Hi.", "ANN: Good."]),
@@ -752,6 +753,8 @@ def test_captions_that_roll_without_times_of_words(tmp_path):
         "3\n00:00:04,000 --> 00:00:08,000\nfriends and\nothers\n",
     )
     assert segments(file) == [(0.0, 2.0, None, "hello my"), (2.0, 4.0, None, "friends and"), (4.0, 8.0, None, "others")]
+    (one,) = label_format(file).read(file)
+    assert +one.left_out == {"lines that the caption before has": 2}
     again = text(tmp_path, "y.srt", srt("yes", "yes", "yes", "no"))
     assert [one[3] for one in segments(again)] == ["yes", "yes", "yes", "no"]
 

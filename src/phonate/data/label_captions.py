@@ -28,6 +28,7 @@ Cue = tuple[float, float, list[str]]
 _TIME = r"(?:\d+:)?\d\d?:\d\d(?:[.,]\d+)?"
 _CUE = re.compile(rf"({_TIME})\s*-->\s*({_TIME})(?!\S)")
 _LIKE_CUE = re.compile(r"\d.*-->")
+_WORD_TIME = re.compile(r"<[\d:.]+>")
 _TAG = re.compile(r"</?(?:[a-zA-Z][^<>]*|[\d:.]+)>|\{\\[^{}]*\}")
 
 
@@ -96,15 +97,17 @@ def read_ass(path: Path) -> list[RecordingLabels]:
     return _captions(path, cues, Counter())
 
 
-def _said_once(cues: Sequence[Cue]) -> Sequence[Cue]:
+def _said_once(cues: Sequence[Cue], left_out: Counter[str]) -> Sequence[Cue]:
     """The cues; of captions that roll, as YouTube's, where a line moves up when another comes below it, each line when
-    it comes."""
+    it comes. Without times of words this is a guess, and counted."""
     filled = [(start, end, [line for line in lines if _TAG.sub("", line).strip()]) for start, end, lines in cues]
     plain = [[_TAG.sub("", line).strip() for line in lines] for _, _, lines in filled]
     repeated = [_repeated(*pair) for pair in pairwise(plain)]
     moved = any(0 < count < len(lines) for count, lines in zip(repeated, plain[1:], strict=True))
     if not moved or 2 * sum(map(bool, repeated)) < len(repeated):
         return filled
+    if not any(_WORD_TIME.search(line) for _, _, lines in cues for line in lines):
+        left_out["lines that the caption before has"] += sum(repeated)
     starts = [*(start for start, _, _ in cues[1:]), float("inf")]
     return [
         (start, min(end, following) if following > start else end, lines[count:])
@@ -146,7 +149,7 @@ _SHOUTED = re.compile(r"([A-Z][A-Z]+(?:[ .'-][A-Z\d]+){0,3}): (?=.*[a-z])")
 
 
 def _captions(path: Path, cues: Sequence[Cue], left_out: Counter[str]) -> list[RecordingLabels]:
-    spoken = _named_in_brackets([one for cue in _said_once(cues) for one in _voices(*cue)])
+    spoken = _named_in_brackets([one for cue in _said_once(cues, left_out) for one in _voices(*cue)])
     segments = []
     for one in voices([words for one in spoken if (words := _words(one, left_out)) is not None]):
         if one.speaker is None and one.text and (name := _SHOUTED.match(one.text)) and not NO_NAME.fullmatch(name[1]):
@@ -184,19 +187,25 @@ def _voices(start: float, end: float, lines: Sequence[str]) -> Iterator[Segment]
 
 
 def _named_in_brackets(spoken: Sequence[Segment]) -> Sequence[Segment]:
-    """The captions; where at least half of them begin with speakers in brackets (`[Ann] hello`, `(Ann)` above a line)
-    who return, these as other captions name them. Before fewer they are sounds."""
+    """The captions; where at least half of them begin with names in brackets (`[Ann] hello`, `(Ann)` above a line) that
+    return, these as other captions name speakers. Before fewer they are sounds."""
     marks = [_BRACKETED.match(one.text or "") if one.speaker is None else None for one in spoken]
-    names = Counter(mark[1] for mark in marks if mark is not None and not _NOISE.match(f"[{mark[1]}]"))
+    marks = [
+        mark if mark and re.fullmatch(NAME, mark[1]) and not _NOISE.match(f"[{mark[1]}]") else None for mark in marks
+    ]
+    names = Counter(mark[1] for mark in marks if mark is not None)
     texts = sum(bool(one.text) and _SOUND.fullmatch(one.text or "") is None for one in spoken)
     if len(names) == names.total() or 2 * names.total() < texts:
         return spoken
     return [
-        replace(one, text=f"{mark[1]}: {(one.text or '')[mark.end() :]}")
-        if mark is not None and (names[mark[1]] > 1 or re.fullmatch(NAME, mark[1]))
-        else one
+        one if mark is None else replace(one, text=f"{mark[1]}: {(one.text or '')[mark.end() :]}")
         for one, mark in zip(spoken, marks, strict=True)
     ]
+
+
+def _name_in_brackets(text: str) -> re.Match[str] | None:
+    mark = _BRACKETED.match(text)
+    return mark if mark and re.fullmatch(NAME, mark[1]) and not _NOISE.match(f"[{mark[1]}]") else None
 
 
 def _words(one: Segment, left_out: Counter[str]) -> Segment | None:

@@ -189,6 +189,7 @@ def test_what_is_decided_otherwise_later_is_no_reason(clips: Path) -> None:
     assert planned.settings.best_metric == "val_loss"
     assert "rhythm and melody stay" in planned.reason
     assert "newest" not in planned.reason
+    assert planned.reasons(begins=False) == [], "a resume does not repeat where training started"
 
 
 def test_a_script_of_ones_own_gets_what_training_takes(clips: Path) -> None:

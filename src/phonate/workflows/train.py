@@ -299,7 +299,7 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
         saved = [item for folder in folders for item in listing.scan(folder)]
         newest = load_first_intact(listing.newest_first(saved), config.verify_integrity)
         if newest is None:
-            logger.info("nothing to resume in %s: a new run starts", run.path)
+            logger.info("no checkpoint in %s yet: a new run starts", run.path)
             return None
         checkpoint = newest
     own = parse(checkpoint.recipe_yaml, files.RECIPE).values.get("task") if checkpoint.recipe_yaml else None

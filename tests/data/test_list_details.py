@@ -435,3 +435,10 @@ def test_second_texts_of_a_recording_are_counted(tmp_path, caplog):
         rows, _ = list_corpus(corpus(tmp_path))
     assert [(row.speaker, row.text) for row in rows][1] == ("anna", "Good morning.")
     assert "ignored, not recordings: 1 .lab, 1 .json" in caplog.text or "1 .json, 1 .lab" in caplog.text
+
+
+def test_an_object_with_a_list_of_each_split(voice):
+    samples = [{"audio": f"wavs/a{i}.wav", "speaker": SPEAKERS[i], "text": TEXTS[i]} for i in range(4)]
+    (voice / "list.json").write_text(json.dumps({"train": samples[:3], "test": samples[3:]}))
+    assert read(voice) == all_of()
+    assert [row.split for row in list_corpus(corpus(voice))[0]] == ["train"] * 3 + ["test"]

@@ -398,8 +398,11 @@ def samples_of(document: Any) -> Any:
         return _of_sessions(samples) if isinstance(samples, list) else samples
     if document and all(isinstance(one, dict) and audio_name(one) for one in document.values()):
         return [{"id": name, **one} for name, one in document.items()]
-    lists = [value for value in document.values() if isinstance(value, list) and _lists_recordings(value)]
-    return lists[0] if len(lists) == 1 else None
+    lists = {key: value for key, value in document.items() if isinstance(value, list) and _lists_recordings(value)}
+    if len(lists) > 1 and all(map(official_split, lists)):
+        pairs = ((split, one) for split, listed in lists.items() for one in listed)
+        return [{"split": split, **one} if isinstance(one, dict) else one for split, one in pairs]
+    return next(iter(lists.values())) if len(lists) == 1 else None
 
 
 def _of_sessions(samples: list[Any]) -> list[Any]:

@@ -3,15 +3,21 @@
     python benchmarks/attributed_words.py CORPUS DIARIZED.rttm ... [--model whisper/tiny.en]
 
 CORPUS is a folder of recordings with ref.rttm. The words that the model hears are those of the reference, too; there,
-they have the speakers of ref.rttm. Words during which nobody speaks, according to it, are left out.
+they have the speakers of ref.rttm. Words during which nobody speaks, according to it, are left out. Words that have
+another speaker are counted apart where one speaks alone and where several do, in which case the reference has the one
+who talks for most of the word, or began first.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from phonate.data.annotations import SpeakerTurn, read_rttm
 from phonate.data.corpora.rows import Segment
@@ -26,6 +32,24 @@ def attributed(transcription: Transcription, turns: Sequence[SpeakerTurn]) -> Te
     words = transcription.with_speakers(turns).words
     segments = [Segment(one.start, one.end, one.speaker or "nobody", one.text) for one in words]
     return Texts(segments, segments)
+
+
+def misplaced(reference: Texts, hypothesis: Texts) -> list[bool]:
+    """For each word whether it has another speaker, where as many as possible have the same."""
+    pairs = [(one.speaker, other.speaker) for one, other in zip(reference.words, hypothesis.words, strict=True)]
+    shared = Counter(pairs)
+    right, found = sorted({one for one, _ in pairs}), sorted({other for _, other in pairs})
+    counts = np.array([[shared[one, other] for other in found] for one in right]).reshape(len(right), len(found))
+    same = {(right[one], found[other]) for one, other in zip(*linear_sum_assignment(-counts), strict=True)}
+    return [pair not in same for pair in pairs]
+
+
+def simultaneous(words: Iterable[Segment], turns: Sequence[SpeakerTurn]) -> list[bool]:
+    """For each word whether several speak during it."""
+    return [
+        len({turn.speaker for turn in turns if min(turn.end, word.end) > max(turn.start, word.start)}) > 1
+        for word in words
+    ]
 
 
 def main() -> None:
@@ -48,11 +72,15 @@ def main() -> None:
         heard[file.stem] = replace(transcription, words=words)
     reference = {name: attributed(one, truth[name]) for name, one in heard.items()}
     nobody = {name: [SpeakerTurn(0.0, one.seconds, "one")] for name, one in heard.items()}
-    print(f"| {sum(len(one.words) for one in heard.values())} words | cpWER |\n|---|---|")
+    several = [several for name, one in reference.items() for several in simultaneous(one.words, truth[name])]
+    print(f"| {len(several)} words | cpWER | of {several.count(False)} alone | of {several.count(True)} in overlap |")
+    print("|---|---|---|---|")
     for title, found in [("one speaker", nobody), *((str(path), read_rttm(path)) for path in args.diarized)]:
         hypothesis = {name: attributed(one, found.get(name, [])) for name, one in heard.items()}
         total = score_transcripts(reference, hypothesis)["total"].document()
-        print(f"| {title} | {total['cpwer']:.1%} |", flush=True)
+        other = [wrong for name in reference for wrong in misplaced(reference[name], hypothesis[name])]
+        counts = Counter(both for both, wrong in zip(several, other, strict=True) if wrong)
+        print(f"| {title} | {total['cpwer']:.1%} | {counts[False]} | {counts[True]} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -566,13 +566,20 @@ def test_a_name_is_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 @pytest.mark.parametrize("ending", ["ogg", "opus"])
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, 3, 2000])
 def test_headers_of_ogg_may_be_there_twice(tmp_path: Path, ending: str, count: int) -> None:
     path = write(tmp_path / f"a.{ending}", tone(2.0))
     samples, content = read_audio(path)[0], path.read_bytes()
     sound = next(page.start for page in pages_of(path) if page.granule > 0)
     path.write_bytes(count * content[:sound] + content)
     np.testing.assert_array_equal(read_audio(path)[0], samples)
+
+
+def test_of_an_ogg_there_may_be_half_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.opus", tone(1.0))
+    path.write_bytes(path.read_bytes()[:30])
+    with pytest.raises(DataError, match=r"a\.opus: "):
+        read_audio(path)
 
 
 def test_vorbis_without_a_rate_is_refused(tmp_path: Path) -> None:

@@ -307,6 +307,15 @@ def _searched(file: BinaryIO, part: Part) -> Examined:
 
 
 def _ogg(file: BinaryIO, part: Part) -> Examined:
+    """The first of its files that has sound: some phones write headers twice."""
+    while True:
+        examined, follows = _ogg_file(file, part)
+        if follows is None or follows <= part.start or any(p.granule > 0 for p in ogg.pages(file, part.start, follows)):
+            return examined, follows
+        part = replace(part, start=follows)
+
+
+def _ogg_file(file: BinaryIO, part: Part) -> Examined:
     """Chained streams (RFC 3533, section 4): where first pages follow pages that are none, another file begins."""
     at, codecs = part.start, []
     page = ogg.page_at(file, at)
@@ -317,8 +326,6 @@ def _ogg(file: BinaryIO, part: Part) -> Examined:
         page = ogg.page_at(file, at)
     follows = _search(file, b"OggS\x00", re.compile(rb"[\x02\x06]"), at)
     end = part.end if follows is None else follows
-    if follows is not None and all(page.granule <= 0 for page in ogg.pages(file, part.start, follows)):
-        return _ogg(file, replace(part, start=follows))  # headers alone, as some phones write them twice
     known = len(codecs) == 1 and codecs[0].startswith((b"\x01vorbis", b"OpusHead"))
     late = ogg.late_or_paused(file, part.start, end, EARLY_SECONDS, JITTER_SECONDS) if known else None
     if not known or late is not None:

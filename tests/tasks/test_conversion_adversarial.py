@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from compiled import calls_of_compiled
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
@@ -163,3 +164,22 @@ def test_resuming_without_the_discriminator_is_refused(run: Path, two_voices: Pa
     changed = settings(two_voices, **{"training.adversarial_start": None, "training.max_steps": 14})
     with pytest.raises(InputError, match="put the model's settings back"):
         train("conversion", changed, output=tmp_path / "run", resume="auto")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "modules"),
+    [
+        ("conversion", {"VoiceTransformer", "MelDiscriminator"}),
+        ("conversion-live", {"VoiceTransformer", "MelDiscriminator"}),
+    ],
+)
+def test_what_is_compiled_runs(
+    two_voices: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, modules: set[str]
+) -> None:
+    more = {"training.max_steps": 2, "training.adversarial_start": 1, "training.performance.compile_model": True}
+    if recipe == "conversion-live":
+        more["data.distil_from"] = str(run)
+    calls = calls_of_compiled(monkeypatch)
+    train(recipe, settings(two_voices, **more), output=tmp_path / "run")
+    assert calls.keys() == modules
+    assert all(calls.values())

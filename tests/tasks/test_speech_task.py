@@ -15,6 +15,7 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
+from compiled import calls_of_compiled
 from phonate.audio.decoding import MADE, read_audio
 from phonate.cli import main
 from phonate.compute.distributed import Ranks
@@ -529,3 +530,11 @@ def test_phones_of_another_language_start_as_the_english_ones_that_sound_like_th
     letters = Inventory((*SPECIAL, "a", "b"), "characters", "de")
     assert adoption.phones(table, english, letters) is table
     assert adoption.phones(table, german, german) is table
+
+
+def test_what_is_compiled_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"training.max_steps": 2, "training.adversarial_start": 1, "training.performance.compile_model": True}
+    calls = calls_of_compiled(monkeypatch)
+    train("speech", settings(folder, **more), output=tmp_path / "run")
+    assert calls.keys() == {"ParallelModel", "MelDiscriminator"}
+    assert all(calls.values())

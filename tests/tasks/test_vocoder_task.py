@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from compiled import calls_of_compiled
 from phonate.audio.decoding import read_audio
 from phonate.audio.processor import AudioProcessor
 from phonate.cli import main
@@ -233,3 +234,12 @@ def test_conversion_sounds_through_a_vocoder(run: Path, tone_corpus: Path, tmp_p
     assert len(sounds[0]) == len(sounds[1])
     assert not np.allclose(*sounds, atol=1e-3)
     assert main(["convert", str(tmp_path / "run"), source, "-o", str(tmp_path / "x.wav"), "--vocoder", "no/such"]) == 2
+
+
+def test_what_is_compiled_runs(tone_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"training.max_steps": 2, "training.adversarial_start": 1, "training.performance.compile_model": True}
+    calls = calls_of_compiled(monkeypatch)
+    shutil.copytree(tone_corpus, tmp_path / "voices")
+    train("vocoder", settings(tmp_path / "voices", **more), output=tmp_path / "run")
+    assert calls.keys() == {"Vocoder", "Discriminators"}
+    assert all(calls.values())

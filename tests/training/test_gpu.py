@@ -36,6 +36,14 @@ def test_learns(tmp_path, precision):
     assert rows[-1]["mse"] < 0.4 * rows[0]["mse"]
 
 
+def test_cuda_graphs_train_alike(tmp_path):
+    compiled, plain = (
+        train_on_gpu(tmp_path / str(how), max_steps=20, performance={"compile_model": how})
+        for how in ("cuda_graphs", False)
+    )
+    assert all(torch.allclose(tensor, weights(plain)[name], atol=1e-4) for name, tensor in weights(compiled).items())
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_resume_is_exact_to_the_bit(tmp_path, precision):
     options = {"ema": {"decay": 0.9}, "mixed_precision": precision}

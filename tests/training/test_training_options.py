@@ -488,6 +488,8 @@ def compile_model(tmp_path, m):
     asked = []
     m.setattr(torch.nn.Module, "compile", lambda self, *args, **kwargs: asked.append(self))
     train(tmp_path / "a", max_steps=1, performance={"compile_model": True})
+    with pytest.raises(InputError, match="cuda_graphs needs an NVIDIA GPU"):
+        train(tmp_path / "b", max_steps=1, performance={"compile_model": "cuda_graphs"})
     return len(asked) == 1
 
 

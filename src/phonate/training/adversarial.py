@@ -93,6 +93,10 @@ class AdversarialTask(Task, Generic[OutputT]):
             return (generator,)
         return (generator, Phase(self.discriminator, parameters_of(self.discriminator), start=start))
 
+    def compiled_modules(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Generator and discriminator: nothing calls the model that holds them."""
+        return [model.get_submodule(phase.name) for phase in self.phases]
+
     def loss_weights(self, step: int) -> Mapping[str, float]:
         """Those of the adversarial terms, from the recipe."""
         return {
@@ -203,8 +207,10 @@ class _Learning(torch.autograd.Function):
 
 
 def _judged_once(discriminator: nn.Module) -> bool:
-    """Whether a graph of the discriminator may stay for its own phase: on a CPU, where time is scarcer than memory, and
-    where its weights are whole."""
+    """Whether a graph of the discriminator may stay for its own phase: on a CPU, where time is scarcer than memory,
+    where its weights are whole, and where it is not compiled: such graphs give memory back in a backward pass."""
+    if discriminator._compiled_call_impl is not None:
+        return False
     return all(on_processor(one) and not is_sharded(one) for one in discriminator.parameters())
 
 

@@ -310,8 +310,9 @@ class PerformanceSettings(Settings):
     """Minutes without a batch (after the first one) or a step after which loader processes, or this one, count as
     stuck: their stacks are logged, and loader processes replaced. With several processes at most 0.8 of
     distributed.timeout_minutes."""
-    compile_model: bool = False
-    """torch.compile the model."""
+    compile_model: bool | Literal["cuda_graphs"] = False
+    """torch.compile the model. cuda_graphs: and replay the kernels of each shape as one CUDA graph, for small models,
+    whose steps wait for kernels to be launched; with batch_shim, so that shapes return. Not measured on a GPU yet."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     """How fp32 matrix products are computed on CUDA (torch.set_float32_matmul_precision). highest: in fp32. high: in
     TF32, which has 10 bits of mantissa, on GPUs that have it. medium: in bf16. Matters most in mixed_precision fp32."""

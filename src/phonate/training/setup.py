@@ -223,6 +223,18 @@ def set_matmul_precision(settings: TrainingSettings, device: torch.device) -> No
         torch.set_float32_matmul_precision(settings.performance.matmul_precision)
 
 
+def compile_modules(modules: Sequence[nn.Module], settings: TrainingSettings, device: torch.device) -> None:
+    """torch.compile them, where the recipe asks for it. Raises InputError for CUDA graphs without CUDA."""
+    how = settings.performance.compile_model
+    if how == "cuda_graphs" and device.type != "cuda":
+        raise InputError(
+            f"training.performance.compile_model: cuda_graphs needs an NVIDIA GPU, and this run computes on {device}; "
+            "set it to true, or to false"
+        )
+    for module in modules if how else ():
+        module.compile(mode="reduce-overhead" if how == "cuda_graphs" else None)
+
+
 def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchProfiler | None:
     """The profiler that the recipe asks for, if it does."""
     steps = settings.performance.profile_batches

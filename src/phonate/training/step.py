@@ -125,6 +125,9 @@ class TrainStep:
     def __call__(self, group: Sequence[MicroBatch], step: int, ema: EMA | None) -> None:
         """Optimizer step number `step` (from 0) on the micro-batches of `group`."""
         self.task.step = step
+        if self.settings.performance.compile_model == "cuda_graphs":
+            # what the graphs of the step before gave may be overwritten
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         self.weights = self.loss_weights(step)
         parts = self.recovery.load(group)
         self.samples += sum(

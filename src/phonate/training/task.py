@@ -212,6 +212,11 @@ class Task(ABC):
         """
         raise NotImplementedError
 
+    def compiled_modules(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The modules that `training.performance.compile_model` compiles. `loss` must call them, not methods of them:
+        only a call runs what torch.compile makes of a module."""
+        return (model,)
+
     def saved(self, model: nn.Module) -> dict[str, Tensor]:
         """The tensors of `model` that a checkpoint stores: all by default, e.g. only the adapters for LoRA."""
         return dict(model.state_dict())

@@ -48,6 +48,7 @@ from phonate.training.settings import Interval, TrainingSettings
 from phonate.training.setup import (
     Source,
     build_model,
+    compile_modules,
     initialise_from,
     plan_sources,
     profiler_of,
@@ -89,7 +90,7 @@ class Trainer:
         self.run = run
         self.device = device or torch.device("cpu")
         self.ranks = ranks or Ranks()
-        compiles = settings.performance.compile_model
+        compiles = bool(settings.performance.compile_model)
         self.ledger = Ledger(run.path / FILE if self.ranks.is_main else None, began, compiles)
         checked = check_settings(task.traits, settings, self.ranks.world_size, begins=False, callbacks=callbacks)
         settings, self.metric_options, configured = checked
@@ -114,11 +115,10 @@ class Trainer:
         self.module = LossModule(task, self.model) if self.ranks.sharded else None
         if self.module is not None:
             blocks = task.blocks(self.model)
-            for block in blocks if settings.performance.compile_model else ():
-                block.compile()
+            compile_modules(blocks, settings, self.device)
             self.ranks.shard(self.module, blocks)
-        elif settings.performance.compile_model:
-            self.model.compile()
+        else:
+            compile_modules(task.compiled_modules(self.model), settings, self.device)
         self.steps_per_epoch = math.ceil(train.steps(0) / settings.gradient_accumulation_steps)
         self.total_steps = settings.max_steps or settings.epochs * self.steps_per_epoch
         self.phases = build_phases(task, self.model, settings, self.device, self.total_steps, self.steps_per_epoch)

@@ -114,6 +114,12 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         discriminator = MelDiscriminator(self.recipe.data.audio.n_mels, condition, channels)
         return ConversionGAN(network, discriminator).to(device)
 
+    def compiled_modules(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The network, or with a teacher its two parts; and the discriminator."""
+        network = network_of(model)
+        parts = [network.content, network.converter] if isinstance(network, DistilledTransformer) else [network]
+        return [*parts, model.discriminator] if isinstance(model, ConversionGAN) else parts
+
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
         speakers = self.corpus.speakers

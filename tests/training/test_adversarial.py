@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,3 +86,35 @@ def test_gradients_are_those_of_a_pass_for_each_phase(monkeypatch: pytest.Monkey
     assert len(judged) == 2 + 4
     for part in plain:
         torch.testing.assert_close(once[part], plain[part], rtol=1e-4, atol=1e-6)
+
+
+class Saved:
+    """A tensor that a graph keeps for its backward pass."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
+def test_what_the_discriminator_has_computed_is_freed_with_the_generators_graph() -> None:
+    """Between the phases only weights' gradients are left, however many micro-batches a step has."""
+    torch.manual_seed(0)
+    model = Small(SimpleNamespace(adversarial_start=0)).model(torch.device("cpu"))
+    saved: list[weakref.ref[Saved]] = []
+
+    def save(values: Tensor) -> Saved:
+        one = Saved(values)
+        saved.append(weakref.ref(one))
+        return one
+
+    task = Small(SimpleNamespace(adversarial_start=0, adversarial_weight=1.0, feature_matching_weight=10.0))
+    task.step = 0
+    batch: Any = {"given": torch.randn(2, 12, 3), "real": [torch.randn(2, 12, 2 * bands) for bands in BANDS]}
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda one: one.values):
+        terms = task.loss(model, batch, task.generator)
+    assert sum(one() is not None for one in saved) > 20
+    sum(total for total, _ in terms.values()).backward()
+    del terms
+    assert not any(one() is not None for one in saved)
+    loss, _ = task.loss(model, batch, task.discriminator)["discriminator"]
+    loss.backward()
+    assert all(one.grad is not None for one in model.get_submodule("discriminators").parameters())

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from phonate.nn import kernels
 from phonate.nn.linear_attention import (
     LinearSums,
     RandomFeatures,
@@ -189,6 +190,16 @@ class _Packed(torch.autograd.Function):
         ctx: Any, packed_BTD: Tensor, rotation: Rotation | None, allowed: Tensor | None, n_heads: int
     ) -> Tensor:
         batch, frames, width = packed_BTD.shape
+        ctx.rotation, ctx.n_heads = rotation, n_heads
+        if (fast := kernels.of(packed_BTD.dtype)) is not None:
+            apart_3BHTE = packed_BTD.new_empty(3, batch, n_heads, frames, width // (3 * n_heads))
+            fast.heads(packed_BTD.contiguous(), rotation, apart_3BHTE)
+            query_RTE, key_RTE, value_RTE = apart_3BHTE.flatten(1, 2)
+            weights_RTS = torch.bmm(query_RTE, key_RTE.transpose(1, 2))
+            fast.softmax(weights_RTS.view(batch, n_heads, frames, frames), allowed)
+            ctx.allowed = None if allowed is None or bool(allowed.any(-1).all()) else allowed
+            ctx.save_for_backward(query_RTE, key_RTE, value_RTE, weights_RTS)
+            return _joined(torch.bmm(weights_RTS, value_RTE).view(apart_3BHTE.shape[1:]))
         scale = (width // (3 * n_heads)) ** -0.5
         ctx.turns = None if rotation is None else [_turn(rotation, packed_BTD.dtype, size) for size in (scale, 1.0)]
         ctx.scale, ctx.allowed = scale, allowed
@@ -215,16 +226,21 @@ class _Packed(torch.autograd.Function):
     def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor, None, None, None]:
         query_RTE, key_RTE, value_RTE, weights_RTS = ctx.saved_tensors
         batch, frames, width = grad_BTD.shape
-        n_heads = len(query_RTE) // batch
+        n_heads = ctx.n_heads
         of_packed_BTD = grad_BTD.new_empty(batch, frames, 3 * width)
-        of_query_BHTE, of_key_BHTE, of_value_BHTE = _heads(of_packed_BTD, 3, n_heads)
         grad_RTE = _heads(grad_BTD, 1, n_heads)[0].flatten(0, 1)
-        of_value_BHTE.copy_(torch.bmm(weights_RTS.transpose(1, 2), grad_RTE).view_as(of_value_BHTE))
+        of_value_RTE = torch.bmm(weights_RTS.transpose(1, 2), grad_RTE)
         of_weights_RTS = torch.bmm(grad_RTE, value_RTE.transpose(1, 2))
         of_scores_RTS = torch._softmax_backward_data(of_weights_RTS, weights_RTS, -1, weights_RTS.dtype)
         if ctx.allowed is not None:  # where nothing is allowed, weights are not 0
             of_scores_RTS.view(batch, n_heads, frames, frames).masked_fill_(~ctx.allowed, 0.0)
         of_turned = torch.bmm(of_scores_RTS, key_RTE), torch.bmm(of_scores_RTS.transpose(1, 2), query_RTE)
+        if (fast := kernels.of(grad_BTD.dtype)) is not None:
+            apart_3BHTE = torch.stack((*of_turned, of_value_RTE)).view(3, batch, n_heads, frames, width // n_heads)
+            fast.heads(of_packed_BTD, ctx.rotation, apart_3BHTE, back=True)
+            return of_packed_BTD, None, None, None
+        of_query_BHTE, of_key_BHTE, of_value_BHTE = _heads(of_packed_BTD, 3, n_heads)
+        of_value_BHTE.copy_(of_value_RTE.view_as(of_value_BHTE))
         of_turned_query_BHTE, of_turned_key_BHTE = (one.view_as(of_query_BHTE) for one in of_turned)
         if ctx.turns is None:
             torch.mul(of_turned_query_BHTE, ctx.scale, out=of_query_BHTE)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from phonate.nn import kernels
 from phonate.nn.convolution import in_format
 from phonate.nn.sequences import on_processor
 
@@ -196,8 +197,11 @@ class _LeakyReLU(torch.autograd.Function):
         batch, frames, bands, channels = x_BTKC.shape
         padded = x_BTKC.new_empty(batch, frames, before + bands + after, channels)
         ours = padded[:, :, before : before + bands]
-        _zero_ends(padded, slice(before, before + bands))
-        torch._C._nn.leaky_relu(x_BTKC, SLOPE, out=ours)
+        if (fast := kernels.of(x_BTKC.dtype)) is not None:
+            fast.leaky(x_BTKC.contiguous(), SLOPE, padded, before)
+        else:
+            _zero_ends(padded, slice(before, before + bands))
+            torch._C._nn.leaky_relu(x_BTKC, SLOPE, out=ours)
         ctx.before = before
         ctx.save_for_backward(ours)
         ctx.set_materialize_grads(False)
@@ -207,14 +211,16 @@ class _LeakyReLU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_padded: Tensor | None, of_ours: Tensor | None) -> tuple[Tensor | None, None, None]:
         (ours,) = ctx.saved_tensors
+        given = [] if of_ours is None else [of_ours]
         if of_padded is not None:
-            within = of_padded[:, :, ctx.before : ctx.before + ours.shape[2]]
-            if of_ours is not None:
-                return _of_both(within, of_ours, ours), None, None
-            of_ours = within
-        if of_ours is None:
+            given.append(of_padded[:, :, ctx.before : ctx.before + ours.shape[2]])
+        if not given:
             return None, None, None
-        return torch.ops.aten.leaky_relu_backward(of_ours, ours, SLOPE, True), None, None
+        if (fast := kernels.of(ours.dtype)) is not None:
+            return fast.leaky_backward(given[0], given[1] if len(given) > 1 else None, ours, SLOPE), None, None
+        if len(given) > 1:
+            return _of_both(given[1], given[0], ours), None, None
+        return torch.ops.aten.leaky_relu_backward(given[0], ours, SLOPE, True), None, None
 
 
 def _of_both(one: Tensor, other: Tensor, result: Tensor) -> Tensor:

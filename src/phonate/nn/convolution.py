@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from phonate.nn import kernels
 from phonate.nn.feed_forward import FeedForward
+from phonate.nn.norms import LayerNorm
 from phonate.nn.sequences import Dropout, on_processor
 
 # ---------------------------------------------------------- Convolutions over padded batches of frames
@@ -270,6 +271,39 @@ class PostNet(nn.Module):
 # ------------------------------------------------------------------------- ConvNeXt blocks over frames
 
 
+def _branched(x_BTD: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Frames in the number format of a branch, with zeros in their padding; and those to which its output is added."""
+    dtype = in_format(x_BTD.new_empty(0)).dtype
+    if not (on_processor(x_BTD) and x_BTD.requires_grad and x_BTD.dtype is torch.float32) or kernels.of(dtype) is None:
+        return zero_padding(in_format(x_BTD), mask_BT), x_BTD
+    if mask_BT is not None and bool(mask_BT.all()):
+        mask_BT = None
+    both: tuple[Tensor, Tensor] = _Branched.apply(x_BTD, mask_BT)  # type: ignore[no-untyped-call]
+    return both
+
+
+class _Branched(torch.autograd.Function):
+    """Frames in bf16, with zeros in their padding, and in fp32. Their gradients are added up in one pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTD: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.mask_BT = None if mask_BT is None else mask_BT.contiguous()
+        narrow_BTD = x_BTD.to(torch.bfloat16)
+        if mask_BT is not None:
+            narrow_BTD.mul_(mask_BT[:, :, None])
+        return narrow_BTD, x_BTD.view_as(x_BTD)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_narrow_BTD: Tensor, of_wide_BTD: Tensor) -> tuple[Tensor, None]:
+        fast = kernels.of(torch.bfloat16)
+        assert fast is not None
+        out_BTD, width = torch.empty_like(of_wide_BTD), of_wide_BTD.shape[2]
+        both = of_wide_BTD.contiguous().view(-1, width), of_narrow_BTD.contiguous().view(-1, width)
+        fast.added(*both, out_BTD.view(-1, width), ctx.mask_BT)
+        return out_BTD, None
+
+
 class ConvNeXtBlock(nn.Module):
     """Depthwise convolution, layer norm, a feed-forward network and a residual connection: (B, T, D) -> (B, T, D)."""
 
@@ -286,7 +320,7 @@ class ConvNeXtBlock(nn.Module):
         depends on later ones."""
         super().__init__()
         self.depthwise = convolution(width, width, kernel, 0 if causal else None, groups=width)
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
         self.feed_forward = FeedForward(width, expansion * width, dropout)
         self.scale = nn.Parameter(torch.full((width,), scale))
 
@@ -294,7 +328,7 @@ class ConvNeXtBlock(nn.Module):
         """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames; padding does not affect them."""
         weight, bias, past = self.depthwise.weight, self.depthwise.bias, self.depthwise.kernel_size[0] // 2
         later = 0 if isinstance(self.depthwise, LimitedConv1d) else past
-        real_BTD = zero_padding(in_format(x_BTD), mask_BT)
+        real_BTD, x_BTD = _branched(x_BTD, mask_BT)
         return self._add(x_BTD, depthwise(real_BTD, weight[..., : past + 1 + later], bias, past, later))
 
     def step(self, x_BTD: Tensor, past: PastFrames) -> Tensor:
@@ -305,9 +339,7 @@ class ConvNeXtBlock(nn.Module):
         if not on_processor(x_BTD) or not torch.is_grad_enabled():
             added_BTD: Tensor = x_BTD + self.scale * self.feed_forward(self.norm(mixed_BTD))
             return added_BTD
-        with torch.autocast("cpu", enabled=False):  # without conversions
-            hidden = self.norm(mixed_BTD)
-        return self.feed_forward.added(x_BTD.to(self.scale.dtype), hidden, self.scale)
+        return self.feed_forward.added(x_BTD.to(self.scale.dtype), self.norm(mixed_BTD), self.scale)
 
 
 class ConvNeXt(nn.Module):
@@ -326,7 +358,7 @@ class ConvNeXt(nn.Module):
         self.blocks = nn.ModuleList(
             ConvNeXtBlock(width, kernel, expansion, 1.0 / max(1, layers), dropout, causal) for _ in range(layers)
         )
-        self.last_norm = nn.LayerNorm(width)
+        self.last_norm = LayerNorm(width)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D). `mask_BT` (B, T) is True for real frames."""

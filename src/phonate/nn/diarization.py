@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from phonate.nn.convolution import Downsampling, zero_padding
+from phonate.nn.norms import LayerNorm
 
 # ------------ Converts reference activity to the frame rate and number of speakers of a model's output
 
@@ -235,7 +236,7 @@ class StridedConvolutions(FrontEnd):
             self.layers.append(Downsampling(features, width, factor, 2 * factor + 1))
             features, reach, so_far = width, reach + so_far * factor, so_far * factor
         self.left = self.right = reach
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, F) -> (B, U, C)."""

@@ -4,13 +4,14 @@ Shapes: N frames, D width, H hidden units.
 
 torch computes the tanh form of GELU and its derivative with a tanh that takes as long as the matrix products around
 them. 0.5 (1 + tanh(z)) is sigmoid(2 z), for which torch has a fast kernel; and with it the forward pass gets the
-derivative nearly for free, so that the backward pass is a product. In bf16, where there is a C compiler, `kernels` do
-that in one pass.
+derivative nearly for free, so that the backward pass is a product. In bf16, where there is a C compiler, `kernels`
+compute both in one pass, and that again in the backward pass.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from phonate.nn import kernels
 from phonate.nn.products import linear_gelu
-from phonate.nn.sequences import NUMBERS, Dropout, mask_of, on_processor, random_numbers
+from phonate.nn.sequences import NUMBERS, Dropout, drawn_seed, mask_of, on_processor, random_numbers
 
 _LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
@@ -94,17 +95,12 @@ class _Function(torch.autograd.Function):
         scaled_DH = last_DH * ctx.scale if zeros else last_DH
         first, bias, last, last_bias = (one.to(dtype) for one in (first_HD, bias_H, scaled_DH, bias_D))
         out_ND = torch.empty_like(x_ND if before_ND is None else before_ND)
-        hidden_RH, kept, fast = _room(x_ND, first_HD), [], kernels.of(dtype)
-        pieces = _Pieces() if fast is None else fast
+        fast = kernels.of(dtype)
+        pieces = _Pieces(zeros) if fast is None else _FastPieces(fast, zeros)
         sums_fast = before_ND is not None and before_ND.dtype is torch.float32 and before_ND.is_contiguous()
         for rows in _slices(len(x_ND)):
-            part_RH = hidden_RH[: rows.stop - rows.start]
-            torch.addmm(bias, x_ND[rows], first.t(), out=part_RH)
-            numbers = random_numbers(part_RH.numel()) if zeros else None
             # in many blocks, as the C library gives large ones back to the system, which clears them each time
-            activated_RH, slopes_RH = torch.empty_like(part_RH), torch.empty_like(part_RH)
-            pieces.gelu(part_RH, numbers, zeros, activated_RH, slopes_RH)
-            kept += [activated_RH, slopes_RH]
+            activated_RH = pieces.activated(torch.addmm(bias, x_ND[rows], first.t()))
             if sums_fast and fast is not None and before_ND is not None:
                 fast.added(before_ND[rows], torch.addmm(last_bias, activated_RH, last.t()), out_ND[rows])
                 continue
@@ -114,7 +110,8 @@ class _Function(torch.autograd.Function):
                 out_ND[rows] = torch.addmm(last_bias, activated_RH, last.t())
             if before_ND is not None:
                 out_ND[rows] += before_ND[rows]
-        ctx.save_for_backward(x_ND, first, last, *kept)
+        ctx.pieces = pieces
+        ctx.save_for_backward(x_ND, first, last, *pieces.leave())
         return out_ND.view(x.shape)
 
     @staticmethod
@@ -125,14 +122,11 @@ class _Function(torch.autograd.Function):
         grad_ND = grad.reshape(x_ND.shape)
         of_x_ND = torch.empty_like(x_ND) if needs_x else None
         sums: list[Tensor | None] = [None] * 4
-        hidden_RH, fast = _room(x_ND, first), kernels.of(x_ND.dtype)
-        for rows, activated_RH, slopes_RH in zip(_slices(len(x_ND)), kept[::2], kept[1::2], strict=True):
+        fast = kernels.of(x_ND.dtype)
+        for number, rows in enumerate(_slices(len(x_ND))):
             grad_RD, of_bias_D = _narrow(grad_ND[rows], x_ND.dtype, fast)
-            of_hidden_RH = torch.mm(grad_RD, last, out=hidden_RH[: rows.stop - rows.start])
-            if fast is None:
-                of_bias_H = of_hidden_RH.mul_(slopes_RH).sum(0)
-            else:
-                of_bias_H = fast.slopes_product(of_hidden_RH, slopes_RH)
+            of_hidden_RH = torch.mm(grad_RD, last)
+            activated_RH, of_bias_H = ctx.pieces.backward(number, kept, of_hidden_RH)
             if of_x_ND is not None:
                 torch.mm(of_hidden_RH, first, out=of_x_ND[rows])
             if needs[0]:
@@ -162,23 +156,72 @@ def _plus(total: Tensor | None, part: Tensor) -> Tensor:
     return part.float() if total is None else total.add_(part)
 
 
-def _room(x_ND: Tensor, first_HD: Tensor) -> Tensor:
-    return x_ND.new_empty(max(rows.stop - rows.start for rows in _slices(len(x_ND))), len(first_HD))
+class _FastPieces:
+    """GELUs by the kernels, which compute them anew in the backward pass, so that half as much is kept for it."""
+
+    def __init__(self, fast: kernels.Kernels, zeros: int) -> None:
+        self.kept: list[Tensor] = []
+        self._fast, self._zeros = fast, zeros
+        self._seeds: list[int] = []
+        self._room: Tensor | None = None
+
+    def activated(self, hidden_RH: Tensor) -> Tensor:
+        """GELUs of the next piece, until the one after it."""
+        self._seeds.append(drawn_seed() if self._zeros else 0)
+        self.kept.append(hidden_RH)
+        activated_RH = self._room_for(hidden_RH)
+        self._fast.gelu(hidden_RH, self._seeds[-1], self._zeros, activated_RH)
+        return activated_RH
+
+    def leave(self) -> list[Tensor]:
+        """What the backward pass needs of all pieces."""
+        kept, self.kept, self._room = self.kept, [], None
+        return kept
+
+    def backward(self, number: int, kept: Sequence[Tensor], grad_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """The GELUs of a piece, and the sums over rows of the gradient of their input, which `grad_RH` becomes."""
+        activated_RH = self._room_for(kept[number])
+        given = (kept[number], self._seeds[number], self._zeros)
+        return activated_RH, self._fast.gelu_backward(*given, activated_RH, grad_RH)
+
+    def _room_for(self, hidden_RH: Tensor) -> Tensor:
+        if self._room is None or self._room.shape != hidden_RH.shape:
+            self._room = torch.empty_like(hidden_RH)
+        return self._room
 
 
 class _Pieces:
     """Room for the intermediate results of pieces, in fp32."""
 
-    def __init__(self) -> None:
+    def __init__(self, zeros: int) -> None:
+        self.kept: list[Tensor] = []
+        self._zeros = zeros
         self.room = [torch.empty(_CELLS) for _ in range(4)]
         self.linear = torch.full((_CELLS,), _LINEAR)
 
-    def gelu(self, x: Tensor, numbers: Tensor | None, zeros: int, activated: Tensor, slopes: Tensor) -> None:
-        """GELUs of x, and their derivatives; 0 where `mask_of` random numbers is 0, times -1 in fp32 where it is not.
+    def activated(self, hidden_RH: Tensor) -> Tensor:
+        """GELUs of the next piece."""
+        activated_RH, slopes_RH = torch.empty_like(hidden_RH), torch.empty_like(hidden_RH)
+        self.gelu(hidden_RH, self._zeros, activated_RH, slopes_RH)
+        self.kept += [activated_RH, slopes_RH]
+        return activated_RH
+
+    def leave(self) -> list[Tensor]:
+        """What the backward pass needs of all pieces."""
+        kept, self.kept, self.room, self.linear = self.kept, [], [], torch.empty(0)
+        return kept
+
+    def backward(self, number: int, kept: Sequence[Tensor], grad_RH: Tensor) -> tuple[Tensor, Tensor]:
+        """The GELUs of a piece, and the sums over rows of the gradient of their input, which `grad_RH` becomes."""
+        activated_RH, slopes_RH = kept[2 * number : 2 * number + 2]
+        return activated_RH, grad_RH.mul_(slopes_RH).sum(0)
+
+    def gelu(self, x: Tensor, zeros: int, activated: Tensor, slopes: Tensor) -> None:
+        """GELUs of x, and their derivatives; 0 with a probability of `zeros` / 65,536, in fp32 otherwise times -1.
 
         In fp32 all is computed where it comes from and belongs, and the mask is converted once."""
         linear, room, wide = self.linear, self.room, x.dtype is torch.float32
-        mask = None if numbers is None else mask_of(numbers, zeros)
+        mask = mask_of(random_numbers(x.numel()), zeros) if zeros else None
         whole = (x, activated, slopes) if mask is None else (x, activated, slopes, mask)
         for given, *outputs in zip(*(torch.split(one.view(-1), _CELLS) for one in whole), strict=True):
             if (size := len(given)) < _CELLS:

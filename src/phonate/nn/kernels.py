@@ -1,7 +1,7 @@
 """What training in bf16 on a processor computes beside matrix products, in C: one pass where torch takes up to twelve.
 
 The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in half a second.
-Where there is none, layers compute the same with torch: results then differ by rounding.
+Where there is none, layers compute the same with torch: results then differ by rounding, and dropout leaves out others.
 
 Shapes: R and N rows, D columns, B items, T frames, K taps.
 """
@@ -23,8 +23,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phonate.nn.sequences import NUMBERS
-
 logger = logging.getLogger("phonate")
 
 _SOURCE = Path(__file__).with_name("kernels.c")
@@ -34,6 +32,8 @@ _OPTIONS = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared"),
 )
 _SECONDS = 60.0
+_PART = 256
+"""Rows of which gradients are summed up: PART in `kernels.c`."""
 
 
 class Kernels:
@@ -42,21 +42,23 @@ class Kernels:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
-    def gelu(self, x: Tensor, numbers: Tensor | None, zeros: int, activated: Tensor, slopes: Tensor) -> None:
-        """GELUs of x and their derivatives; 0 where `mask_of` random numbers is."""
-        drawn, least = None if numbers is None else _at(numbers), zeros - NUMBERS // 2
-        self._library.gelu(_count(x.numel()), _at(x), drawn, least, _at(activated), _at(slopes), _threads())
+    def gelu(self, x_RH: Tensor, seed: int, zeros: int, activated_RH: Tensor) -> None:
+        """GELUs; 0 with a probability of `zeros` / 65,536, as `seed` draws them."""
+        given, shape = (ctypes.c_uint64(seed), zeros), map(_count, x_RH.shape)
+        self._library.gelu(*shape, _at(x_RH), *given, _at(activated_RH), _threads())
 
-    def added(self, before: Tensor, change: Tensor, out: Tensor) -> None:
-        """The sum of fp32 and bf16, in fp32."""
-        self._library.added(_count(out.numel()), _at(before), _at(change), _at(out), _threads())
+    def gelu_backward(self, x_RH: Tensor, seed: int, zeros: int, activated_RH: Tensor, grad_RH: Tensor) -> Tensor:
+        """The same again, and multiplies a gradient by their derivatives; returns the sums of that over rows (H,)."""
+        given, shape = (ctypes.c_uint64(seed), zeros), map(_count, x_RH.shape)
+        parts_PH = torch.empty(-(-len(x_RH) // _PART), x_RH.shape[1])
+        made = _at(activated_RH), _at(grad_RH), _at(parts_PH)
+        self._library.gelu_backward(*shape, _at(x_RH), *given, *made, _threads())
+        return parts_PH.sum(0)
 
-    def slopes_product(self, gradient_RD: Tensor, slopes_RD: Tensor) -> Tensor:
-        """Multiplies a gradient by slopes in place; returns its sums over rows (D,)."""
-        sums_D = torch.empty(gradient_RD.shape[1])
-        shape = map(_count, gradient_RD.shape)
-        self._library.slopes_product(*shape, _at(gradient_RD), _at(slopes_RD), _at(sums_D), _threads())
-        return sums_D
+    def added(self, before_RD: Tensor, change_RD: Tensor, out_RD: Tensor, real_R: Tensor | None = None) -> None:
+        """The sum of fp32 and bf16, in fp32; of rows that are not `real`, the former alone."""
+        shape, real = map(_count, before_RD.shape), None if real_R is None else _at(real_R)
+        self._library.added(*shape, _at(before_RD), _at(change_RD), real, _at(out_RD), _threads())
 
     def narrowed(self, gradient_RD: Tensor) -> tuple[Tensor, Tensor]:
         """An fp32 gradient in bf16, and its sums over rows (D,)."""
@@ -75,10 +77,91 @@ class Kernels:
         sums_KD = parts_BKD.sum(0).to(grad_BTD.dtype)
         return sums_KD[:taps], sums_KD[taps]
 
+    def normed(self, x_RD: Tensor, weight_D: Tensor, bias_D: Tensor, least: float) -> tuple[Tensor, Tensor]:
+        """Layer norms of rows in fp32 or bf16, in bf16; and their means and factors (2, R)."""
+        out_RD, stats_2R = torch.empty_like(x_RD, dtype=torch.bfloat16), torch.empty(2, len(x_RD))
+        wide, given = int(x_RD.dtype is torch.float32), (_at(weight_D), _at(bias_D), ctypes.c_double(least))
+        shape, made = map(_count, x_RD.shape), (_at(out_RD), *map(_at, stats_2R))
+        self._library.normed(*shape, _at(x_RD), wide, *given, *made, _threads())
+        return out_RD, stats_2R
+
+    def normed_backward(
+        self, grad_RD: Tensor, x_RD: Tensor, weight_D: Tensor, stats_2R: Tensor, other_RD: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient of x, plus `other` in its format; and those of weights and biases (D,)."""
+        of_x_RD, wide = torch.empty_like(x_RD), int(x_RD.dtype is torch.float32)
+        parts_P2D = torch.empty(-(-len(x_RD) // _PART), 2, x_RD.shape[1])
+        given = (_at(weight_D), *map(_at, stats_2R), None if other_RD is None else _at(other_RD))
+        shape, made = map(_count, x_RD.shape), (_at(of_x_RD), _at(parts_P2D))
+        self._library.normed_backward(*shape, _at(grad_RD), _at(x_RD), wide, *given, *made, _threads())
+        of_weight_D, of_bias_D = parts_P2D.sum(0)
+        return of_x_RD, of_weight_D, of_bias_D
+
+    def heads(
+        self, packed_BTD: Tensor, rotation: tuple[Tensor, Tensor] | None, apart_3BHTE: Tensor, back: bool = False
+    ) -> None:
+        """Packed queries, keys and values (B, T, 3 D) in heads of their own, as attention needs them: rotated, and
+        queries scaled; or `back`, their gradients."""
+        _, batch, n_heads, frames, size = apart_3BHTE.shape
+        sizes, turns = map(_count, (batch, frames, n_heads, size)), (None, None) if rotation is None else rotation
+        angles = [None if one is None else _at(one) for one in turns]
+        scale, apart = ctypes.c_double(size**-0.5), _at(apart_3BHTE)
+        self._library.heads(*sizes, _at(packed_BTD), *angles, scale, apart, int(back), _threads())
+
+    def softmax(self, scores_BHTS: Tensor, allowed: Tensor | None) -> None:
+        """In place, of what is `allowed`, to be broadcast to the scores and the same for all heads."""
+        sizes, mask, steps = map(_count, scores_BHTS.shape), None, (_count(0), _count(0))
+        if allowed is not None:
+            allowed = allowed.contiguous()
+            item_step, _, frame_step, _ = allowed.expand_as(scores_BHTS).stride()
+            mask, steps = _at(allowed), (_count(item_step), _count(frame_step))
+        self._library.softmax(*sizes, _at(scores_BHTS), mask, *steps, _threads())
+
+    def leaky(self, x_BTKC: Tensor, slope: float, padded_BTKC: Tensor, before: int) -> None:
+        """Leaky ReLUs, with zeros for so many bands before and the rest after them."""
+        batch, frames, bands, channels = x_BTKC.shape
+        after = padded_BTKC.shape[2] - before - bands
+        sizes, ends = (
+            map(_count, (batch * frames, bands * channels)),
+            map(_count, (before * channels, after * channels)),
+        )
+        self._library.leaky(*sizes, _at(x_BTKC), ctypes.c_double(slope), _at(padded_BTKC), *ends, _threads())
+
+    def leaky_backward(self, one_BTKC: Tensor, other_BTKC: Tensor | None, results_BTKC: Tensor, slope: float) -> Tensor:
+        """The gradient of leaky ReLUs with these results from one or the sum of two."""
+        of_x_BTKC = torch.empty(results_BTKC.shape, dtype=results_BTKC.dtype)
+        batch, frames, bands, channels = of_x_BTKC.shape
+        held = [_in_rows(one) for one in (one_BTKC, other_BTKC, results_BTKC) if one is not None]
+        one, *rest, results = [(ctypes.c_void_p(x.data_ptr()), _count(step)) for x, step in held]
+        sizes, other = map(_count, (batch * frames, bands * channels)), rest[0] if rest else (None, _count(0))
+        self._library.leaky_backward(*sizes, *one, *other, *results, ctypes.c_double(slope), _at(of_x_BTKC), _threads())
+        return of_x_BTKC
+
+    def differences(self, one_BTKC: Tensor, other_BTKC: Tensor) -> tuple[Tensor, Tensor]:
+        """The signs of differences (B, T, K, C), and the sum of their sizes of each item (B,)."""
+        batch, frames, bands, channels = one_BTKC.shape
+        signs_BTKC, sums_B = torch.empty(one_BTKC.shape, dtype=torch.int8), torch.empty(batch)
+        held = [_in_rows(one) for one in (one_BTKC, other_BTKC)]
+        given = [part for x, step in held for part in (ctypes.c_void_p(x.data_ptr()), _count(step))]
+        sizes = map(_count, (batch, frames, bands * channels))
+        self._library.differences(*sizes, *given, _at(signs_BTKC), _at(sums_B), _threads())
+        return signs_BTKC, sums_B
+
+    def signed_sizes(self, signs: Tensor, size: float) -> Tensor:
+        """Signs times `size`, in bf16."""
+        out = torch.empty(signs.shape, dtype=torch.bfloat16)
+        self._library.signed_sizes(_count(signs.numel()), _at(signs), ctypes.c_double(size), _at(out), _threads())
+        return out
+
 
 def of(dtype: torch.dtype) -> Kernels | None:
     """The kernels, where this format has them and there is a compiler."""
     return _kernels() if dtype is torch.bfloat16 else None
+
+
+def used() -> bool | None:
+    """Whether this process computes with them. None: nothing has asked for them yet."""
+    return _kernels() is not None if _kernels.cache_info().currsize else None
 
 
 @functools.cache
@@ -95,13 +178,22 @@ def _kernels() -> Kernels | None:
             return Kernels(ctypes.CDLL(str(library)))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[:1]
-        logger.info("bf16: %s can't be compiled, so steps take up to a fifth longer (%s)", _SOURCE.name, *told)
+        logger.info("bf16: %s can't be compiled, so steps take longer (%s)", _SOURCE.name, *told)
         return None
 
 
 def _at(x: Tensor) -> Any:
     assert x.is_contiguous()
     return ctypes.c_void_p(x.data_ptr())
+
+
+def _in_rows(x_BTKC: Tensor) -> tuple[Tensor, int]:
+    """Bands and channels of each frame in one piece, and the step from one frame to the next."""
+    batch, frames, _, channels = x_BTKC.shape
+    even = batch == 1 or x_BTKC.stride(0) == frames * x_BTKC.stride(1)
+    if x_BTKC.stride(3) != 1 or x_BTKC.stride(2) != channels or not even:
+        x_BTKC = x_BTKC.contiguous()
+    return x_BTKC, x_BTKC.stride(1)
 
 
 def _count(size: int) -> Any:

@@ -150,14 +150,18 @@ def on_processor(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling() and not torch._C._is_tracing()
 
 
+def drawn_seed() -> int:
+    """A seed by torch's generator."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
 def random_numbers(numel: int) -> Tensor:
     """Numbers of 16 bits (numel,), of which those below `zeros` - 32,768 have a probability of `zeros` / 65,536.
 
     Four are a draw of numpy's fastest generator, whose seed is torch's: 6 times as fast as `bernoulli_`.
     """
-    seed = int(torch.empty((), dtype=torch.int64).random_())
     draws = (numel + _LANES - 1) // _LANES
-    drawn = np.random.Generator(np.random.SFC64(seed)).integers(0, 2**64, draws, dtype=np.uint64)
+    drawn = np.random.Generator(np.random.SFC64(drawn_seed())).integers(0, 2**64, draws, dtype=np.uint64)
     return torch.from_numpy(drawn.view(np.int16))[:numel]
 
 

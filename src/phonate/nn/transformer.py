@@ -17,6 +17,7 @@ from phonate.nn.attention import AttentionState, CrossAttention, Memory, SelfAtt
 from phonate.nn.convolution import depthwise, zero_padding
 from phonate.nn.feed_forward import FeedForward
 from phonate.nn.linear_attention import RandomFeatures, Rotation
+from phonate.nn.norms import LayerNorm, branched
 from phonate.nn.sequences import (
     Dropout,
     LearntPositions,
@@ -66,7 +67,7 @@ def build_norm(norm: Norm, d_model: int) -> nn.Module:
     """The norm of one branch."""
     if norm == "none":
         return nn.Identity()
-    return ScaleNorm(d_model) if norm == "scale" else nn.LayerNorm(d_model)
+    return ScaleNorm(d_model) if norm == "scale" else LayerNorm(d_model)
 
 
 # ---------------------------------------------------------- Feed-forward networks of a layer. D: model
@@ -146,7 +147,7 @@ class ConvolutionModule(nn.Module):
         self.reach = (kernel - 1, 0) if causal else (kernel // 2, kernel // 2)
         self.gated = nn.Linear(d_model, 2 * d_model)
         self.depthwise = nn.Conv1d(d_model, d_model, kernel, groups=d_model)
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = LayerNorm(d_model)
         self.output = nn.Linear(d_model, d_model)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
@@ -258,10 +259,12 @@ class Layer(nn.Module):
         memory_rotation: Rotation | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D). Masks are True for real frames; None: no padding."""
-        attended_BTD = self.attention(self._before(self.attention_norm, x_BTD), mask_BT, rotation)
+        branch_BTD, x_BTD = self._branched(self.attention_norm, x_BTD)
+        attended_BTD = self.attention(branch_BTD, mask_BT, rotation)
         x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
         if self.convolution is not None and self.convolution_norm is not None:
-            mixed_BTD = self.convolution(self._before(self.convolution_norm, x_BTD), mask_BT)
+            branch_BTD, x_BTD = self._branched(self.convolution_norm, x_BTD)
+            mixed_BTD = self.convolution(branch_BTD, mask_BT)
             x_BTD = self._add(x_BTD, mixed_BTD, self.convolution_norm, self.convolution_gain)
         memory = self.remember(memory_BSD, memory_mask_BS, memory_rotation)
         return self._rest(x_BTD, memory, rotation)
@@ -276,10 +279,12 @@ class Layer(nn.Module):
 
     def step(self, x_BTD: Tensor, state: LayerState, rotation: Rotation | None = None) -> Tensor:
         """`forward` for the next frames (B, T, D); updates `state` in place."""
-        attended_BTD = self.attention.step(self._before(self.attention_norm, x_BTD), state.past, rotation)
+        branch_BTD, x_BTD = self._branched(self.attention_norm, x_BTD)
+        attended_BTD = self.attention.step(branch_BTD, state.past, rotation)
         x_BTD = self._add(x_BTD, attended_BTD, self.attention_norm, self.attention_gain)
         if self.convolution is not None and self.convolution_norm is not None and state.convolution is not None:
-            mixed_BTD = self.convolution.step(self._before(self.convolution_norm, x_BTD), state.convolution)
+            branch_BTD, x_BTD = self._branched(self.convolution_norm, x_BTD)
+            mixed_BTD = self.convolution.step(branch_BTD, state.convolution)
             x_BTD = self._add(x_BTD, mixed_BTD, self.convolution_norm, self.convolution_gain)
         return self._rest(x_BTD, state.memory, rotation)
 
@@ -290,15 +295,18 @@ class Layer(nn.Module):
 
     def _rest(self, x_BTD: Tensor, memory: Memory | None, rotation: Rotation | None) -> Tensor:
         if self.cross_attention is not None and self.cross_norm is not None and memory is not None:
-            attended_BTD = self.cross_attention(self._before(self.cross_norm, x_BTD), memory, rotation)
+            branch_BTD, x_BTD = self._branched(self.cross_norm, x_BTD)
+            attended_BTD = self.cross_attention(branch_BTD, memory, rotation)
             x_BTD = self._add(x_BTD, attended_BTD, self.cross_norm, self.cross_gain)
-        out_BTD = self.feed_forward(self._before(self.feed_forward_norm, x_BTD))
-        return self._add(x_BTD, out_BTD, self.feed_forward_norm, self.feed_forward_gain)
+        branch_BTD, x_BTD = self._branched(self.feed_forward_norm, x_BTD)
+        plain = not self.post_norm and isinstance(self.feed_forward_gain, nn.Identity) and self.dropout.p == 0.0
+        if plain and isinstance(self.feed_forward, FeedForward):
+            return self.feed_forward.added(x_BTD, branch_BTD)
+        return self._add(x_BTD, self.feed_forward(branch_BTD), self.feed_forward_norm, self.feed_forward_gain)
 
-    def _before(self, norm: nn.Module, x_BTD: Tensor) -> Tensor:
-        """The input of a branch."""
-        out: Tensor = x_BTD if self.post_norm else norm(x_BTD)
-        return out
+    def _branched(self, norm: nn.Module, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of a branch, and the frames to which its output is added."""
+        return (x_BTD, x_BTD) if self.post_norm else branched(norm, x_BTD)
 
     def _add(self, x_BTD: Tensor, branch_BTD: Tensor, norm: nn.Module, gain: nn.Module) -> Tensor:
         """The residual sum of the frames and the output of a branch."""

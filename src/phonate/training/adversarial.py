@@ -7,7 +7,8 @@ Shapes: B batch, ... any further dimensions. A loss is a sum over the items of a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from phonate.compute.distributed import is_sharded
+from phonate.nn import kernels
 from phonate.nn.sequences import on_processor
 from phonate.nn.vocoder import Judgement
 from phonate.training.task import Batch, Phase, Task, Terms, parameters_of
@@ -158,21 +160,39 @@ class AdversarialTask(Task, Generic[OutputT]):
 
 class _Verdict:
     """What the discriminator says of fake and real items of a batch, as both phases use it: within a step its weights
-    change after both. Each phase asks for its own gradients of this graph."""
+    change after both. Each phase asks for its own gradients of this graph, which is freed with the generator's: in the
+    discriminator's own phase, those of all micro-batches would be there at once."""
 
     def __init__(self, task: AdversarialTask[Any], model: nn.Module, pair: Pair) -> None:
         self.parameters = list(model.get_submodule(task.discriminator).parameters())
         self.fake = _each(pair.fake, lambda one: one.detach().requires_grad_())
-        frozen = [one for one in self.parameters if not one.requires_grad]
-        for one in frozen:  # by the generator's phase
-            one.requires_grad_()
-        try:
+        with _unfrozen(self.parameters):
             fake, real = (task.judged(model, inputs, pair.cond) for inputs in (self.fake, pair.real))
-        finally:
-            for one in frozen:
-                one.requires_grad_(False)
-        self.of_generator = _generator_terms(fake, [(scores, [one.detach() for one in out]) for scores, out in real])
+        without_graph = [(scores, [one.detach() for one in outputs]) for scores, outputs in real]
+        self.of_generator: Sequence[Tensor] = _generator_terms(fake, without_graph)
         self.of_discriminator = _discriminator_term(fake, real)
+        self._gradients: Sequence[Tensor | None] | None = None
+
+    def gradients(self) -> Sequence[Tensor | None]:
+        """Those of `of_discriminator`, by its `parameters`. The graph is freed."""
+        if self._gradients is None:
+            with _unfrozen(self.parameters):
+                self._gradients = torch.autograd.grad(self.of_discriminator, self.parameters, allow_unused=True)
+            self.of_discriminator = self.of_discriminator.detach()
+        return self._gradients
+
+
+@contextmanager
+def _unfrozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Within, they require gradients, whatever phase it is."""
+    frozen = [one for one in parameters if not one.requires_grad]
+    for one in frozen:
+        one.requires_grad_()
+    try:
+        yield
+    finally:
+        for one in frozen:
+            one.requires_grad_(False)
 
 
 class _Fooling(torch.autograd.Function):
@@ -187,8 +207,10 @@ class _Fooling(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         verdict: _Verdict = ctx.verdict
-        fake = _listed(verdict.fake)
-        return None, *torch.autograd.grad(verdict.of_generator, fake, gradients, retain_graph=True)
+        of_fake = torch.autograd.grad(verdict.of_generator, _listed(verdict.fake), gradients, retain_graph=True)
+        verdict.gradients()
+        verdict.of_generator, verdict.fake, ctx.verdict = (), (), None
+        return None, *of_fake
 
 
 class _Learning(torch.autograd.Function):
@@ -202,8 +224,7 @@ class _Learning(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        verdict: _Verdict = ctx.verdict
-        return None, *torch.autograd.grad(verdict.of_discriminator, verdict.parameters, gradient, allow_unused=True)
+        return None, *(None if one is None else one * gradient for one in ctx.verdict.gradients())
 
 
 def _judged_once(discriminator: nn.Module) -> bool:
@@ -250,6 +271,12 @@ class _Distance(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fake: Tensor, real: Tensor) -> Tensor:
+        if (fast := kernels.of(fake.dtype)) is not None and real.dtype is fake.dtype and fake.dim() == 4:
+            ctx.fast, per_item = fast, fake[0].numel()
+            signs_BTKC, sums_B = fast.differences(fake.permute(0, 2, 3, 1), real.permute(0, 2, 3, 1))
+            ctx.save_for_backward(signs_BTKC)
+            return sums_B.sum() / per_item
+        ctx.fast = None
         differences, wide = torch.empty_like(fake), torch.promote_types(fake.dtype, torch.float32)
         sums = [
             torch.sub(one, other, out=room).abs().sum(dtype=wide)
@@ -262,6 +289,9 @@ class _Distance(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (differences,) = ctx.saved_tensors
+        if ctx.fast is not None:
+            of_fake_BTKC: Tensor = ctx.fast.signed_sizes(differences, grad.item() / differences[0].numel())
+            return of_fake_BTKC.permute(0, 3, 1, 2), None
         of_fake, scale = torch.empty_like(differences), grad.item() / differences[0].numel()
         for room, difference in zip(of_fake, differences, strict=True):
             torch.sign(difference, out=room).mul_(scale)

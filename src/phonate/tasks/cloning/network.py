@@ -37,6 +37,7 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError
 from phonate.data.dialogues import Audio
+from phonate.nn.norms import LayerNorm
 from phonate.nn.pretrained import add_adapters, check_targets, gated_silu, project, rms_norm
 from phonate.tasks.cloning.settings import CloningLoRA, Mode
 
@@ -117,7 +118,7 @@ class WhisperProjector(nn.Module):
     def __init__(self, width_in: int, width: int) -> None:
         """`width_in`: of the encoder's features; `width`: of the model."""
         super().__init__()
-        self.norm = nn.LayerNorm(width_in)
+        self.norm = LayerNorm(width_in)
         self.linear = nn.Linear(width_in, width)
         self.gate = nn.Parameter(torch.zeros(()))
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn.convolution import ConvNeXt, Downsampling
+from phonate.nn.norms import LayerNorm
 from phonate.nn.sequences import Dropout, frame_mask
 from phonate.tasks.recognition.settings import RecognitionModel
 
@@ -33,7 +34,7 @@ class CtcModel(nn.Module):
         super().__init__()
         self.first = Downsampling(n_mels, width, 2, _STEM_WIDTH)
         self.second = Downsampling(width, width, 2, _STEM_WIDTH)
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
         self.blocks = ConvNeXt(width, layers, kernel, dropout=dropout)
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(width, symbols)

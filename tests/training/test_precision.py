@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from test_trainer import lines, same, settings, train, weights
 
 from phonate.config.errors import InputError
+from phonate.nn import kernels
 from phonate.training import precision
 from phonate.training.precision import MPSGradScaler, Precision, resolve, scaler_for
 
@@ -300,3 +301,20 @@ def test_any_course_is_that_of_torchs_own(init, growth, backoff, interval, steps
             course.append([scaler.get_scale(), *model.weight.detach().flatten(), *model.bias.detach()])
         courses.append(torch.tensor(course, dtype=torch.float64))
     assert torch.allclose(*courses, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("before", "now"), [(True, False), (False, True), (True, True), (None, False)])
+def test_a_resume_says_where_bf16_is_computed_by_other_means(before, now, monkeypatch, caplog):
+    monkeypatch.setattr(kernels, "used", lambda: before)
+    state = Precision("bf16", CPU).state()
+    monkeypatch.setattr(kernels, "of", lambda dtype: object() if now else None)
+    resumed = Precision("bf16", CPU)
+    caplog.clear()
+    resumed.restore(state)
+    told = [line for line in caplog.messages if "C compiler" in line]
+    assert len(told) == (before is not None and before != now)
+    if told:
+        first, second = ("with a", "without one") if before else ("without a", "with one")
+        assert told == [f"bf16 was computed {first} C compiler, and is now {second}: results differ by rounding"]
+    Precision("fp16", CPU).restore(state)  # another format needs none of it
+    Precision("fp32", CPU).restore(state)

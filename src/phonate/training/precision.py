@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from phonate.compute.resources import DeviceType
 from phonate.config.errors import InputError
+from phonate.nn import kernels
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +164,8 @@ def _unscaled(gradients: Iterable[Tensor], factor: float) -> Tensor:
     return overflow
 
 
+KERNELS = "kernels"
+"""Where a checkpoint says whether bf16 was computed by `nn.kernels`."""
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -243,7 +246,8 @@ class Precision:
         self.name = resolve(setting, device)
         self._asked = setting not in (True, "auto")
         self._fixed = loss_scale
-        if self.name == "bf16" and device.type == "cpu" and multiplies_in_bf16() is False:
+        self._has_kernels = self.name == "bf16" and device.type == "cpu"
+        if self._has_kernels and multiplies_in_bf16() is False:
             logger.warning("training.mixed_precision: this processor has no instructions for bf16; fp32 is faster")
         if loss_scale is not None and self.name != "fp16":
             logger.warning("training.amp_loss_scale: only fp16 uses a loss scale, and this run is in %s", self.name)
@@ -305,10 +309,17 @@ class Precision:
             self._scaler.update(self._fixed)
 
     def state(self) -> dict[str, Any]:
-        """The scaler's state."""
-        return {} if self._scaler is None else self._scaler.state_dict()
+        """The scaler's state; and whether bf16 is computed by the kernels in C, where anything asks for them."""
+        if self._scaler is not None:
+            return self._scaler.state_dict()
+        used = kernels.used() if self._has_kernels else None
+        return {} if used is None else {KERNELS: used}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore the scaler's state."""
-        if self._scaler is not None and state:
+        """Restore the scaler's state; say where bf16 is no longer computed as it was."""
+        before = state.get(KERNELS)
+        if before is None and self._scaler is not None and state:
             self._scaler.load_state_dict(state)
+        if before is not None and self._has_kernels and before != (kernels.of(FORMATS[self.name]) is not None):
+            others = ("with", "without") if before else ("without", "with")
+            logger.warning("bf16 was computed %s a C compiler, and is now %s one: results differ by rounding", *others)

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import struct
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -573,6 +574,23 @@ def test_headers_of_ogg_may_be_there_twice(tmp_path: Path, ending: str, count: i
     sound = next(page.start for page in pages_of(path) if page.granule > 0)
     path.write_bytes(count * content[:sound] + content)
     np.testing.assert_array_equal(read_audio(path)[0], samples)
+
+
+@pytest.mark.parametrize("ending", ["wav", "m4a"])
+def test_sizes_that_no_file_has_are_refused_in_a_line_or_ignored(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    if ending == "wav":
+        soundfile.write(path, tone(1.0), RATE, format="RF64")
+        content = bytearray(path.read_bytes())
+        content[20:28] = b"\xff" * 8  # of the whole
+    else:
+        content = bytearray(write(path, tone(1.0)).read_bytes())
+        at = content.index(b"mdat") - 4
+        content[at : at + 4] = struct.pack(">I", 1)
+        content[at + 8 : at + 16] = b"\xff" * 8
+    path.write_bytes(content)
+    with suppress(DataError):
+        assert len(read_audio(path)[0]) == RATE
 
 
 def test_of_an_ogg_there_may_be_half_a_header(tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ HEAD = 512
 _SNDFILE_FLAC = (7, 15, 23)
 """Bits of a sample, less one as FLAC's header has them (RFC 9639, section 8.2), that libsndfile decodes."""
 _CHUNK = 2**20
+_FARTHEST = 2**62  # more can't be sought; damaged headers say so
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
 EARLY_SECONDS, JITTER_SECONDS = 0.01, 0.03
 """By which the times of the first and of later packets may differ from the samples before them: WebM rounds to
@@ -226,7 +227,7 @@ def _missing(start: int, promised: int, size: int) -> float | None:
 
 def _follows(file: BinaryIO, at: int, kind: Kind) -> int | None:
     """`at`, where another file of the kind begins there."""
-    file.seek(at)
+    file.seek(min(at, _FARTHEST))
     head = file.read(HEAD)
     return at if any(one is kind and signature.match(head) for signature, one in _SIGNATURES) else None
 
@@ -481,7 +482,7 @@ def _mp4(file: BinaryIO, part: Part) -> Examined:
     samples, but for the movie box, which recorders write last and nothing can be read without."""
     at, names = part.start, set[bytes]()
     while True:
-        file.seek(at)
+        file.seek(min(at, _FARTHEST))
         header = file.read(16)
         if len(header) < 8 or (at > part.start and header[4:8] == b"ftyp"):
             return part if b"moov" in names else replace(part, missing=1.0), at

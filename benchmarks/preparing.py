@@ -169,7 +169,7 @@ def main() -> None:
 
 {len(clips)} clips, {seconds_of(clips) / 60:.0f} minutes, of each kind. Seconds of processor time, medians of
 {args.rounds} rounds in turns: of a process's first corpus, of one more, and of `phonate data prepare`, of which most is
-starting Python and torch.
+starting Python, and in the older revision torch.
 Two cores of a server, shared with other work, load {os.getloadavg()[0]:.1f};
 Python {platform.python_version()}. The older revision is {revision}.
 

@@ -280,7 +280,7 @@ def test_a_missing_whisper_is_told_before_a_model_is_loaded(
 ) -> None:
     monkeypatch.setattr("phonate.pretrained.missing", lambda *extras: ["faster_whisper"])
     monkeypatch.setattr("phonate.workflows.load.load", None)
-    (recording := tmp_path / "somebody.wav").write_bytes(b"a sound")
+    soundfile.write(recording := tmp_path / "somebody.wav", np.zeros(16000), 16000)
     assert main([command, str(recording)]) == 2
     assert capsys.readouterr().err == (
         f"error: {needing} needs the package faster_whisper, which is not installed; pip install 'phonate[eval]'\n"

@@ -447,6 +447,7 @@ def test_json_of_several_channels_or_of_recordings_is_no_transcript(tmp_path):
     channels = [turn | {"channel": number} for number, turn in enumerate(TURNS)]
     assert label_format(text(tmp_path, "x.json", json.dumps({"utterances": channels}))) is None
     assert label_format(text(tmp_path, "y.json", json.dumps([turn | {"audio": "a.wav"} for turn in TURNS]))) is None
+    assert label_format(text(tmp_path, "v.json", '{"samples": {"": null}}')) is None
     assert label_format(text(tmp_path, "z.json", json.dumps([turn | {"session_id": "a"} for turn in TURNS]))) is None
 
 

@@ -453,7 +453,10 @@ def _document(path: Path) -> Document:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: not readable as JSON ({json_mistake(error)})") from error
     samples = samples_of(document) if isinstance(document, (dict, list)) else None
-    if any(isinstance(one, dict) and audio_name(one) for one in (document, *(samples or ())[:1])):
+    if any(
+        isinstance(one, dict) and audio_name(one)
+        for one in (document, *(samples[:1] if isinstance(samples, list) else ()))
+    ):
         return {}
     return {"segments": document} if isinstance(document, list) else document if isinstance(document, dict) else {}
 

@@ -858,6 +858,26 @@ def test_tiers_of_speakers_texts_and_notes(tmp_path):
         segments(tmp_path / "x.TextGrid")
 
 
+def test_a_turn_within_the_text_of_another_speaker_remains(tmp_path):
+    tiers = [Tier("Ann", [(0.0, 6.0, "Ann")]), Tier("Bob", [(4.0, 5.0, "Bob")]), Tier("text", [(0.0, 6.0, "hello")])]
+    write_tiers(tmp_path / "x.TextGrid", tiers, 6.0)
+    assert segments(tmp_path / "x.TextGrid") == [(0.0, 6.0, "Ann", "hello"), (4.0, 5.0, "Bob", None)]
+
+
+@pytest.mark.parametrize("name", ["translation", "silences"])
+def test_tiers_of_notes_alone_are_refused(name, tmp_path):
+    write_tiers(tmp_path / "x.TextGrid", [Tier(name, [(0.0, 2.0, "hello")])], 5.0)
+    with pytest.raises(DataError, match=rf"only tiers of parts of words or of notes \({name}\).*rename the one"):
+        segments(tmp_path / "x.TextGrid")
+
+
+@pytest.mark.parametrize("said", ["you", " Thank you."])
+def test_words_that_whisper_makes_up_of_silence_have_seconds(said, tmp_path):
+    part = {"start": 0.0, "end": 30.0, "text": said, "speaker": "A"}
+    file = text(tmp_path, "x.json", json.dumps({"segments": [part]}))
+    assert segments(file) == [(0.0, 30.0, "A", said.strip())]
+
+
 @pytest.mark.parametrize(
     ("name", "said", "words"),
     [

@@ -378,15 +378,62 @@ def test_spellings_of_one_speaker(voice, caplog):
 @pytest.mark.parametrize(
     ("sample", "what"),
     [
-        ({"text": ["good", "morning"]}, "its text is a JSON list"),
-        ({"text": {"en": "good"}}, "its text is a JSON object"),
-        ({"text": "good", "speaker": {"id": 7}}, "its speaker is a JSON object"),
+        ({"text": ["good", "morning"]}, "list"),
+        ({"words": ["good", "morning"]}, "list"),
+        ({"text": {"en": "good"}}, "object"),
     ],
 )
-def test_values_of_objects_that_are_no_texts(sample, what, voice):
+def test_texts_of_objects_that_are_none_are_told(sample, what, voice, caplog):
     (voice / "list.json").write_text(json.dumps([{"audio": "wavs/a0.wav"} | sample]))
+    assert read(voice) == {"a0.wav": ("voice", None)}
+    assert f"texts that are a JSON {what} are not read; give texts" in caplog.text
+    (voice / "list.json").write_text(json.dumps([{"audio": "wavs/a0.wav", "raw_text": "Good morning."} | sample]))
+    assert read(voice) == {"a0.wav": ("voice", "Good morning.")}
+
+
+def test_an_object_is_no_speaker(voice):
+    (voice / "list.json").write_text(json.dumps([{"audio": "wavs/a0.wav", "text": "good", "speaker": {"id": 7}}]))
     (problem,), _ = list_corpus(corpus(voice))
-    assert problem.detail == f"{what}; give a text"
+    assert problem.detail == "its speaker is a JSON object; give a text"
+
+
+@pytest.mark.parametrize(
+    ("language", "speakers"),
+    [
+        (["eng"] * 2, ["anna", "ben"]),
+        (["eng", "deu"], ["anna", "ben"]),
+        (["eng_Latn"] * 2, ["ben", "dan"]),
+        (["en"] * 2, ["am", "bo"]),
+        (["happy", "sad"], ["ben", "dan"]),
+    ],
+)
+def test_languages_beside_speakers(language, speakers, voice):
+    rows = (f"wavs/a{i}.wav|{speakers[i % 2]}|{language[i % 2]}|{TEXTS[i]}\n" for i in range(4))
+    (voice / "list.txt").write_text("".join(rows))
+    assert read(voice) == {f"a{i}.wav": (speakers[i % 2], TEXTS[i]) for i in range(4)}
+
+
+def test_languages_from_and_to_are_no_times(voice):
+    rows = "".join(f"wavs/a{i}.wav;{SPEAKERS[i]};en;de;{TEXTS[i]}\n" for i in range(4))
+    (voice / "list.csv").write_text(f"file;speaker;from;to;text\n{rows}")
+    assert read(voice) == all_of()
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"speakers": [{"speaker": "A", "start": 0, "end": 2}]},
+        {"topics": [{"start": 0, "end": 2, "text": "a boat"}]},
+        {"words": [{"start": 0.1 * i, "end": 0.1 * i + 0.1, "text": "so"} for i in range(9)]},
+    ],
+)
+def test_of_several_lists_of_times_the_segments_are_read(beside, tmp_path):
+    wav(tmp_path / "a.wav", 3.0)
+    parts = [{"start": 0, "end": 1, "text": "good"}, {"start": 1, "end": 2, "text": "morning"}, {"start": 2, "end": 3}]
+    for sample in ({"segments": parts} | beside, beside | {"segments": parts}):
+        (tmp_path / "list.json").write_text(json.dumps([{"audio": "a.wav"} | sample]))
+        (row,), _ = list_corpus(corpus(tmp_path, unit="recording"))
+        assert [one.text for one in row.segments] == ["good", "morning", None]
 
 
 def test_kaldis_texts_that_are_lost(tmp_path, caplog):
@@ -442,3 +489,11 @@ def test_an_object_with_a_list_of_each_split(voice):
     (voice / "list.json").write_text(json.dumps({"train": samples[:3], "test": samples[3:]}))
     assert read(voice) == all_of()
     assert [row.split for row in list_corpus(corpus(voice))[0]] == ["train"] * 3 + ["test"]
+
+
+def test_a_row_of_a_table_above_recordings_that_names_none(tmp_path):
+    for i in range(4):
+        wav(tmp_path / f"{SPEAKERS[i]}/a{i}.wav")
+    rows = "".join(f'a{i}.wav,"{TEXTS[i]}"\n' for i in range(4))
+    (tmp_path / "texts.csv").write_text(f"file,text\n{rows},nobody said this\n")
+    assert read(tmp_path) == all_of()

@@ -189,10 +189,7 @@ def _voices(start: float, end: float, lines: Sequence[str]) -> Iterator[Segment]
 def _named_in_brackets(spoken: Sequence[Segment]) -> Sequence[Segment]:
     """The captions; where at least half of them begin with names in brackets (`[Ann] hello`, `(Ann)` above a line) that
     return, these as other captions name speakers. Before fewer they are sounds."""
-    marks = [_BRACKETED.match(one.text or "") if one.speaker is None else None for one in spoken]
-    marks = [
-        mark if mark and re.fullmatch(NAME, mark[1]) and not _NOISE.match(f"[{mark[1]}]") else None for mark in marks
-    ]
+    marks = [_name_in_brackets(one.text or "") if one.speaker is None else None for one in spoken]
     names = Counter(mark[1] for mark in marks if mark is not None)
     texts = sum(bool(one.text) and _SOUND.fullmatch(one.text or "") is None for one in spoken)
     if len(names) == names.total() or 2 * names.total() < texts:

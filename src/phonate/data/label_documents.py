@@ -15,7 +15,7 @@ from typing import Any
 
 from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import SpeakerTurn, encoding_of, not_utf8, read_text, seconds, write_lines
-from phonate.data.corpora.lists import audio_name, bounds_of, column_names, samples_of
+from phonate.data.corpora.lists import SEGMENTS, audio_name, bounds_of, column_names, samples_of
 from phonate.data.corpora.rows import Segment, as_text
 from phonate.data.labels import RecordingLabels, by_start, utterances
 
@@ -166,15 +166,17 @@ def read_textgrid(path: Path) -> list[RecordingLabels]:
     labels of a tier `speaker` are speakers, and tiers of words, as aligners write (`words`, `ann - words`), are joined
     to utterances. Tiers of phones, points and notes are left out."""
     tiers = textgrid_tiers(path)
-    count = len(tiers)
+    names = [one.name for one in tiers]
+    count = len(names)
     left_out: Counter[str] = Counter()
     segments: list[Segment] = []
     words: list[Segment] = []
     tiers = [one for one in tiers if _part_of(one.name) not in _NOTES]
     left_out["tiers of notes"] = count - len(tiers)
     spoken = [one for one in tiers if _part_of(one.name) not in _PARTS]
-    if tiers and not spoken:
-        raise DataError(f"{path}: only tiers of parts of words ({', '.join(one.name for one in tiers)}) are in it")
+    if count and not spoken:
+        mend = "rename the one that holds what is said, such as to text"
+        raise DataError(f"{path}: only tiers of parts of words or of notes ({', '.join(names)}) are in it; {mend}")
     left_out["tiers of parts of words"] = len(tiers) - len(spoken)
     for tier in spoken:
         points = [one for one in tier.entries if one[0] == one[1]]
@@ -211,11 +213,14 @@ def _with_speakers_beside(segments: Sequence[Segment]) -> list[Segment]:
         return min(one.end or 0.0, other.end or 0.0) - max(one.start, other.start)
 
     said = []
+    without_text = dict.fromkeys(turns)
     for one in texts:
         turn = max(turns, key=lambda other: shared(one, other))
-        said.append(replace(one, speaker=turn.speaker) if shared(one, turn) > 0 else one)
-    silent = [turn for turn in turns if all(shared(one, turn) <= 0 for one in texts)]
-    return [one for one in segments if one.speaker is not None and one.text is not None] + said + silent
+        if shared(one, turn) > 0:
+            without_text.pop(turn, None)
+            one = replace(one, speaker=turn.speaker)
+        said.append(one)
+    return [one for one in segments if one.speaker is not None and one.text is not None] + said + [*without_text]
 
 
 def is_alignment(path: Path) -> bool:
@@ -463,14 +468,13 @@ def _document(path: Path) -> Document:
 
 _DEPTH = 2
 """Objects in an object in which segments may be, as in the `results` of Deepgram."""
-_SEGMENTS = ("segments", "utterances", "speakers", "chunks", "diarization", "turns", "transcript", "transcription")
 _WORDS_ALONE = ("words", "word_segments")
 
 
 def _timed(document: Document) -> list[Segment] | None:
     """The segments with times of a transcript; of words what they are joined to. None where it is no transcript."""
     values = dict(_lists_in(document, _DEPTH))
-    lists = [_said(values.get(name, ())) for name in _SEGMENTS]
+    lists = [_said(values.get(name, ())) for name in SEGMENTS]
     lists += [utterances(_said(values.get(name, ()))) for name in _WORDS_ALONE]
     # Of several, one with speakers and texts; words come last, for where segments begin is not told by pauses.
     said = max(lists, key=lambda one: (any(part.speaker for part in one), any(part.text for part in one), bool(one)))
@@ -513,8 +517,9 @@ def _segment(listed: Document) -> Segment | None:
     return Segment(start, end, speaker, (text or "").strip() or None)
 
 
-_SLOWEST = 0.5
-"""Characters a second, by far slower than speech: times of such texts are milliseconds."""
+_SLOWEST = 0.05
+"""Characters a second, fewer than in the second word of a silent half minute, which Whisper makes up: times of such
+texts are milliseconds."""
 
 
 def _count_milliseconds(segments: Sequence[Segment]) -> bool:

@@ -21,7 +21,7 @@ _OTHER_LETTERS = lazy("[\u0370-\u1cff\u2e80-\ud7af\uf900-\ufaff\ufb1d-\ufefc]")
 """Letters of scripts other than Latin."""
 _PHONES = re.compile(r"[ˈˌːɪʊɑʌɒɜɐɚɝɹɾʃʒɡʔʁ]|^\{.*\}$|\b[A-Z]{2}[012]\b")
 """Marks and letters of IPA that hardly any orthography has, and ARPAbet."""
-_LANGUAGE = re.compile(r"(?:all_)?([a-z]{2})([-_][a-z]{2,4})?|yue|cmn|auto", re.IGNORECASE)
+_LANGUAGE = re.compile(r"(?:all_)?([a-z]{2,3})([-_][a-z]{2,4})?|auto", re.IGNORECASE)
 _LANGUAGES = frozenset(
     re.findall(
         "..",
@@ -30,8 +30,19 @@ _LANGUAGES = frozenset(
         "mkmlmnmrmsmtmynanbndnengnlnnnonrnvnyocojomorospapiplpsptqurmrnrorurwsascsdsesgsiskslsmsnsosqsrssstsusvsw"
         "tatetgthtitktltntotrtstttwtyugukuruzvevivowawoxhyiyozazhzu",
     )
-)
+) | {"yue", "cmn"}
 """ISO 639-1, and jp."""
+_LONG_CODES = frozenset(
+    re.findall(
+        r"\w+",
+        "afr amh ara asm ast aze bak bel ben bos bre bul cat ceb ces chi ckb cym cze dan deu dut ell eng est eus fas "
+        "fil fin fra fre ger gle glg guj hat hau haw heb hin hrv hun hye ibo ind isl ita jav jpn kan kat kaz kea khm "
+        "kin kir kor lao lav lin lit ltz lug mal mar mkd mlt mon mri msa mya nep nld nob nor nso nya oci ory pan per "
+        "pol por pus ron rum rus slk slo slv sna snd som spa sqi srp sun swa swe tam tel tgk tgl tha tur uig ukr umb "
+        "urd uzb vie wol xho yor zho zul",
+    )
+)
+"""Of ISO 639-2 and 639-3, the usual ones. Some are names (ben, dan), so they count only beside another label."""
 _FRACTION = re.compile(r"\d+[.,]\d+")
 _FILE = re.compile(r"\S+\.[A-Za-z]\w{1,4}")
 _FEWEST_LETTERS = 2.5
@@ -90,6 +101,8 @@ class _Column:
         self.varied = self.distinct >= 0.9
         """Whether nearly every row has a value of its own."""
         several = len(self.filled) > 1
+        self.is_beside_languages = False
+        """Whether another column holds the languages."""
         self.is_measured = several and (self.all_are(_FRACTION) or (self.varied and self.all_are(_FILE)))
         """Whether it holds durations, or names of files, one a row."""
 
@@ -107,14 +120,22 @@ class _Column:
     @property
     def is_of_languages(self) -> bool:
         """Whether each cell is the code of a language."""
+        return self._all_codes(_LANGUAGES)
+
+    @property
+    def may_be_of_languages(self) -> bool:
+        """The same, with codes that may be names, too."""
+        return self._all_codes(_LANGUAGES | _LONG_CODES)
+
+    def _all_codes(self, known: frozenset[str]) -> bool:
         codes = [_LANGUAGE.fullmatch(cell) for cell in self.filled]
-        return bool(codes) and all(code is not None and (code[1] or "en").lower() in _LANGUAGES for code in codes)
+        return bool(codes) and all(code is not None and (code[1] or "en").lower() in known for code in codes)
 
     @property
     def names_nobody(self) -> bool:
         """Whether its values are languages, moods, or men and women, which speakers are hardly called."""
         moods = bool(self.filled) and all(cell.lower() in MOODS for cell in self.filled)
-        return moods or self.is_of_languages or self.all_are(_GENDER)
+        return moods or (self.is_of_languages and not self.is_beside_languages) or self.all_are(_GENDER)
 
     def all_are(self, pattern: re.Pattern[str]) -> bool:
         """Whether each cell is a match."""
@@ -174,11 +195,15 @@ def _of_one(path: int, separator: str, one: _Column, columns: Sequence[_Column],
 
 def _without_side_columns(columns: list[_Column]) -> list[_Column]:
     """Without the language and the series of numbers that lists of more than three columns have."""
-    short = [one for one in columns if one.short and not one.is_of_languages]
-    languages = [one for one in columns if one.is_of_languages]
-    if languages and (short or len(languages) > 1):
+    labels = [one for one in columns if one.short and not one.may_be_of_languages]
+    languages = [one for one in columns if one.may_be_of_languages]
+    if len(languages) == 1 and all(one.names_nobody for one in labels):  # else they may be people
+        languages = [one for one in languages if one.is_of_languages]
+    if languages and (labels or len(languages) > 1):
         rarest = min(languages, key=lambda one: (len(set(one.filled)), -one.at))
         columns = [one for one in columns if one is not rarest]
+        for one in columns:
+            one.is_beside_languages = True
     columns = [one for one in columns if not (one.numbers and one.words > 1.5)]
     columns = [one for one in columns if one.is_of_languages or not one.names_nobody]
     words = [one for one in columns if not one.short and one.letters >= _FEWEST_LETTERS]

@@ -295,7 +295,9 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             continue
         try:
             lines = transcripts(transcript := _transcript(file, named))
-            unplaced.setdefault(transcript, {*lines}).discard(file.stem)
+            if transcript not in unplaced:
+                unplaced[transcript] = {*lines}
+            unplaced[transcript].discard(file.stem)
             text = lines.get(file.stem) or text_beside(file, doubtful)
             text = text or (said[file].text if file in said else None)
         except Conversation as error:

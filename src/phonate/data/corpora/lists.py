@@ -89,6 +89,8 @@ COLUMNS = {
 }
 """What a column stands for -> the names that it has in one corpus or another, the first that is there counting."""
 
+SEGMENTS = ("segments", "utterances", "speakers", "chunks", "diarization", "turns", "transcript", "transcription")
+"""Keys of lists of segments in objects of JSON."""
 BOUNDS = ("start", "end", "start_ms", "end_ms")
 """The columns that say where in its file a row is."""
 PART = (*BOUNDS, "duration", "duration_ms", "stop")
@@ -459,6 +461,8 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     """The row of a recording that a list calls `name`, from the values of the list's columns: the whole file, or the
     part between `start` and `end` or `start` and `start` plus `duration`, in seconds. A duration alone is that of the
     whole file, or of a part at its beginning (`Row.of_file`)."""
+    if all(_is_language(listed.get(key)) for key in ("start", "end")):  # of columns `from` and `to`
+        listed = {key: value for key, value in listed.items() if key not in BOUNDS}
     try:
         start, end = part_of(_in_seconds(listed, file))
     except (TypeError, ValueError):
@@ -472,6 +476,10 @@ def clip_of(listed: Mapping[str, object], name: str, file: Path, speaker: str | 
     seconds = _file_seconds(listed) if whole else None
     split = as_text(listed.get("split"))
     return checked_row(Row(id, file, (segment,), place, None, start, end, split, seconds))
+
+
+def _is_language(value: object) -> bool:
+    return isinstance(value, str) and _CODE.fullmatch(value) is not None and value.lower() not in ("nan", "inf")
 
 
 def _file_seconds(listed: Mapping[str, object]) -> float | None:

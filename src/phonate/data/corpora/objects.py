@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from phonate.config.errors import DataError, json_mistake
 from phonate.data.annotations import read_text
 from phonate.data.corpora.lists import (
+    COLUMNS,
     LANGUAGES,
     LOOKED_AT,
     OBJECTS,
     PART,
+    SEGMENTS,
     audio_name,
     clip_of,
+    column_name,
     column_names,
     document_of,
     listed_in,
@@ -44,7 +48,10 @@ from phonate.data.corpora.rows import (
     id_of,
     listed_file,
     malformed,
+    printable,
 )
+
+logger = logging.getLogger("phonate")
 
 
 def is_json(path: Path) -> bool:
@@ -95,16 +102,22 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
 
 
 def _segments_of(sample: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none. Words with times
-    are none where there are segments as well."""
-    lists = [value for value in sample.values() if isinstance(value, list) and value and all(map(_is_timed, value))]
-    return min(lists, key=len, default=None)
+    """The list of segments that an object holds, such as those of GigaSpeech; None where it has none. Of several it is
+    one with texts, called as segments are, the shortest: words with times are longer."""
+    lists = [(key, value) for key, value in sample.items() if isinstance(value, list) and _are_timed(value)]
+    best = min(lists, key=lambda one: (not _have_texts(one[1]), one[0] not in SEGMENTS, len(one[1])), default=None)
+    return None if best is None else best[1]
 
 
-def _is_timed(part: object) -> bool:
-    """Whether an object has a start and an end, and a text or a speaker."""
-    columns = column_names(part).keys() if isinstance(part, dict) else set()
-    return all(columns & some for some in ({"start", "start_ms"}, _ENDS, {"text", "speaker_id"}))
+def _have_texts(parts: list[dict[str, Any]]) -> bool:
+    return any("text" in column_names(part) for part in parts)
+
+
+def _are_timed(parts: list[Any]) -> bool:
+    """Whether all parts have a start and an end, and some a text or a speaker."""
+    names = [column_names(part).keys() if isinstance(part, dict) else set() for part in parts]
+    timed = all(columns & some for columns in names for some in ({"start", "start_ms"}, _ENDS))
+    return timed and any(columns & {"text", "speaker_id"} for columns in names)
 
 
 _ENDS = {"end", "end_ms", "duration", "duration_ms"}
@@ -150,20 +163,33 @@ def _json_row(
     sample: dict[str, Any], name: str, file: Path, alone: str | None, place: str, root: Path
 ) -> Row | Problem:
     listed = {meaning: sample[key] for meaning, key in column_names(sample).items()}
-    for meaning in ("text", "speaker_id"):
-        value = listed.get(meaning)
-        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, str) for one in value)):
-            kind = "list" if isinstance(value, list) else "object"
-            return malformed(place, f"its {'text' if meaning == 'text' else 'speaker'} is a JSON {kind}; give a text")
-    if not isinstance(listed.get("text"), (str, int, float)):  # words with their times
-        listed.pop("text", None)
+    speaker = listed.get("speaker_id")
+    if isinstance(speaker, (dict, list)):
+        return malformed(place, f"its speaker is a JSON {_kind(speaker)}; give a text")
+    if not isinstance(text := listed.get("text"), (str, int, float)):
+        listed["text"] = next((sample[key] for key in sample if _is_text(key, sample[key])), None)
+        of_words = isinstance(text, list) and not any(isinstance(one, str) for one in text)  # with their times
+        if isinstance(text, (dict, list)) and not of_words and listed["text"] is None:
+            _report_no_texts(root, _kind(text))
     if not listed.get("text") and sample.get(_TEXT_FILE):
         try:
             listed["text"] = " ".join(read_text(listed_file(root, str(sample[_TEXT_FILE]))).split())
         except (OSError, UnicodeDecodeError) as error:
             return Problem(id_of(name), place, "unreadable text", f"{sample[_TEXT_FILE]}: {error}")
-    speaker = listed.get("speaker_id")
     return clip_of(listed, name, file, as_text(alone if speaker is None else speaker), place)
+
+
+def _is_text(key: str, value: object) -> bool:
+    return isinstance(value, str) and column_name(key) in COLUMNS["text"]
+
+
+def _kind(value: object) -> str:
+    return "list" if isinstance(value, list) else "object"
+
+
+@cache
+def _report_no_texts(root: Path, kind: str) -> None:
+    logger.warning("%s: texts that are a JSON %s are not read; give texts", printable(str(root)), kind)
 
 
 def _json_samples(path: Path) -> list[tuple[str, object]]:

@@ -363,7 +363,8 @@ class Transcripts:
                     listed = {meaning: cells[at] for meaning, at in columns.items() if at < len(cells)}
                     said = _entry_of(listed, None)
                     called = [name for name in (listed.get("audio_path"), listed.get("id")) if name]
-                    name = next((one for one in called if self._has([one], table.path)), *called[:1])
+                    fallback = called[0] if called else None
+                    name = next((one for one in called if self._has([one], table.path)), fallback)
                     yield from self._each(name, table.path, said)
             return
         roles = table.roles

@@ -496,15 +496,34 @@ def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys
     assert f"IN.wav; {told}; see" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["transcribe", "--speakers"], ["diarize"]])
-def test_a_known_speaker_without_a_recording_is_told_before_a_model_is_loaded(
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["transcribe", "base/x", "in.wav", "--speakers", "--known", "anna={}"],
+        ["diarize", "in.wav", "--known", "anna={}"],
+        ["convert", "runs/mine", "in.wav", "-o", "out.wav", "--reference", "{}"],
+        ["clone", "runs/mine", "--text", "Hello.", "-o", "out.wav", "--reference", "{}"],
+    ],
+)
+def test_a_voice_without_a_recording_is_told_before_a_model_is_loaded(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)
     soundfile.write("in.wav", np.zeros(16000), 16000)
-    assert main([words[0], "in.wav", *words[1:], "--known", "anna=anna.wav"]) == 2
-    assert capsys.readouterr().err == "error: anna.wav: no such file\n"
+    for voice, said in (
+        ("anna.wav", "anna.wav: no such file"),
+        ("https://x.org/a.wav", "https://x.org/a.wav: an address; download the recording, and give its file"),
+    ):
+        assert main([word.format(voice) for word in words]) == 2
+        assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_a_recording_that_is_not_there_is_no_folder_to_align(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["align", str(tmp_path / "in.wav"), str(tmp_path), "-o", "out.srt"]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'in.wav'}: no such file or folder\n"
 
 
 @pytest.mark.parametrize("words", [["transcribe"], ["diarize"], ["convert", "runs/mine", "-o", "out.wav"]])

@@ -112,3 +112,36 @@ def test_a_voice_is_added_with_consent_used_and_deleted(page: Any) -> None:
     page.click("#voices-list button")
     sync_api.expect(page.locator("#stored")).to_be_hidden()
     assert page.locator("#voice option[value=zoe]").count() == 0
+
+
+def test_of_a_recording_and_a_chosen_file_the_later_is_sent(page: Any, tmp_path: Path) -> None:
+    sound = tmp_path / "chosen.wav"
+    sound.write_bytes(b"RIFF")
+    page.select_option("#voice", "")
+    page.fill("#text", "Hello.")
+    hint, button = page.locator("#once-audio-hint"), page.locator("button.record[data-for=once-audio]")
+    advice = hint.text_content()
+    sizes = "() => [document.getElementById('once-audio').files.length, soundOf('once-audio').size === 4]"
+    page.set_input_files("#once-audio", sound)
+    record(page, "once-audio")
+    assert page.evaluate(sizes) == [0, False]
+    page.set_input_files("#once-audio", sound)
+    sync_api.expect(hint).to_have_text(advice)
+    assert page.evaluate(sizes) == [1, True]
+    button.click()
+    sync_api.expect(button).to_have_text("Stop recording")
+    page.click("#go")
+    sync_api.expect(page.locator("#error")).to_have_text("Stop the recording first.")
+
+
+def test_two_clicks_ask_for_the_microphone_once(page: Any) -> None:
+    page.evaluate("""() => {
+      const devices = navigator.mediaDevices, ask = devices.getUserMedia.bind(devices);
+      window.asked = 0;
+      devices.getUserMedia = wanted => { window.asked++; return ask(wanted); };
+    }""")
+    page.select_option("#voice", "")
+    button = page.locator("button.record[data-for=once-audio]")
+    button.evaluate("one => { one.click(); one.click(); }")
+    sync_api.expect(button).to_have_text("Stop recording")
+    assert page.evaluate("() => window.asked") == 1

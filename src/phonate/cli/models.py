@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +258,7 @@ def clone(args: argparse.Namespace) -> int:
         writable(args.output)
     _refuse_file(args.text, "phonate clone ... --text -")
     text = _text(args.text)
+    _require_sounds([] if args.reference is None else [args.reference])
     cloner = load(args.model, "cloning", device=args.device, voices=args.voices, **model_options(args))
     if args.voice is not None and args.voice not in cloner.voices:
         raise InputError(f"--voice {args.voice}: {nearest(args.voice, sorted(cloner.voices))}")
@@ -353,6 +354,7 @@ def convert(args: argparse.Namespace) -> int:
         raise InputError("give one voice: either --reference REF, or --speaker NAME")
     _check_converted(args)
     _require_recording(args.recording, args.run)
+    _require_sounds(one for one in args.reference or () if not os.path.isdir(one))
     log_to_console(WARNINGS)
     converter = load(args.run, "conversion", device=args.device, vocoder=args.vocoder)
     reference = args.reference
@@ -512,7 +514,7 @@ def transcribe(args: argparse.Namespace) -> int:
         format_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
     _require_folders(args.output, args.page)
     _require_recording(args.recording, args.run)
-    _require_known(known)
+    _require_sounds(known.values())
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     log_to_console(WARNINGS)
@@ -594,8 +596,8 @@ def align(args: argparse.Namespace) -> int:
     from phonate.data.transcripts import format_transcription, write_transcription
     from phonate.workflows.align import aligned, aligner_for, pairs_of
 
-    _check_targets(args)
     pairs = pairs_of(args.recordings, args.texts)
+    _check_targets(args)
     choice = aligner_for([pair.text for pair in pairs], args.language, args.by, args.device)
     if not args.json:
         print(f"aligning {choice.sentence}", file=sys.stderr)
@@ -719,7 +721,7 @@ def diarize(args: argparse.Namespace) -> int:
             if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
     _require_recording(args.recording, args.run)
-    _require_known(known)
+    _require_sounds(known.values())
     if args.run == DIARIZER and not Path(DIARIZER).exists():  # before torch is imported
         require(DIARIZER, TRANSCRIPTION)
     log_to_console(WARNINGS)
@@ -730,25 +732,24 @@ def diarize(args: argparse.Namespace) -> int:
 def _require_recording(recording: str, run: str) -> None:
     """Raise InputError for a recording that is not there, is none, or is given before the run, before the work
     starts."""
-    from phonate.audio.readers import opened
-    from phonate.compute.remote import is_remote
     from phonate.config.errors import InputError
 
     if os.path.isfile(run):
         raise InputError(f"{run}: a file; the run comes first: {recording} {run}")
     if os.path.isfile(os.path.join(recording, "recipe.yaml")):
         raise InputError(f"{recording}: a run; give the recording behind it, as in {recording} IN.wav")
-    if is_remote(recording):
-        raise InputError(f"{recording}: an address; download the recording, and give its file")
-    with opened(Path(recording)):
-        pass
+    _require_sounds([recording])
 
 
-def _require_known(known: Mapping[str, str]) -> None:
-    """Raise InputError for recordings of known speakers that are none, before the work starts."""
+def _require_sounds(recordings: Iterable[str]) -> None:
+    """Raise InputError for what is no recording on this machine, before the work starts."""
     from phonate.audio.readers import opened
+    from phonate.compute.remote import is_remote
+    from phonate.config.errors import InputError
 
-    for recording in known.values():
+    for recording in recordings:
+        if is_remote(recording):
+            raise InputError(f"{recording}: an address; download the recording, and give its file")
         with opened(Path(recording)):
             pass
 

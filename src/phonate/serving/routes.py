@@ -101,6 +101,12 @@ class ServerState:
         """The names of all models."""
         return [*self.services, *self.recognisers, *self.converters]
 
+    @property
+    def all_models(self) -> list[str]:
+        """The same, and what tells the speakers of transcripts apart, which no request names."""
+        diarizers = [one.diarizer.name for one in self.recognisers.values() if one.diarizer is not None]
+        return list(dict.fromkeys([*self.models, *diarizers]))
+
     def text(self, text: str, param: str) -> str:
         """A text of Unicode characters, of a length that is allowed. Raises ApiError."""
         if len(text) > self.settings.max_text:
@@ -647,7 +653,7 @@ async def page(request: Request) -> HTMLResponse:
     require_key(request.headers, [key.encode() for key in state.settings.api_keys])
     service = await state.service() if state.services else None
     shown = {
-        "name": ", ".join(state.models),
+        "name": ", ".join(state.all_models),
         "kind": "phonate server",
         "summary": _summary(service is not None, bool(state.recognisers)),
         "figures": (),
@@ -693,6 +699,8 @@ def _page_with(nonce: str, shown: Mapping[str, Any]) -> HTMLResponse:
 
 def _summary(speaks: bool, transcribes: bool) -> str:
     """What can be done here, in a sentence or two."""
+    if speaks and transcribes:
+        return "Let a text be spoken, or a recording be transcribed. All that is said and read here is made by a model."
     if speaks:
         return "Type a text, choose a voice and listen. All of it is made by a model."
     if transcribes:
@@ -704,7 +712,7 @@ def _transcribing(state: ServerState, recogniser: Recogniser) -> dict[str, Any]:
     """What the page needs to know of what transcribes there."""
     return {
         "model": recogniser.name,
-        "form": "diarized_json" if recogniser.tells_speakers else "json",
+        "form": "diarized_json" if recogniser.tells_speakers else "verbose_json",
         "max_minutes": state.settings.max_transcription_seconds / 60.0,
     }
 

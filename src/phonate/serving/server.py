@@ -112,7 +112,7 @@ def hosted(
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     runs = _by_kind(models, set(given))
-    diarizers = [run for _, run in runs.get("diarization", [])]
+    diarizers = runs.get("diarization", [])
 
     def service(run: str) -> SpeechService:
         known = task_info(task_of(run)).options
@@ -124,7 +124,7 @@ def hosted(
         return speaking
 
     def diarizer() -> Diarizes:
-        return load(diarizers[0], "diarization", device=device)
+        return load(diarizers[0][1], "diarization", device=device)
 
     def converter(run: str) -> Converts:
         return load(run, "conversion", device=device)
@@ -135,7 +135,7 @@ def hosted(
     return Hosted(
         [LazyService(name, partial(service, run)) for name, run in runs.get("speech", [])],
         [
-            Recogniser(name, partial(recogniser, run), diarizer if diarizers else None)
+            Recogniser(name, partial(recogniser, run), *((diarizer, diarizers[0][0]) if diarizers else ()))
             for name, run in runs.get("recognition", [])
         ],
         [Conversion(name, partial(converter, run)) for name, run in runs.get("conversion", [])],
@@ -307,8 +307,7 @@ def serve(
 
 def _announce(state: ServerState, host: str, port: int) -> None:
     """Say where the server is, and how to try it."""
-    names = ", ".join(state.models)
-    _log.info("serving %s at http://%s:%d", names, host, port)
+    _log.info("serving %s at http://%s:%d", ", ".join(state.all_models), host, port)
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # all addresses of this machine
     url = f"http://{here}:{port}"
     key = ", with a key in PHONATE_API_KEY" if state.settings.api_keys else ""

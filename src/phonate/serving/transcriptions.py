@@ -45,13 +45,17 @@ class Recogniser:
     """A recogniser and a diarizer, loaded when they are needed, which work on one recording at a time."""
 
     def __init__(
-        self, name: str, recogniser: Callable[[], Recognises], diarizer: Callable[[], Diarizes] | None = None
+        self,
+        name: str,
+        recogniser: Callable[[], Recognises],
+        diarizer: Callable[[], Diarizes] | None = None,
+        diarizer_name: str = "the diarizer",
     ) -> None:
         """`name`: what requests may call it, besides OpenAI's names. Without `diarizer` nobody is told apart."""
         self.name = name
         self.tells_speakers = diarizer is not None
         self.recogniser = Lazy(name, recogniser)
-        self.diarizer = None if diarizer is None else Lazy("the diarizer", diarizer)
+        self.diarizer = None if diarizer is None else Lazy(diarizer_name, diarizer)
         self._languages: Sequence[str] | None = None
         self._lock = threading.Lock()
 

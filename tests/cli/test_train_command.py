@@ -120,6 +120,19 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
 
 
+def test_a_dry_run_of_a_resumed_run_estimates_what_is_left(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "training.max_steps=6"]) == 0
+    capsys.readouterr()
+    for resume, left in (([], 40), (["--resume", "auto"], 34)):
+        output = [] if resume else ["--output", "another"]
+        assert main([*arguments, *output, *resume, "training.max_steps=40", "--dry-run", "--json"]) == 0
+        estimates = json.loads(capsys.readouterr().out)["metrics"]
+        assert estimates["steps"] == left
+        assert estimates["hours"] == pytest.approx(left * estimates["seconds_per_step"] / 3600)
+
+
 LATER = """
 import time
 from phonate.training.task import Phase
@@ -251,6 +264,18 @@ def test_a_folder_that_is_no_run_is_bad_input(
     assert main(words) == 2
     kind = "the folder of a run of speech" if command[0] == "speak" else "a run's folder"
     assert f"error: {tmp_path}: no checkpoints here; give {kind}" in capsys.readouterr().err
+    for name in ("recipe.yaml", "system.json"):  # of a training that has just begun
+        (tmp_path / name).write_text("{}")
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {tmp_path}: its training has saved no checkpoint yet; wait for the first one, or ")
+    assert error.endswith(f"phonate train {tmp_path} --resume auto\n")
+
+
+def test_a_misspelt_model_of_the_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, near in (("base/diariser", "base/diarizer"), ("base/voices", "base/voice")):
+        assert main(["checkpoints", "list", name]) == 2
+        assert capsys.readouterr().err == f"error: {name}: no such run or checkpoint; did you mean {near}?\n"
 
 
 def test_a_refused_training_leaves_no_folder(

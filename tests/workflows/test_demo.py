@@ -29,7 +29,7 @@ from phonate.data.settings import VoiceData
 from phonate.training.checkpoints.files import RECORDINGS
 from phonate.training.plan import plan
 from phonate.workflows.demo import embedded, training
-from phonate.workflows.demo.demo import demo, divide, figures, free_folder, train_speech
+from phonate.workflows.demo.demo import Kind, demo, divide, figures, free_folder, train_speech
 from phonate.workflows.demo.training import Limit, Machine, Training, as_value
 
 JUDGES = ("faster_whisper", "whisper_normalizer", "distillmos", "resemblyzer")
@@ -270,6 +270,16 @@ def test_a_folder_without_sound_is_told_before_anything_is_made(tmp_path: Path) 
     with pytest.raises(DataError, match=r"notes: no audio files"):
         demo(tmp_path / "run", tmp_path / "notes")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["speech", "conversion"])
+def test_labelled_meetings_are_sent_to_the_task_that_learns_them(tmp_path: Path, kind: Kind) -> None:
+    (folder := tmp_path / "meetings").mkdir()
+    soundfile.write(folder / "a.wav", np.zeros(16000), 16000)
+    (folder / "a.rttm").write_text("SPEAKER a 1 0.0 0.5 <NA> <NA> anna <NA> <NA>\n")
+    with pytest.raises(InputError, match=f"^{folder}: .*phonate train diarization data.path={folder} "):
+        demo(tmp_path / "out", folder, kind=kind)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ MIN_SECONDS = 5.0
 """Seconds to measure. At least 3 steps are measured."""
 
 
-def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path) -> dict[str, float]:
+def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path, done: int = 0) -> dict[str, float]:
     """Seconds per step, hours without validation, memory and disk usage of the run described by `resolved`, on the
-    disk of `output`.
+    disk of `output`. `done`: steps that a resumed run has behind it.
 
     Steps are timed before and after each phase joins in, such as a discriminator's, which makes them dearer. The first
     of them, which includes allocation and warm-up, is not timed.
@@ -80,16 +80,19 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
         trainer = Trainer(task, short, run, device=device, recipe=resolved)
         logger.info("timing a few steps, each a whole batch forward and backward")
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
-        step_seconds = _seconds_per_step(trainer, total_steps, joining)
+        steps = range(min(done, total_steps), total_steps)
+        if done:
+            logger.info("%d of %d steps are done; estimated are the %d that are left", done, total_steps, len(steps))
+        step_seconds = _seconds_per_step(trainer, steps or range(total_steps), joining)
         trainer.save()
         trainer.checkpoints.flush()
         checkpoint = sum(file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file())
         trainer.checkpoints.close()
     copies = settings.checkpoint.save_total_limit + 2  # plus the best one and the one being written
     return {
-        "steps": total_steps,
+        "steps": len(steps),
         "seconds_per_step": step_seconds,
-        "hours": step_seconds * total_steps / 3600,
+        "hours": step_seconds * len(steps) / 3600,
         "memory_gib": (
             (float(torch.cuda.max_memory_allocated(device))) if (device.type == "cuda") else (float(peak_memory()))
         )
@@ -106,11 +109,11 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path)
     }
 
 
-def _seconds_per_step(trainer: Trainer, total_steps: int, joining: Iterable[int]) -> float:
-    """Seconds per step, on average over the run. `joining`: the steps from which on a phase takes part."""
-    ends = [*sorted(start for start in joining if 0 < start < total_steps), total_steps]
-    stretches = [(first, end) for first, end in itertools.pairwise([0, *ends]) if end - first > MAX_STEPS]
-    stretches = stretches or [(ends[-2] if len(ends) > 1 else 0, total_steps)]  # of a short run the last is the dearest
+def _seconds_per_step(trainer: Trainer, steps: range, joining: Iterable[int]) -> float:
+    """Seconds per step, on average over `steps`. `joining`: the steps from which on a phase takes part."""
+    ends = [*sorted(start for start in joining if steps.start < start < steps.stop), steps.stop]
+    stretches = [(first, end) for first, end in itertools.pairwise([steps.start, *ends]) if end - first > MAX_STEPS]
+    stretches = stretches or [([steps.start, *ends][-2], steps.stop)]  # of a short run the last is the dearest
     seconds = sum((end - first) * _time_steps(trainer, first) for first, end in stretches)
     return seconds / sum(end - first for first, end in stretches)
 
@@ -197,11 +200,13 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
     set_threads(settings)
     task = plan.task
     if dry_run:
-        plan.check(callbacks=callbacks)
-        for line in filter(None, (transcribed, *plan.reasons(begins=True))):
-            logger.info(line)
         run = Run(plan.run)
-        return Trained(run, estimate(plan.resolved, task, device, run.path), 0)
+        resumed = _checkpoint_to_resume(plan, run)
+        plan.check(begins=resumed is None, callbacks=callbacks)
+        for line in filter(None, (transcribed, *plan.reasons(begins=resumed is None))):
+            logger.info(line)
+        done = 0 if resumed is None else resumed.metadata.global_step
+        return Trained(run, estimate(plan.resolved, task, device, run.path, done), 0)
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
     with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:
         if plan.plugins and ranks.is_main:
@@ -299,7 +304,7 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
         saved = [item for folder in folders for item in listing.scan(folder)]
         newest = load_first_intact(listing.newest_first(saved), config.verify_integrity)
         if newest is None:
-            logger.info("no checkpoint in %s yet: a new run starts", run.path)
+            logger.info("%s: nothing to resume, so a new run starts", run.path)
             return None
         checkpoint = newest
     own = parse(checkpoint.recipe_yaml, files.RECIPE).values.get("task") if checkpoint.recipe_yaml else None

@@ -1,4 +1,4 @@
-"""The command line: parses, calls a workflow, prints, exits. Nothing else in phonate prints or exits.
+"""One command: parsed, called, and its errors made lines.
 
 Only the module of the invoked command is imported; `phonate --help` imports no more than argparse.
 """
@@ -22,11 +22,8 @@ from phonate.compute.importing import lasting
 BROKEN_PIPE = 141
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 bad input, 130, 143 and 129 interrupted.
-
-    Errors are one line on standard error; `--traceback` shows the rest.
-    """
+def run(argv: Sequence[str] | None = None) -> int:
+    """As `phonate.cli.main`, which also tells of a stop before or after it."""
     args = argparse.Namespace(traceback=False)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look for its own in all that is installed
     atexit.unregister(gc.freeze)  # main may be called several times
@@ -44,9 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader of our output has ended (phonate explain ... | head): end without a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except KeyboardInterrupt:
-        print("stopped by Ctrl-C before anything began", file=sys.stderr)
-        return 130
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
         return _fail(error, args)
     finally:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import numpy as np
@@ -138,13 +139,18 @@ def test_a_run_behind_what_it_is_given_is_put_in_front(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    (tmp_path / "in.wav").write_bytes(b"RIFF")
+    for name in ("in.wav", "other.wav"):
+        (tmp_path / name).write_bytes(b"RIFF")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "recipe.yaml").touch()
     for words, said in (
         (["diarize", "in.wav", "mine"], "in.wav: a file; the run comes first: mine in.wav"),
         (["convert", "in.wav", "mine", "-o", "out.wav"], "in.wav: a file; the run comes first: mine in.wav"),
         (["transcribe", "in.wav", "mine"], "in.wav: a file; the run comes first: mine in.wav"),
+        (
+            ["diarize", "in.wav", "other.wav"],
+            "in.wav: a file, not a run; give one recording at a time, and a run in front of it",
+        ),
         (["diarize", "runs/mine"], "runs/mine: a run; give the recording behind it, as in runs/mine IN.wav"),
         (["speak", "Good morning.", "mine"], "mine: a folder; the run comes first: mine 'Good morning.'"),
     ):
@@ -362,6 +368,20 @@ def test_an_error_is_a_line_and_an_exit_code(
     monkeypatch.setitem(sys.modules, "phonate.cli.training", Failing(error))
     assert main(["train"]) == code
     assert capsys.readouterr().err == line
+
+
+def test_a_stop_while_the_command_line_is_imported_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stops(MetaPathFinder):
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name == "phonate.cli.command":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "phonate.cli.command", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Stops(), *sys.meta_path])
+    assert main(["resources"]) == 130
+    assert capsys.readouterr().err == "stopped by Ctrl-C before anything began\n"
 
 
 def test_traceback_shows_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

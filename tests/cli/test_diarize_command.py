@@ -90,7 +90,7 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplo
     assert main(["diarize", str(copy), str(held_out)]) == 0
     note = (
         f"note: the newest checkpoint of {copy} is at step 24 of 48; "
-        f"unless it is training now, go on with phonate train {copy} --resume {copy}\n"
+        f"unless it is training now, go on with phonate train {copy} --resume auto\n"
     )
     assert (note in capsys.readouterr().err) == told
     assert main(["diarize", str(checkpoint), str(held_out)]) == 0

@@ -22,7 +22,7 @@ from small_tasks import (
 )
 
 from phonate.compute.distributed import Ranks
-from phonate.config.errors import InputError, Interrupted, TrainingError
+from phonate.config.errors import InputError, Interrupted, TrainingError, command_line
 from phonate.training.callbacks import Callback
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
@@ -722,8 +722,15 @@ def test_a_run_with_a_recipe_says_how_it_is_resumed(tmp_path):
     run.write("recipe.yaml", "task: plugin\n")
     run.write_json("plugins.json", {"plugins": [{"path": "/my task.py", "sha256": "0"}]})
     assert shlex.split(run.resume_command()) == [
-        *("phonate", "--plugin", "/my task.py", "train", str(run.path), "--resume", str(run.path))
+        *("phonate", "--plugin", "/my task.py", "train", str(run.path), "--resume", "auto")
     ]
+    for words, rest in (
+        (["train", "mine.yaml", "a.b=1"], []),
+        (["train", "mine.yaml", "--device=cpu"], ["--device=cpu"]),
+    ):
+        with command_line(words):
+            assert shlex.split(run.resumed_with) == [*shlex.split(run.resume_command()), *rest]
+    assert run.resumed_with == 'resume="auto"'
 
 
 def test_a_warm_up_that_outlasts_the_run_is_said_once(tmp_path, caplog):

@@ -89,7 +89,7 @@ class Recording:
         if frames is None:
             frames = _counted(self._path)
         if not frames:
-            raise DataError(f"{self._path}: holds no samples; remove it or export it again")
+            raise DataError(f"{self._path}: holds no samples; export it again")
         return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format, tuple(reader.remarks))
 
     def blocks(
@@ -264,7 +264,7 @@ def _checked_blocks(
             return
     if reader.frames is None:  # only now is it known how long the recording is
         if start + held == 0:
-            raise DataError(f"{path}: holds no samples; remove it or export it again")
+            raise DataError(f"{path}: holds no samples; export it again")
         if not held or count is not None:
             _span(path, start + held, rate, offset, duration)
     elif held == 0 or (count is not None and held < count - reader.slack):

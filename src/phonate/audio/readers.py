@@ -258,7 +258,7 @@ def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator
                 length = file.frames / file.samplerate
                 raise cut_short(path, length / (1 - part.missing) if part.missing < 1 else None, length)
             if file.frames == 0:
-                raise DataError(f"{path}: holds no samples; remove it or export it again")
+                raise DataError(f"{path}: holds no samples; export it again")
             if part.kind is not FLAC or file.frames < _UNKNOWN:
                 yield _SoundfileReader(path, part, file, source)
             else:  # libsndfile can't read a FLAC that was written into a pipe
@@ -501,7 +501,7 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
         # A header cut in the middle lists streams that have no decoder or no rate.
         streams = [stream for stream in container.streams.audio if stream.codec_context]
         if not streams or not (stream := _track(streams)).codec_context.sample_rate:
-            raise DataError(f"{path}: has no audio that can be decoded; remove it or export it again")
+            raise DataError(f"{path}: has no audio that can be decoded; export it again with sound")
         yield _AVReader(path, container, stream, kind, part)
 
 

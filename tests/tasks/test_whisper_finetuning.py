@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import phonate
+from compiled import calls_of_compiled
 from installed import missing
 from phonate.audio.decoding import read_audio
 from phonate.audio.whisper import is_included
@@ -201,6 +202,14 @@ def test_options_without_a_use_are_refused(folder: Path, changes: dict[str, Any]
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / "step-00000004" / "weights.safetensors")
+
+
+def test_what_is_compiled_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"training.max_steps": 1, "training.performance.compile_model": True}
+    calls = calls_of_compiled(monkeypatch)
+    train("recognition-whisper", settings(folder, **changes), output=tmp_path / "run")
+    assert calls.keys() == {"WhisperEncoderLayer", "WhisperDecoderLayer"}
+    assert all(calls.values())
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,11 @@ class WhisperTask(RecognitionTask):
             self._base = base_fingerprint(model, self.recipe.model.quantization is not None)
         return model
 
+    def compiled_modules(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The layers: nothing calls the model that holds them."""
+        network = whisper.whisper_of(model).model
+        return [*network.encoder.layers, *network.decoder.layers]
+
     @property
     def _adapters_alone(self) -> bool:
         return bool(self.recipe.model.adapted)

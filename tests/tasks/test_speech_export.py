@@ -231,7 +231,8 @@ def test_the_file_and_its_card_say_what_it_is(onnx_file: Path, synthesiser: Synt
         synthesiser.speakers[1],
         "| recordings | 8 |",
         "licence",
-        "0.250",
+        "| WER % ↓ |",
+        "| 25.0 |",
         "22050 Hz",
         "| weights | fp32 |",
     ):

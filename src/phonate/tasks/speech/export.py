@@ -41,6 +41,8 @@ from phonate.audio.processor import PEAK
 from phonate.compute.system import require_space, writing
 from phonate.config.errors import InputError, MissingPackageError, option
 from phonate.config.language_codes import primary
+from phonate.config.metrics import Metric
+from phonate.evaluation.tables import Evaluation
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
 from phonate.tasks.speech.graph import AlignedPiper, Rule, SpokenPage, SpokenPiper, SpokenText
@@ -437,7 +439,7 @@ def figures_beside(checkpoint: Path) -> str:
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
         if (folder / FIGURES).is_file():
             evaluation = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
-            return _table(evaluation["systems"], evaluation.get("legend", ""))
+            return _table(evaluation)
     if (checkpoint / CARD).is_file():
         _, _, figures = (checkpoint / CARD).read_text(encoding="utf-8").partition(f"{_HEADING}\n")
         if figures := figures.partition("\n## ")[0].strip():
@@ -445,13 +447,16 @@ def figures_beside(checkpoint: Path) -> str:
     return "Not evaluated. Run `phonate evaluate RUN` before the export to include figures."
 
 
-def _table(systems: Mapping[str, Mapping[str, float]], legend: str) -> str:
-    metrics = list(dict.fromkeys(metric for values in systems.values() for metric in values))
-    lines = [f"| system | {' | '.join(metrics)} |", f"| --- |{' --- |' * len(metrics)}"]
-    for name, values in systems.items():
-        cells = [f"{values[metric]:.3f}" if metric in values else "-" for metric in metrics]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + (f"\n\n{legend}" if legend else "")
+def _table(evaluation: Mapping[str, Any]) -> str:
+    """The figures as `phonate evaluate` shows them."""
+    columns = {
+        name: Metric(name, one["better"], one["unit"], one["label"])
+        for name, one in evaluation.get("columns", {}).items()
+    }
+    shown = Evaluation("speech", evaluation["systems"], focus="", columns=columns)
+    header = shown.header()
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *shown.rows())]
+    return "\n".join(lines) + (f"\n\n{legend}" if (legend := evaluation.get("legend", "")) else "")
 
 
 # ------------------------- A voice as one file, text to waveform, that needs neither torch nor phonate

@@ -31,7 +31,9 @@ def run(tmp_path: Path) -> Path:
     """A run's folder as training leaves it: two checkpoints, a resume at step 20, metrics, logs."""
     run = tmp_path / "my <voice>"
     (run / "logs").mkdir(parents=True)
-    (run / "recipe.yaml").write_text("task: conversion\nsize: tiny\ndata: {path: recordings}\n")
+    (run / "recipe.yaml").write_text(
+        "task: conversion\nsize: tiny\ndata: {path: recordings}\ntraining: {init_from: old}\n"
+    )
     lines = [
         {"step": step, "split": "train", "epoch": 0, "loss": 1 / step, "steps_per_second": 2.0, "learning_rate": 0.1}
         for step in range(2, 41, 2)
@@ -77,6 +79,12 @@ def tone(path: Path, seconds: float = 0.5) -> None:
     soundfile.write(path, 0.3 * np.sin(2 * np.pi * 200 * time), 22050)
 
 
+def test_the_page_of_an_unfinished_run_says_of_how_many_steps(run: Path) -> None:
+    for steps, said in ((40, "for 40 steps"), (4500, "for 40 of 4,500 steps")):
+        (run / "recipe.yaml").write_text(f"task: conversion\ntraining: {{max_steps: {steps}}}\n")
+        assert said in page_of(run).text
+
+
 def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: Path) -> None:
     page = page_of(run)
     for said in (
@@ -85,6 +93,7 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         "recordings",
         "ada, bert",
         "for 40 steps in 10.0 min, during 6.7 min of which no process was at work",
+        "It began from old.",
         f"Time {told(read(run / FILE))}",  # as training says it
         "0.333 steps a second while it trained",
         "resumed at step 20",

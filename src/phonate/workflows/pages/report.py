@@ -361,7 +361,11 @@ def _summary(story: _Story) -> str:
     if metadata:
         model += f" with {_count(metadata.num_parameters)} parameters"
     data = value_at(story.recipe, ("data", "path"))
-    text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,} steps{_took(story.spent)}."
+    steps = value_at(story.recipe, ("training", "max_steps"))
+    whole = f" of {steps:,}" if steps is not None and not story.ended else ""
+    text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,}{whole} steps{_took(story.spent)}."
+    if start := value_at(story.recipe, ("training", "init_from")):
+        text += f" It began from {start}."
     if story.resumes:
         at = ", ".join(f"{one:,}" for one in story.resumes)
         text += f" Training was stopped and resumed at step {at}."

@@ -157,7 +157,9 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
 
     def der(*options):
         assert main(["evaluate", str(run), "--json", *options]) == 0
-        return json.loads(capsys.readouterr().out)["systems"]["the model, voices clustered"]["der"]
+        printed = capsys.readouterr()
+        assert (f"delete {run / 'decoding.json'} to undo" in printed.err) == bool(options)  # of few recordings
+        return json.loads(printed.out)["systems"]["the model, voices clustered"]["der"]
 
     before = der()
     after = der("--tune")

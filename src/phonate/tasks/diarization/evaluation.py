@@ -36,7 +36,7 @@ from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import JER, DiarizationErrors, score
-from phonate.evaluation.tables import THESE, TUNED_ON, Evaluation, in_words, legend
+from phonate.evaluation.tables import FEW, THESE, TUNED_ON, Evaluation, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import TUNED, Analysis, Diarizer
@@ -371,14 +371,18 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
-    settings = tuned(diarizer, list(validation_recordings(recipe)), recipe.model.decoding)
+    recordings = list(validation_recordings(recipe))
+    settings = tuned(diarizer, recordings, recipe.model.decoding)
     chosen = {
         name: value
         for name, value in settings.model_dump(mode="json").items()
         if value != getattr(recipe.model.decoding, name)
     }
     Run(run).write_json(TUNED, chosen)
-    logger.info("tuned on validation data: %s", in_words(chosen) or "no changes")
+    what = in_words(chosen) or "no changes"
+    logger.info("tuned on %d validation recordings: %s; inference reads it from %s", len(recordings), what, run / TUNED)
+    if chosen and len(recordings) < FEW:
+        logger.warning("so few recordings choose badly for others: listen, and delete %s to undo it", run / TUNED)
     return chosen
 
 

@@ -645,6 +645,14 @@ def test_no_name_makes_sound_of_a_text(tmp_path: Path, name: str) -> None:
         read_audio(path)
 
 
+@pytest.mark.parametrize("name", ["take.raw", "take.PCM"])
+def test_raw_samples_have_no_header(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes((tone(0.5) * 2**15).astype("<i2").tobytes())
+    with pytest.raises(DataError, match=rf"{name}: .*raw samples have no header\); convert it to WAV or FLAC"):
+        read_audio(path)
+
+
 def test_flac_of_32_bits_is_read(tmp_path: Path) -> None:
     path, samples = tmp_path / "fine.flac", tone(0.5).astype(np.float64)
     with av.open(str(path), "w", format="flac") as file:

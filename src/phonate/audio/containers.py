@@ -35,6 +35,8 @@ AUDIO_SUFFIXES = frozenset(
 )
 """Suffixes, in lower case, of the files in folders that are taken for recordings, by training, checks, sessions and
 voices alike. How a file is read, its bytes decide."""
+RAW_SUFFIXES = (".raw", ".pcm")
+"""Those of samples alone, which nobody can read who does not know their rate and kind."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,8 @@ def told(path: Path) -> str:
         text = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")().decode(head).split()
         if all(map(str.isprintable, text)):
             return f"a text that begins with {' '.join(text)[:30]!r}"
+    if path.suffix.lower() in RAW_SUFFIXES:
+        return "raw samples have no header"
     return f"a file that begins with {head[:8]!r}"
 
 

@@ -34,6 +34,7 @@ from phonate.audio.containers import (
     MP3,
     MP4,
     OTHER,
+    RAW_SUFFIXES,
     Kind,
     Part,
     after_tags,
@@ -293,7 +294,8 @@ def _unreadable(path: Path, part: Part, error: soundfile.LibsndfileError) -> Dat
         reason = told(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in AUDIO_SUFFIXES:
-        return DataError(f"{path}: not readable as audio ({reason}); give a recording, such as a WAV or FLAC file")
+        mend = "convert it to WAV or FLAC" if suffix in RAW_SUFFIXES else "give a recording, such as a WAV or FLAC file"
+        return DataError(f"{path}: not readable as audio ({reason}); {mend}")
     return DataError(
         f"{path}: not readable as audio ({reason}); is it really {suffix or 'audio'}? Convert it to WAV or FLAC"
     )

@@ -568,7 +568,7 @@ def test_transcripts_of_conversations_are_no_texts(said, what, tmp_path, caplog)
     assert (f"call.txt: a transcript with {what}; save the words alone" in caplog.text) == (what is not None)
     if what is not None:
         _, (problem,), _ = check(row, Requirements(text=True))
-        assert f"the text beside call.wav is left out: a transcript with {what}" in problem.detail
+        assert f"its text is left out: a transcript with {what}" in problem.detail
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from small_corpora import corpus, wav
 
 from phonate.config.errors import DataError
 from phonate.data.corpora.manifest import list_corpus
-from phonate.data.corpora.rows import Problem, Row
+from phonate.data.corpora.rows import Problem, Requirements, Row
+from phonate.data.corpora.validation import validate
 from phonate.tasks.recognition.settings import RecognitionData
 
 TEXTS = ["The boat left the harbour early.", "Nobody saw it leave.", "A light wind came up.", "Later the fog lifted."]
@@ -274,12 +275,25 @@ def test_times_of_parts_as_other_programs_call_and_write_them(head, times, tmp_p
     assert (row.start, row.end, row.text) == (0.5, 1.5, "good morning")
 
 
-def test_several_texts_of_a_whole_recording_are_refused(tmp_path):
-    wav(tmp_path / "a.wav", 3.0)
-    (tmp_path / "list.csv").write_text("id,path,beginn,text\n1,a.wav,0,good morning\n2,a.wav,1,good night\n")
-    rows, _ = list_corpus(corpus(tmp_path))
-    assert [(row.id, row.reason) for row in rows] == [("1", "several texts"), ("2", "several texts")]
-    assert "give those of parts a start and an end" in rows[0].detail
+def usable(folder, text):
+    """The ids of recordings that a task can use which needs texts, or none; and why it can't use others."""
+    rows, report = list_corpus(corpus(folder))
+    checked = validate(rows, Requirements(text=text), report)
+    return [one.row.id for one in checked], [f"{one.reason}: {one.detail}" for one in report.refused]
+
+
+def test_several_texts_of_a_whole_recording_are_left_out(tmp_path, caplog):
+    for name in "ab":
+        wav(tmp_path / f"{name}.wav", 3.0)
+    lines = ["1,a.wav,0,good morning", "2,a.wav,1,good night", "3,b.wav,0,good day"]
+    (tmp_path / "list.csv").write_text("\n".join(["id,path,beginn,text", *lines]))
+    assert usable(tmp_path, text=False) == (["1", "2", "3"], [])
+    ids, refused = usable(tmp_path, text=True)
+    assert ids == ["3"]
+    where = f"{tmp_path}/list.csv"
+    why = f"{where}:2 and {where}:3 differ; keep one of them, or give those of parts a start and an end"
+    assert refused == 2 * [f"no text: its text is left out: {why}"]
+    assert caplog.text.count(f"1 text is left out, such as a.wav: {why}") == 1
 
 
 @pytest.mark.parametrize("head", ["", "path,speaker,text\n"])
@@ -444,9 +458,25 @@ def test_kaldis_texts_that_are_lost(tmp_path, caplog):
     (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text == "good morning"
     assert "left out: 1 texts of utterances that are not listed, such as u2" in caplog.text
-    (tmp_path / "text").write_text("u1 good morning\nu1 good night\n")
-    with pytest.raises(DataError, match="text:2: u1 is in a line above with something else; keep one of them"):
-        list_corpus(corpus(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("text", "u1 good night"), ("utt2spk", "u1 ben"), ("wav.scp", "u1 u2.wav"), ("text", "u1")]
+)
+@pytest.mark.parametrize("segments", [False, True])
+def test_of_a_key_twice_in_kaldis_files_only_its_recording_is_refused(name, line, segments, tmp_path, caplog):
+    for id in ("u1", "u2"):
+        wav(tmp_path / f"{id}.wav", 1.0)
+    for file, value in (("wav.scp", "{}.wav"), ("utt2spk", "ann"), ("text", "good morning"), ("segments", "{} 0 1")):
+        if file != "segments" or segments:
+            lines = [f"{id} {value.format(id)}\n" for id in ("u1", "u2")]
+            (tmp_path / file).write_text("".join(lines) + (f"{line}\n" if file == name else ""))
+    where = f"lines 1 and 3 of {tmp_path / name} differ; keep one of them"
+    ids, refused = usable(tmp_path, text=True)
+    assert ids == ["u2"]
+    assert refused == [f"no text: its text is left out: {where}" if name == "text" else f"several lines: u1: {where}"]
+    assert usable(tmp_path, text=False)[0] == (["u1", "u2"] if name == "text" else ["u2"])
+    assert (f"1 text is left out, such as u1: {where}" in caplog.text) == (name == "text")
 
 
 def test_lines_of_transcripts_without_a_recording_are_counted(tmp_path, caplog):

@@ -13,7 +13,7 @@ from pathlib import Path
 from phonate.audio.decoding import AUDIO_SUFFIXES, is_recording
 from phonate.config.errors import DataError
 from phonate.data.corpora.layout import Layout
-from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.lists import read_lines, report_left_out
 from phonate.data.corpora.rows import (
     Problem,
     Row,
@@ -108,6 +108,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
                 text=said.text if words is None else words,
                 place=printable(str(file)),
                 split=said.split or layout.split(inside),
+                no_text=None if text is None or said.text else conversations.get(text),
             )
         )
     yield from unreadable
@@ -143,23 +144,15 @@ def _words(text: Path, id: str, conversations: dict[Path, str], doubtful: list[P
     except UnicodeDecodeError:
         return Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
     except Conversation as error:
-        conversations[text] = str(error)
+        conversations[text] = f"{error}; {WORDS_ALONE}"
         return None
 
 
 def _report_conversations(root: Path, conversations: dict[Path, str]) -> None:
     """Warns, once, of texts that are not those of a recording's words alone."""
     if conversations:
-        file, what = next(iter(conversations.items()))
-        _report_left_out(root, len(conversations), f"{printable(str(file.relative_to(root)))}: {what}")
-
-
-@cache
-def _report_left_out(root: Path, count: int, example: str) -> None:
-    logger.warning(
-        "%s: %d %s left out, such as %s; %s",
-        *(printable(str(root)), count, "text is" if count == 1 else "texts are", example, WORDS_ALONE),
-    )
+        file, why = next(iter(conversations.items()))
+        report_left_out(root, len(conversations), str(file.relative_to(root)), why)
 
 
 @cache
@@ -300,13 +293,17 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             unplaced[transcript].discard(file.stem)
             text = lines.get(file.stem) or text_beside(file, doubtful)
             text = text or (said[file].text if file in said else None)
+            no_text = None
         except Conversation as error:
-            conversations[text_of(file) or file], text = str(error), None
+            text, no_text = None, f"{error}; {WORDS_ALONE}"
+            conversations[text_of(file) or file] = no_text
         except (DataError, OSError, UnicodeDecodeError) as error:
             yield Problem(file.stem, printable(str(file)), "unreadable text", printable(str(error)))
             continue
         yield checked_row(
-            Row.clip(file.stem, file, named[1], text, str(file), split_among(file.relative_to(path).parts[:-1]))
+            Row.clip(
+                file.stem, file, named[1], text, str(file), split_among(file.relative_to(path).parts[:-1]), no_text
+            )
         )
     yield from unreadable
     if count := sum(map(len, unplaced.values())):

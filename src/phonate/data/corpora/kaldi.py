@@ -14,7 +14,7 @@ from pathlib import Path
 from phonate.config.errors import DataError
 from phonate.data.annotations import clock_seconds, seconds
 from phonate.data.corpora.annotation_files import CHANNELS, is_stereo
-from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.lists import read_lines, report_left_out
 from phonate.data.corpora.rows import (
     Problem,
     Row,
@@ -73,6 +73,8 @@ class _KaldiFolder:
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self._folder, self._cache = folder, cache
+        self._doubts: dict[str, dict[str, str]] = {}
+        """File -> key of which it says two things -> where."""
         self._split = split_among([folder.name])
         self._speakers = self._table("utt2spk")
         self._texts = self._table("text")
@@ -80,15 +82,16 @@ class _KaldiFolder:
         self._sources = self._table("wav.scp")
 
     def _table(self, name: str) -> dict[str, str]:
-        """Key -> the rest of its line; nothing where there is no such file. Raises DataError where a key has two."""
-        table: dict[str, str] = {}
-        lines = read_lines(self._folder / name) if (self._folder / name).is_file() else []
-        for number, line in enumerate(lines, start=1):
+        """Key -> the rest of its line; nothing where there is no such file."""
+        table: dict[str, tuple[str, int]] = {}
+        doubts = self._doubts[name] = {}
+        file = self._folder / name
+        for number, line in enumerate(read_lines(file) if file.is_file() else [], start=1):
             key, value = (*line.split(maxsplit=1), "", "")[:2]
-            if key and table.setdefault(key, value.strip()) != value.strip():
-                place = printable(f"{self._folder / name}:{number}")
-                raise DataError(f"{place}: {printable(key)} is in a line above with something else; keep one of them")
-        return table
+            first, above = table.setdefault(key, (value.strip(), number))
+            if first != value.strip():
+                doubts.setdefault(key, printable(f"lines {above} and {number} of {file} differ; keep one of them"))
+        return {key: value for key, (value, _) in table.items() if key}
 
     def rows(self) -> Iterator[Row | Problem]:
         """The recordings, and what is wrong with some."""
@@ -107,6 +110,11 @@ class _KaldiFolder:
             names.add(name)
             if name not in refused:
                 segments = utterances.get(name, []) if utterances is not None else [self._utterance(name)]
+                doubt = self._doubt(name, segments)
+                if doubt is not None:
+                    refused.add(name)
+                    yield Problem(name, place, "several lines", doubt)
+                    continue
                 yield self._row(name, source, tuple(by_start(segments)), place)
         for name in (utterances or {}).keys() - names:
             place = str(self._folder / "segments")
@@ -115,6 +123,8 @@ class _KaldiFolder:
         lost = [id for id in self._texts if id not in spoken]
         if lost and not bad:
             _report_unspoken(self._folder, len(lost), lost[0])
+        if several := self._doubts["text"]:
+            report_left_out(self._folder, len(several), *next(iter(several.items())))
 
     def _row(self, name: str, source: str, segments: tuple[Segment, ...], place: str) -> Row | Problem:
         try:
@@ -169,7 +179,14 @@ class _KaldiFolder:
         return utterances, bad
 
     def _utterance(self, id: str) -> Segment:
-        return Segment(speaker=self._speakers.get(id) or None, text=self._texts.get(id) or None, id=id)
+        left_out = self._doubts["text"].get(id)
+        text = None if left_out else self._texts.get(id) or None
+        return Segment(speaker=self._speakers.get(id) or None, text=text, id=id, no_text=left_out)
+
+    def _doubt(self, name: str, segments: Sequence[Segment]) -> str | None:
+        """Why it is not known which recording is meant, or who speaks in it."""
+        keys = [("wav.scp", name), ("reco2file_and_channel", name), *(("utt2spk", str(one.id)) for one in segments)]
+        return next((f"{key}: {doubt}" for file, key in keys if (doubt := self._doubts[file].get(key))), None)
 
     def _file(self, source: str) -> Path:
         """The file of wav.scp: relative to the folder, or to one above it, as Kaldi's recipes run there."""

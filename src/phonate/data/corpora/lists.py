@@ -541,23 +541,37 @@ def audio_name(sample: Mapping[str, object]) -> str | None:
     return str(name) if name else None
 
 
+@cache
+def report_left_out(place: Path, count: int, example: str, why: str) -> None:
+    """Warns, once, of texts that are not used, of which one is the example."""
+    texts = "text is" if count == 1 else "texts are"
+    where, example, why = map(printable, (str(place), example, why))
+    logger.warning("%s: %d %s left out, such as %s: %s", where, count, texts, example, why)
+
+
 def of_lists(files: Sequence[Path], rows: Callable[[Path], Iterator[Row | Problem]]) -> Iterator[Row | Problem]:
     """The rows of a list; of several, each of the split that its list is called after, unless it says another. Rows
-    with different texts of the whole of one recording are problems."""
+    with different texts of the whole of one recording are without a text."""
     listed = list[Row | Problem]()
-    texts: dict[Path, set[str]] = {}
+    texts: dict[Path, dict[str, str]] = {}
     for file in files:
         split = split_of_name(file.stem) if len(files) > 1 else None
         for row in rows(file):
             listed.append(replace(row, split=split) if isinstance(row, Row) and row.split is None else row)
             if isinstance(row, Row) and _is_whole(row) and row.text:
-                texts.setdefault(row.path, set()).add(row.text)
+                texts.setdefault(row.path, {}).setdefault(row.text, row.place)
+    doubts = {path: _differ(*islice(places.values(), 2)) for path, places in texts.items() if len(places) > 1}
+    if doubts:
+        path, why = next(iter(doubts.items()))
+        report_left_out(files[0].parent, len(doubts), path.name, why)
     for row in listed:
-        if isinstance(row, Row) and _is_whole(row) and (count := len(texts.get(row.path, ()))) > 1:
-            detail = f"{count} texts of the whole recording are listed; give those of parts a start and an end"
-            yield Problem(row.id, row.place, "several texts", detail)
-        else:
-            yield row
+        if isinstance(row, Row) and _is_whole(row) and row.path in doubts:
+            row = replace(row, segments=(replace(row.segments[0], text=None, no_text=doubts[row.path]),))
+        yield row
+
+
+def _differ(first: str, second: str) -> str:
+    return f"{first} and {second} differ; keep one of them, or give those of parts a start and an end"
 
 
 def _is_whole(row: Row) -> bool:

@@ -116,6 +116,8 @@ class Segment:
     """What the corpus calls it, such as an utterance of Kaldi."""
     place: str = field(default="", compare=False)
     """Where it is listed, if not where its row is."""
+    no_text: str | None = field(default=None, compare=False, repr=False)
+    """Why its text is left out."""
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,17 @@ class Row:
 
     @classmethod
     def clip(
-        cls, id: str, path: Path, speaker: str | None, text: str | None, place: str, split: str | None = None
+        cls,
+        id: str,
+        path: Path,
+        speaker: str | None,
+        text: str | None,
+        place: str,
+        split: str | None = None,
+        no_text: str | None = None,
     ) -> Row:
-        """A whole file of one speaker and one text."""
-        return cls(id, path, (Segment(speaker=speaker, text=text),), place, split=split)
+        """A whole file of one speaker and one text. `no_text`: why the text is left out."""
+        return cls(id, path, (Segment(speaker=speaker, text=text, no_text=no_text),), place, split=split)
 
     @property
     def speakers(self) -> tuple[str, ...]:

@@ -757,26 +757,12 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)
         _require(named, "no speaker", "no speaker is given; fill in speaker_id")
-    if requirements.text and not has_words(row.text):
-        raise Unusable("no text", _without_text(row))
-
-
-def _without_text(row: Row) -> str:
-    """Why a row has no text."""
-    from phonate.data.corpora.transcripts import WORDS_ALONE, Conversation
-    from phonate.data.corpora.transcripts import text_beside as read_beside
-
-    if _is_file(row):
-        try:
-            read_beside(row.path)
-        except Conversation as error:
-            return f"the text beside {row.path.name} is left out: {error}; {WORDS_ALONE}"
-        except (OSError, UnicodeDecodeError):  # told where it is listed
-            pass
-    where = f"{text_beside(row)}{' or into the list' if _is_file(row) else ''}"
-    return (
-        f"no text is given, or none with a letter or a digit in it; write it into {where}, or set data.transcribe=true"
-    )
+    if requirements.text:
+        left_out = next((one.no_text for one in row.segments if one.no_text), None)
+        _require(left_out is None, "no text", f"its text is left out: {left_out}")
+        where = f"{text_beside(row)}{' or into the list' if _is_file(row) else ''}"
+        mend = f"write it into {where}, or set data.transcribe=true"
+        _require(has_words(row.text), "no text", f"no text is given, or none with a letter or a digit in it; {mend}")
 
 
 def _is_file(row: Row) -> bool:

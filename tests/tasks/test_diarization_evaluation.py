@@ -17,6 +17,8 @@ from phonate.config.errors import InputError
 from phonate.config.tasks import task_info
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.evaluation import conversations_of
+from phonate.tasks.diarization.inference import Diarizer
+from phonate.tasks.diarization.settings import SmoothingSettings
 from phonate.workflows.pages.report import evaluation as evaluation_table
 
 pytestmark = [
@@ -112,7 +114,6 @@ def test_rows_of_a_corpus_are_read_as_they_are(recordings):
 
 def test_custom_labels_are_refused(trained, monkeypatch):
     from phonate.tasks.diarization import evaluation
-    from phonate.tasks.diarization.inference import Diarizer
 
     class Custom:
         label_type = "custom"
@@ -125,7 +126,6 @@ def test_custom_labels_are_refused(trained, monkeypatch):
 @pytest.mark.parametrize("gone", [False, True])
 def test_the_model_that_training_began_from_is_judged_beside_the_run(trained, tmp_path, monkeypatch, caplog, gone):
     from phonate.tasks.diarization import evaluation
-    from phonate.tasks.diarization.inference import Diarizer
 
     diarizer = Diarizer.load(trained / "run")
     source = str(tmp_path / "gone") if gone else str(trained / "run")
@@ -158,13 +158,18 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     def der(*options):
         assert main(["evaluate", str(run), "--json", *options]) == 0
         printed = capsys.readouterr()
-        assert (f"delete {run / 'decoding.json'} to undo" in printed.err) == bool(options)  # of few recordings
+        said.append(printed.err)
         return json.loads(printed.out)["systems"]["the model, voices clustered"]["der"]
 
+    said = []
     before = der()
     after = der("--tune")
     assert after < before - 0.1
     figures = json.loads((run / "evaluation.json").read_text())
+    assert f"{figures['notes']['recordings']} recordings: DER {100 * before:.3g} % -> {100 * after:.3g} %" in said[-1]
+    assert f"kept in {run / 'decoding.json'}" in said[-1]
+    assert "delete it to undo" in said[-1]
+    assert "so few recordings may decide badly for others" in said[-1]
     assert figures["notes"]["tuned_on"] == "these recordings"
     assert "chosen on these recordings: the figures are not a test" in figures["caveats"][0]
     assert "chosen on these recordings" in evaluation_table(run / "evaluation.json")[0]["note"]
@@ -174,6 +179,35 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     (run / "decoding.json").write_text("{")
     assert main(["diarize", str(run), str(corpus / "m0.wav")]) == 2
     assert "decoding.json" in capsys.readouterr().err
+
+
+def test_tuning_on_one_recording_warns(trained, tmp_path, monkeypatch, caplog):
+    from phonate.tasks.diarization import evaluation
+
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    several = evaluation.validation_recordings
+    monkeypatch.setattr(evaluation, "validation_recordings", lambda recipe: [next(iter(several(recipe)))])
+    chosen = Diarizer.load(run).decoding.model_copy(update={"threshold": 0.35})
+    monkeypatch.setattr(evaluation, "_tuned", lambda *_: chosen)
+    with caplog.at_level("INFO"):
+        assert evaluation.tune(run) == {"threshold": 0.35}
+    assert "a single recording: DER" in caplog.text
+    assert "a single recording may decide badly for others" in caplog.text
+
+
+def test_what_tuning_leaves_alone_is_not_among_its_values(trained, tmp_path, monkeypatch):
+    from phonate.tasks.diarization import evaluation
+
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    diarizer = Diarizer.load(run)
+    model = diarizer.recipe.model
+    smoothed = model.decoding.model_copy(update={"smoothing": SmoothingSettings()})
+    changed = {"model": model.model_copy(update={"decoding": smoothed})}
+    diarizer.recipe = diarizer.recipe.model_copy(update=changed)
+    monkeypatch.setattr(Diarizer, "load", _first(diarizer, Diarizer.load))
+    monkeypatch.setattr(evaluation, "_tuned", lambda *_: smoothed.model_copy(update={"threshold": 0.35}))
+    monkeypatch.setattr(evaluation, "_decoded", lambda *_: [])
+    assert evaluation.tune(run) == {"threshold": 0.35}
 
 
 def test_other_tasks_have_nothing_to_tune(tmp_path, capsys):

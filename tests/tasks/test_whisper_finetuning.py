@@ -329,6 +329,8 @@ def test_a_run_transcribes_is_evaluated_and_says_what_it_was_trained_on(run: Pat
     scores = evaluate(run, str(folder / "corpus"))
     assert scores.notes["recordings"] == len(TEXTS)
     assert {"greedy", "beam 5"} <= scores.systems.keys()
+    before = recogniser.started_from()
+    assert scores.start == ("" if before is None else before.name)
 
 
 def test_a_run_knows_the_language_that_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:

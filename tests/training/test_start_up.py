@@ -19,6 +19,7 @@ from phonate.config.tasks import TASKS, TaskEntry
 from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.registries import CALLBACKS
 from phonate.training.reporting import effective_batch
+from phonate.training.run import Run, parameter_counts
 from phonate.training.settings import TrainingSettings
 from phonate.workflows import train as workflow
 
@@ -67,12 +68,15 @@ def test_a_batch_that_is_not_accumulated_is_its_size(ranks, text):
     assert effective_batch(TrainingSettings(batch_size=4), ranks) == text
 
 
-def test_frozen_parameters_are_not_told_as_trainable(tmp_path):
+def test_frozen_parameters_are_not_told_as_trainable(tmp_path, caplog):
     freeze = CALLBACKS.get("freeze_layers")(patterns=["*.bias"])
-    train(tmp_path / "run", max_steps=1, callbacks=[freeze])
+    with caplog.at_level("INFO"):
+        train(tmp_path / "run", max_steps=1, callbacks=[freeze])
+    assert re.search(r"M trainable parameters of [\d.]+ M on", caplog.text)
     summary = (tmp_path / "run" / "model_summary.txt").read_text().splitlines()[0]
     every, trainable = (int(one.replace(",", "")) for one in re.findall(r"([\d,]+) (?:parameters|trainable)", summary))
     assert trainable < every
+    assert parameter_counts(Run(tmp_path / "run")) == (every, trainable)
 
 
 class Uneven(Sequences):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,9 @@ from pathlib import Path
 import pytest
 from hub_server import Hub
 
+from phonate.training.checkpoints.files import packaged
 from phonate.training.checkpoints.loading import sources_of_start
+from phonate.workflows.hub import model_card
 from phonate_process import Process
 
 if importlib.util.find_spec("huggingface_hub") is None:
@@ -59,6 +63,16 @@ def test_a_pushed_voice_speaks_by_its_name(hub: Hub, phonate: Phonate, tmp_path:
     assert (tmp_path / "hub.wav").read_bytes() == (tmp_path / "packaged.wav").read_bytes()
     listed = phonate("checkpoints", "verify", f"hf:anna/voice@{hub.commit('anna/voice')}")
     assert listed.returncode == 0, listed.stderr
+
+
+def test_the_figures_on_a_page_have_their_units(tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(packaged(Path("base/voice")), tmp_path / "voice")
+    (checkpoint / "evaluation.json").write_text(
+        json.dumps({"systems": {"synthesised": {"wer": 0.038, "seconds": 0.9}}})
+    )
+    card = model_card(checkpoint, "anna/voice")
+    assert "|  | WER % ↓ | length × natural |" in card
+    assert "| synthesised | 3.8 | 0.9 |" in card
 
 
 def test_what_is_not_there_is_one_line(hub: Hub, phonate: Phonate) -> None:

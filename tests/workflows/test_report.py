@@ -18,6 +18,7 @@ from phonate.audio.mel_filters import band_edges
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
+from phonate.config.tasks import task_info
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.ledger import FILE, read, told
@@ -92,7 +93,7 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         "conversion",
         "recordings",
         "ada, bert",
-        "for 40 steps in 10.0 min, during 6.7 min of which no process was at work",
+        "for 40 steps in 10.0 min, of which training was not running for 6.7 min",
         "It began from old.",
         f"Time {told(read(run / FILE))}",  # as training says it
         "0.333 steps a second while it trained",
@@ -104,6 +105,28 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         assert said in page.text, said
     lines = [one for one in page.all("path") if "stroke: var(--s" in str(one["style"])]
     assert len(lines) >= 5  # loss twice, similarity, learning rate, speed
+
+
+def test_the_page_says_how_much_of_the_model_was_trained_and_from_where(run: Path) -> None:
+    (run / "recipe.yaml").write_text("task: speech\ntraining: {init_from: base/voice}\n")
+    (run / "model_summary.txt").write_text("Speech: 3,230,470 parameters, 1,421,638 trainable\n\nmore  Linear  9\n")
+    text = page_of(run).text
+    assert "3.23 M parameters, 1.42 M of them trained" in text
+    assert "began from base/voice, a model of the package" in text
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ("{max_steps: 4500}", "for 40 of 4,500 steps (unfinished)"),
+        ("{epochs: 9}", "for 40 steps, 0 of 9 epochs (unfinished)"),
+        ("{max_steps: 4500, early_stopping: {patience: 3}}", "for 40 of 4,500 steps (stopped early or unfinished)"),
+        ("{max_steps: 40}", "for 40 steps in"),
+    ],
+)
+def test_a_run_that_is_not_at_its_end_says_so(run: Path, training: str, said: str) -> None:
+    (run / "recipe.yaml").write_text(f"task: conversion\ntraining: {training}\n")
+    assert said in page_of(run).text
 
 
 def test_a_run_that_was_at_its_end_was_not_resumed(run: Path) -> None:
@@ -229,6 +252,7 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "similarity to target ↑ F0 error cents ↓" in text
     assert "natural 0.5 –" in text
     assert "this model 0.71 210" in text
+    assert "0.71 similarity to target in the evaluation" in text
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
     assert "Evaluated on 4 clips (82 words): similarity to target 0.71 (natural: 0.5; higher is better)." in text
@@ -237,24 +261,37 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "(82 words; one word is 1.2 points of WER)" in page_of(run).text
 
 
-def test_a_diarization_opens_with_its_error_rate_its_parts_and_what_says_most_beside_it(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("recordings", "start", "sample"),
+    [(12, 0.4, "12 recordings"), (1, 0.2, "a single recording, which says little")],
+)
+def test_a_diarization_opens_with_its_error_rate_its_parts_and_what_says_most_beside_it(
+    run: Path, recordings: int, start: float, sample: str
+) -> None:
     parts = {"miss": 0.1, "false_alarm": 0.05, "confusion": 0.15}
     evaluated = Evaluation(
         "diarization",
         {
             "one speaker": {"der": 0.9},
-            "a, b": {"der": 0.4, "jer": 0.6},
+            "a, b": {"der": start, "jer": 0.6},
             "the model": {"der": 0.3, **parts, "jer": 0.5},
         },
         "the model",
-        notes={"step": 20, "recordings": 12},
+        notes={"step": 20, "recordings": recordings},
         columns={one.name: one for one in (Metric("der", unit="%", label="DER"), Metric("jer", unit="%"))}
         | {name: Metric(name, unit="%") for name in parts},
         compared=("a, b",),
+        start="a, b",
     )
+    (run / "recipe.yaml").write_text("task: diarization\n")
     (run / "evaluation.json").write_text(json.dumps(evaluated.document()))
-    said = "Evaluated the checkpoint of step 20 on 12 recordings: DER 30.0 % = miss 10.0 % + false alarm 5.0 % + "
-    assert f"{said}confusion 15.0 % (a, b: 40.0 %; lower is better)." in " ".join(page_of(run).text.split())
+    text = " ".join(page_of(run).text.split())
+    assert f"Evaluated the checkpoint of step 20 on {sample}: DER 30.0 % = miss 10.0 % + false alarm 5.0 % + " in text
+    assert f"confusion 15.0 % (a, b: {100 * start:.1f} %; lower is better)." in text
+    assert ("worse than a, b (DER 20.0 %)" in text) == (start < 0.3)
+    assert "30.0 % DER in the evaluation, at step 20" in text  # not what validation measures otherwise
+    assert "in validation, at step" not in text
+    assert task_info("diarization").validation in text
 
 
 def test_what_validation_said_is_that_of_the_best_checkpoint(run: Path) -> None:

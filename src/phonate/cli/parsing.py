@@ -72,7 +72,7 @@ COMMANDS = {
     "diarize": ("phonate.cli.models", "find out who speaks when in a recording"),
     "score": ("phonate.cli.runs", "score a diarization (RTTM): DER with its parts, and JER"),
     "serve": ("phonate.cli.models", "serve models that speak or transcribe over HTTP, with a page to try them"),
-    "evaluate": ("phonate.cli.runs", "evaluate a run, beside recordings and baselines"),
+    "evaluate": ("phonate.cli.runs", "evaluate a run, and what its task compares it with"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.training", "list the GPUs, cores and memory available for training"),
     "explain": ("phonate.cli.training", "print every value of a recipe and where it comes from"),

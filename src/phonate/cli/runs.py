@@ -40,7 +40,7 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Evaluate a trained run beside recordings and baselines, where its task has any.
+    """Evaluate a trained run and what its task compares it with: recordings, baselines or the model it started from.
 
     Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
     RUN/evaluation.json, or to the folder that --output names. What training began from is evaluated alike: give it as

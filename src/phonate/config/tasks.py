@@ -137,6 +137,8 @@ class TaskInfo:
     """Options that runs of earlier versions did not have, such as `{"data.f0_method": "yin"}`: what stood for them."""
     metrics: tuple[Metric, ...] | None = None
     """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
+    validation: str = ""
+    """Why metrics of the same name differ between validation and evaluation, in a sentence."""
     hub_task: str | None = None
     """What the Hugging Face Hub calls it: text-to-speech."""
     use: str = ""

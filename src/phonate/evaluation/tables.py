@@ -93,6 +93,8 @@ class Evaluation:
     """Metrics by name that are not `SHARED`, or differ."""
     compared: tuple[str, ...] = ()
     """The systems that say most beside the evaluated one; empty for all."""
+    start: str = ""
+    """The system that training began from; empty where it is none of them."""
 
     @property
     def caveats(self) -> list[str]:
@@ -103,7 +105,8 @@ class Evaluation:
         for name in ("recordings", "clips", "texts", "pairs"):
             count = self.notes.get(name)
             if isinstance(count, int) and 0 < count < FEW:
-                caveats.append(f"so few {name} say little: give more that the model was not trained on, by --data")
+                few = f"a single {name.removesuffix('s')} says" if count == 1 else f"so few {name} say"
+                caveats.append(f"{few} little: give more that the model was not trained on, by --data")
         return caveats
 
     def document(self) -> dict[str, Any]:
@@ -118,6 +121,7 @@ class Evaluation:
             "items": {name: _measured(scores) for name, scores in self.items.items()},
             "columns": {name: described(name, self.columns).document() for name in self.metrics},
             "compared": [*self.compared],
+            "start": self.start,
         }
 
     def header(self, metrics: Sequence[str] | None = None) -> list[str]:

@@ -40,7 +40,7 @@ KINDS = {
     "save": "checkpoints, as far as training waited for them",
     "compile": "torch.compile",
     "lost": "what was done after the checkpoint from which a later process went on",
-    "idle": "no process was at work",
+    "idle": "training was not running",
 }
 """What a second of a run is, in the order in which it is told."""
 FILE = "time.jsonl"

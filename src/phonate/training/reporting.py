@@ -17,7 +17,7 @@ from phonate.training.not_finite import ADVICE
 from phonate.training.profiling import DATA_LIMIT, Profile
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
-from phonate.training.setup import model_summary
+from phonate.training.setup import count_parameters, model_summary
 from phonate.training.step import TrainStep
 from phonate.training.task import Preview
 from phonate.training.tracking import MetricStream
@@ -193,11 +193,12 @@ def report_profile(profile: Profile | None, train_step: TrainStep, run: Run, mem
 def describe(run: Run, train_step: TrainStep, hyperparameters: Mapping[str, Any], recipe_yaml: str) -> None:
     """Write to the run's folder what it is, and log the sizes that matter."""
     settings, model, ranks = train_step.settings, train_step.model, train_step.ranks
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    every, trainable = count_parameters(model), count_parameters(model, trainable_only=True)
     logger.info(
-        "%s: %.2f M trainable parameters on %s in %s; %s",
+        "%s: %.2f M trainable parameters%s on %s in %s; %s",
         hyperparameters.get("task", "model"),
         trainable / 1e6,
+        f" of {every / 1e6:.2f} M" if trainable < every else "",
         train_step.device,
         train_step.precision.name,
         effective_batch(settings, ranks.world_size),

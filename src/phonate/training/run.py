@@ -23,6 +23,8 @@ from phonate.training.checkpoints.files import folder_lock
 
 _ID = "run_id"
 _LOCK = ".lock"
+SUMMARY = "model_summary.txt"
+"""The parts of the model with their parameters."""
 _BEFORE_TRAINING = frozenset(
     {
         _LOCK,
@@ -32,7 +34,7 @@ _BEFORE_TRAINING = frozenset(
         "init_from.txt",
         "logs",
         files.METRICS,
-        "model_summary.txt",
+        SUMMARY,
         files.PLUGINS,
         "previews",
         "profile",
@@ -207,8 +209,17 @@ class Run:
         if recipe_yaml:
             self.write(files.RECIPE, recipe_yaml)
         self.write_json("hyperparameters.json", hyperparameters)
-        self.write("model_summary.txt", model_summary)
+        self.write(SUMMARY, model_summary)
         self.write_json(files.SYSTEM, system_info())
+
+
+def parameter_counts(run: Run) -> tuple[int, int] | None:
+    """How many parameters the model of `run` has, and how many of them are trained, by the first line of its
+    model_summary.txt; None where there is none."""
+    path = run.path / SUMMARY
+    line = path.read_text(encoding="utf-8").partition("\n")[0] if path.is_file() else ""
+    counts = re.search(r"([\d,]+) parameters, ([\d,]+) trainable", line)
+    return None if counts is None else (int(counts[1].replace(",", "")), int(counts[2].replace(",", "")))
 
 
 def run_id(folder: Path, default: str | None = None) -> str:

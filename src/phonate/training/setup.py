@@ -279,12 +279,16 @@ def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[s
 
 def model_summary(model: nn.Module) -> str:
     """Parameters of the model and of each of its parts, two levels deep."""
-    lines = [f"{type(model).__name__}: {_count(model):,} parameters, {_count(model, True):,} trainable", ""]
+    every, trainable = count_parameters(model), count_parameters(model, trainable_only=True)
+    lines = [f"{type(model).__name__}: {every:,} parameters, {trainable:,} trainable", ""]
     for name, module in model.named_modules():
         if name and name.count(".") <= 1:
-            lines.append(f"{'  ' * name.count('.')}{name:<32} {type(module).__name__:<28} {_count(module):>14,}")
+            lines.append(
+                f"{'  ' * name.count('.')}{name:<32} {type(module).__name__:<28} {count_parameters(module):>14,}"
+            )
     return "\n".join(lines) + "\n"
 
 
-def _count(module: nn.Module, trainable_only: bool = False) -> int:
+def count_parameters(module: nn.Module, trainable_only: bool = False) -> int:
+    """Number of values in the parameters of the module."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad or not trainable_only)

@@ -108,7 +108,7 @@ def model_card(checkpoint: Path, repository: str, licence: str | None = None, ba
 def _figures(checkpoint: Path) -> str:
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
         for table in evaluation(folder / files.FIGURES):
-            header = ["", *(f"{column['label']} {column['arrow']}".strip() for column in table["columns"])]
+            header = ["", *(column["heading"] for column in table["columns"])]
             return _table(header, [(row["name"], *row["cells"]) for row in table["rows"]]) + f"\n\n{table['note']}"
     return "Not evaluated: `phonate evaluate` before the push adds a table."
 

@@ -267,7 +267,10 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         notes[TUNED_ON] = THESE if data is None else "validation data"
     meaning = legend(_MEANINGS, results, METRICS)
     compared = tuple(name for name in systems if name == _PIPELINE or name.endswith(_BEGAN))
-    return Evaluation("diarization", results, focus, meaning, notes, items, columns=METRICS, compared=compared)
+    start = next((name for name in systems if name.endswith(_BEGAN)), "")
+    return Evaluation(
+        "diarization", results, focus, meaning, notes, items, columns=METRICS, compared=compared, start=start
+    )
 
 
 def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
@@ -365,24 +368,33 @@ _TURNS = (0.0, 0.1, 0.2, 0.3, 0.5)
 def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     """Tune on the run's validation set and write the values to the run, from which inference reads them.
 
-    Returns the values that differ from the recipe's. Raises InputError if the run has no validation set.
+    Returns the values that differ from the recipe's. Logs the error rate with those before and with these, and how to
+    undo. Raises InputError if the run has no validation set.
     """
     diarizer = Diarizer.load(run, device=device)
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
     recordings = list(validation_recordings(recipe))
-    settings = tuned(diarizer, recordings, recipe.model.decoding)
+    before = _told_rate(diarizer, recordings)
+    diarizer.decoding = _tuned(diarizer, recordings)
+    untuned = recipe.model.decoding.model_dump(mode="json")
     chosen = {
-        name: value
-        for name, value in settings.model_dump(mode="json").items()
-        if value != getattr(recipe.model.decoding, name)
+        name: value for name, value in diarizer.decoding.model_dump(mode="json").items() if value != untuned[name]
     }
+    logger.info(
+        "tuned on the validation data, %s: DER %s -> %s with %s; kept in %s, which every use of the run reads: "
+        "delete it to undo",
+        "a single recording" if len(recordings) == 1 else f"{len(recordings)} recordings",
+        before,
+        _told_rate(diarizer, recordings),
+        in_words(chosen) or "the values of the recipe",
+        run / TUNED,
+    )
     Run(run).write_json(TUNED, chosen)
-    what = in_words(chosen) or "no changes"
-    logger.info("tuned on %d validation recordings: %s; inference reads it from %s", len(recordings), what, run / TUNED)
     if chosen and len(recordings) < FEW:
-        logger.warning("so few recordings choose badly for others: listen, and delete %s to undo it", run / TUNED)
+        few = "a single recording" if len(recordings) == 1 else "so few recordings"
+        logger.warning("%s may decide badly for others: hold out more (data.validation)", few)
     return chosen
 
 
@@ -393,13 +405,21 @@ class _Trial:
     seconds: float
 
 
-def tuned(diarizer: Diarizer, conversations: Sequence[LabelledRecording], start: DecodingSettings) -> DecodingSettings:
-    """`start` with the values that have the lowest DER on the conversations; of equal ones the first."""
+def _told_rate(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> str:
+    """The DER of the recordings as evaluation measures it: what the voices are taken from depends on the settings."""
+    errors = DiarizationErrors()
+    for one in track("diarizing", recordings):
+        errors += score(diarizer.comparable(one.turns), _decoded(diarizer, one), regions=[(0.0, one.seconds)])
+    return METRICS["der"].told(errors.der, 3)
+
+
+def _tuned(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> DecodingSettings:
+    """The recipe's settings with the values that have the lowest DER; of equal ones the first."""
+    best = diarizer.recipe.model.decoding
     trials = [
-        _Trial(diarizer.comparable(one.turns), diarizer.analyse(one.read, settings=start, name=one.id), one.seconds)
-        for one in track("tuning", conversations)
+        _Trial(diarizer.comparable(one.turns), diarizer.analyse(one.read, settings=best, name=one.id), one.seconds)
+        for one in track("tuning", recordings)
     ]
-    best = start
     if any(trial.analysis.voices is not None for trial in trials):
         best = _best(diarizer, trials, best, ({"cluster_distance": one} for one in _DISTANCES))
     grid = itertools.product(_THRESHOLDS, _MEDIANS)

@@ -91,7 +91,11 @@ def evaluate(
         for clip in clips[:SOUNDS]
     }
     meaning = legend(_MEANINGS, results)
-    return Evaluation("recognition", results, focus, meaning, notes, items, sounds, transcriber.sample_rate)
+    start = transcriber.recipe.model.name if isinstance(transcriber, FineTunedWhisper) else ""
+    start = start if start in systems else ""
+    return Evaluation(
+        "recognition", results, focus, meaning, notes, items, sounds, transcriber.sample_rate, start=start
+    )
 
 
 def _systems(transcriber: Transcriber | FineTunedWhisper) -> tuple[dict[str, Callable[[FloatArray], str]], str]:

@@ -28,7 +28,7 @@ from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
 from phonate.training.checkpoints.metadata import CheckpointMetadata
 from phonate.training.ledger import duration, told
-from phonate.training.run import Run
+from phonate.training.run import SUMMARY, Run, parameter_counts
 from phonate.training.tracking import missing_metrics, read_events, read_metrics
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.curves import curves, not_validated
@@ -91,6 +91,8 @@ class Figures(Settings):
     """Metric -> how it is shown. Others are shown by their names."""
     compared: list[str] = Field(default_factory=list)
     """The systems that say most beside the evaluated one; empty for all."""
+    start: str = ""
+    """The system that training began from."""
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -132,7 +134,7 @@ def evaluation(path: Path) -> list[dict[str, Any]]:
         }
         for name, values in figures.systems.items()
     ]
-    headings = [{**one.document(), "arrow": ARROWS[one.better]} for one in shown]
+    headings = [{**one.document(), "arrow": ARROWS[one.better], "heading": one.heading} for one in shown]
     note = " ".join([figures.legend, *(f"{one[0].upper()}{one[1:]}." for one in figures.caveats)]).strip()
     return [{"title": "Evaluation", "note": note, "columns": headings, "rows": rows}]
 
@@ -318,6 +320,7 @@ def _page(story: _Story) -> dict[str, Any]:
         "next": _next(story),
         "figures": _figures(story),
         "facts": _facts(story),
+        "validation": info.validation if (run.path / files.FIGURES).exists() else "",
         "curves": curves(story.lines, story.recipe, story.step, story.resumes, info.metrics, story.ended),
         "resumes": story.resumes,
         "checkpoints": [_checkpoint(info, story.best) for info in reversed(story.checkpoints)],
@@ -334,7 +337,7 @@ def _next(story: _Story) -> list[dict[str, str]]:
     evaluated = (story.run.path / files.FIGURES).exists()
     commands = {
         "To use it": info.use.format(run=run),
-        "To compare it with baselines, on data that it was not trained on": ""
+        "To evaluate it, on data that it was not trained on": ""
         if evaluated or info.evaluation is None
         else f"phonate evaluate {run}",
     }
@@ -359,13 +362,12 @@ def _summary(story: _Story) -> str:
     metadata = story.newest
     model = f"A model of the task {value_at(story.recipe, ('task',))}"
     if metadata:
-        model += f" with {_count(metadata.num_parameters)} parameters"
+        model += f" with {_parameters(story, metadata)}"
     data = value_at(story.recipe, ("data", "path"))
-    steps = value_at(story.recipe, ("training", "max_steps"))
-    whole = f" of {steps:,}" if steps is not None and not story.ended else ""
-    text = f"{model}, trained{f' on {data}' if data else ''} for {story.step:,}{whole} steps{_took(story.spent)}."
-    if start := value_at(story.recipe, ("training", "init_from")):
-        text += f" It began from {start}."
+    source = value_at(story.recipe, ("training", "init_from"))
+    whose = ", a model of the package" if source in files.PACKAGED and not Path(source).exists() else ""
+    began = f" It began from {source}{whose}." if source else ""
+    text = f"{model}, trained{f' on {data}' if data else ''} for {_steps(story)}{_took(story.spent)}.{began}"
     if story.resumes:
         at = ", ".join(f"{one:,}" for one in story.resumes)
         text += f" Training was stopped and resumed at step {at}."
@@ -374,10 +376,33 @@ def _summary(story: _Story) -> str:
     return text
 
 
+def _parameters(story: _Story, metadata: CheckpointMetadata) -> str:
+    """How many parameters there are, and how many of them were trained where not all were."""
+    counts = parameter_counts(story.run)
+    if counts is None:
+        return f"{_count(metadata.num_parameters)} parameters"
+    every, trained = counts
+    return f"{_count(every)} parameters{f', {_count(trained)} of them trained' if trained < every else ''}"
+
+
+def _steps(story: _Story) -> str:
+    """The steps that were trained, of how many where these are not all."""
+    steps, epochs = (value_at(story.recipe, ("training", name)) for name in ("max_steps", "epochs"))
+    if story.ended:
+        return f"{story.step:,} steps"
+    training = story.recipe.get("training", {})
+    callbacks = [one.get("type") for one in training.get("callbacks") or () if isinstance(one, Mapping)]
+    early = bool(training.get("early_stopping")) or "early_stopping" in callbacks
+    rest = "stopped early or unfinished" if early else "unfinished"
+    if isinstance(steps, int):
+        return f"{story.step:,} of {steps:,} steps ({rest})"
+    return f"{story.step:,} steps, {story.newest.epoch if story.newest else 0} of {epochs} epochs ({rest})"
+
+
 def _took(spent: Mapping[str, float]) -> str:
     """The time from the beginning of the run to its end, as training tells it, less what nobody worked."""
     idle, whole = spent.get("idle", 0.0), sum(spent.values())
-    rest = f", during {duration(idle)} of which no process was at work" if idle > 0.005 * whole else ""
+    rest = f", of which training was not running for {duration(idle)}" if idle > 0.005 * whole else ""
     return f" in {duration(whole)}{rest}" if whole else ""
 
 
@@ -388,13 +413,24 @@ _DETAILS = frozenset({"cer", "skipped", "repeated", *_PARTS["der"]})
 """Metrics that say in other words, or in parts, what another one says."""
 
 
-def _verdict(story: _Story) -> str:
-    """How good the model is, beside what it was compared with, in a sentence."""
+def _evaluated(story: _Story) -> Figures | None:
     path = story.run.path / files.FIGURES
     content = read_json(path)
-    if not content:
+    return _validated(Figures, content, path) if content else None
+
+
+def _ranked(figures: Figures) -> list[Metric]:
+    """What the evaluated system was measured by and has a better direction; first what says most."""
+    own = figures.systems.get(figures.focus, {})
+    shown = [described(name, figures.columns) for name in sorted(own, key=_DETAILS.__contains__)]
+    return [metric for metric in shown if metric.better and own[metric.name] is not None]
+
+
+def _verdict(story: _Story) -> str:
+    """How good the model is, beside what it was compared with, in a sentence or two."""
+    figures = _evaluated(story)
+    if figures is None:
         return _validated_so(story)
-    figures = _validated(Figures, content, path)
     own = figures.systems.get(figures.focus, {})
     others = {
         name: values
@@ -402,19 +438,33 @@ def _verdict(story: _Story) -> str:
         if name != figures.focus and name in (figures.compared or figures.systems)
     }
     parts = []
-    for metric in (described(name, figures.columns) for name in sorted(own, key=_DETAILS.__contains__)):
+    for metric in _ranked(figures):
         compared = [
             f"{other}: {_valued(values[metric.name], metric)}"
             for other, values in others.items()
             if metric.name in values
         ]
-        if metric.better and compared:
+        if compared:
             value = f"{_valued(own[metric.name], metric)}{_in_parts(metric, own, figures.columns)}"
             parts.append(f"{metric.title} {value} ({'; '.join(compared)}; {metric.better} is better)")
     step = figures.notes.get(STEP)
     of = f" the checkpoint of step {step:,}" if isinstance(step, int) else ""
     shown = parts[: 1 if _PARTS.keys() & own.keys() else _METRICS_IN_WORDS]
-    return f"Evaluated{of}{_sample(figures.notes, 'wer' in own)}: {'; '.join(shown)}." if parts else ""
+    if not parts:
+        return ""
+    return f"Evaluated{of}{_sample(figures.notes, 'wer' in own)}: {'; '.join(shown)}.{_than_start(figures)}"
+
+
+def _than_start(figures: Figures) -> str:
+    """That the model is worse than what it started from, by the metric that says most."""
+    own, before = (figures.systems.get(name, {}) for name in (figures.focus, figures.start))
+    metric = next((one for one in _ranked(figures) if before.get(one.name) is not None), None)
+    if metric is None:
+        return ""
+    now, then = own[metric.name], before[metric.name]
+    if now is None or then is None or now == then or (now < then) == (metric.better == "lower"):
+        return ""
+    return f" That is worse than {figures.start} ({metric.title} {_valued(then, metric)})."
 
 
 def _in_parts(metric: Metric, values: Mapping[str, float | None], declared: Mapping[str, Metric]) -> str:
@@ -457,7 +507,8 @@ def _sample(notes: Mapping[str, Any], word_errors: bool) -> str:
         return ""
     name, count = items
     what = "items" if name == "number" else name
-    text = f" on {count:,} {what if count != 1 else what.removesuffix('s')}"
+    single = f"a single {what.removesuffix('s')}, which says little"
+    text = f" on {single if count == 1 else f'{count:,} {what}'}"
     words = notes.get("words")
     if not isinstance(words, int) or not words:
         return text
@@ -471,7 +522,14 @@ def _valued(value: float | None, metric: Metric) -> str:
 
 def _figures(story: _Story) -> list[dict[str, str]]:
     cards = []
-    if story.best is not None and story.best.metric != NEWEST:
+    figures = _evaluated(story)
+    if figures is not None:
+        own, step = figures.systems.get(figures.focus, {}), figures.notes.get(STEP)
+        at = f", at step {step:,}" if isinstance(step, int) else ""
+        ranked = _ranked(figures)
+        shown = [one for place, one in enumerate(ranked) if place == 0 or one.name == "mos"]
+        cards += [(_valued(own[one.name], one), f"{one.title} in the evaluation{at}") for one in shown]
+    elif story.best is not None and story.best.metric != NEWEST:
         metric = described(plain(story.best.metric), by_name(*(story.info.metrics or ())))
         label = f"best {metric.title} in validation, at step {story.best_step:,}"
         cards.append((_valued(story.best.value, metric), label))
@@ -482,7 +540,8 @@ def _figures(story: _Story) -> list[dict[str, str]]:
         cards.append((duration(whole), f"from beginning to end{rate}"))
     if story.newest is not None:
         size = f"{story.newest.model_size_mb:.3g} MB"
-        cards.append((_count(story.newest.num_parameters), f"parameters, {size}"))
+        every, _ = parameter_counts(story.run) or (story.newest.num_parameters, 0)
+        cards.append((_count(every), f"parameters; a checkpoint's weights have {size}"))
     return [{"value": value, "label": label} for value, label in cards]
 
 
@@ -582,7 +641,7 @@ def _checkpoint(info: listing.CheckpointInfo, best: listing.Best | None) -> dict
 
 
 def _texts(run: Run) -> list[dict[str, str]]:
-    titles = {files.RECIPE: "Recipe", "model_summary.txt": "Model"}
+    titles = {files.RECIPE: "Recipe", SUMMARY: "Model"}
     return [
         {"title": title, "content": (run.path / name).read_text(encoding="utf-8")}
         for name, title in titles.items()

@@ -314,22 +314,83 @@ def test_quotes_around_all_of_a_cell(separator, voice):
     assert {text for _, text in read(voice).values()} == {'say "yes" now', '"Yes," she said. "Go."'}
 
 
-def test_commas_in_texts_without_quotes_are_named(voice):
-    lines = ["wavs/a0.wav,one, two, three", "wavs/a1.wav,four", "wavs/a2.wav,five, six", "wavs/a3.wav,no, one, more"]
-    (voice / "list.csv").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="its lines have 2 to 4 columns; put quotes around texts that hold a comma"):
-        list_corpus(corpus(voice))
+@pytest.fixture
+def many(tmp_path):
+    """A folder with wavs/a0.wav to a11.wav."""
+    for number in range(12):
+        wav(tmp_path / f"voice/wavs/a{number}.wav", hertz=200 + 20 * number)
+    return tmp_path / "voice"
 
 
-@pytest.mark.parametrize("separator", [",", "|"])
-def test_no_text_ends_at_a_separator_within(separator, tmp_path):
-    for i in range(12):
-        wav(tmp_path / f"voice/wavs/a{i}.wav")
-    texts = [f"Nobody saw number {i}." for i in range(11)] + [f"Well{separator} they left."]
-    (tmp_path / "voice/list.csv").write_text("".join(f"a{i}{separator}{text}\n" for i, text in enumerate(texts)))
-    rows, _ = list_corpus(corpus(tmp_path / "voice"))
+MANY = [f"Nobody saw number {number}." for number in range(12)]
+
+
+@pytest.mark.parametrize("share", [1, 4, 9])
+@pytest.mark.parametrize("speakers", [None, ["ann", "ben"]])
+def test_commas_in_texts_without_quotes_end_no_text(share, speakers, many, caplog):
+    texts = [
+        f"Number {i} left, 1,{i}00 saw it, and {i} {', too' * (i % 2)}." if i < share else MANY[i] for i in range(12)
+    ]
+    heads = [f"a{i},{speakers[i // 6]}" if speakers else f"a{i}" for i in range(12)]
+    (many / "list.csv").write_text("".join(f"{head},{text}\n" for head, text in zip(heads, texts, strict=True)))
+    rows, _ = list_corpus(corpus(many))
+    assert [(row.speaker, row.text) for row in rows] == [
+        (speakers[i // 6] if speakers else "voice", texts[i]) for i in range(12)
+    ]
+    assert caplog.text.count(f"commas behind column {2 if speakers else 1} are taken for those of the texts") == 1
+
+
+@pytest.mark.parametrize("mean", [0, 3])
+def test_where_speakers_are_behind_texts_only_lines_with_more_commas_are_refused(mean, many):
+    texts = [f"Well, they left {i}." if i <= mean else MANY[i] for i in range(12)]
+    (many / "list.csv").write_text("".join(f"a{i},{text},{['ann', 'ben'][i % 2]}\n" for i, text in enumerate(texts)))
+    rows, _ = list_corpus(corpus(many))
+    assert [row.text for row in rows if isinstance(row, Row)] == texts[mean + 1 :]
+    assert [row.detail for row in rows if isinstance(row, Problem)] == (mean + 1) * ["4 columns; most lines have 3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "share", "texts"),
+    [("{name},{text},ann", 4, MANY[4:]), ("{name},{text},ann", 8, MANY[:8]), ("{name},1.{i},{text}", 4, MANY[4:])],
+)
+def test_lines_with_another_column_are_told_from_those_with_commas(line, share, texts, many):
+    lines = [(line if i < share else "{name},{text}").format(name=f"a{i}", text=MANY[i], i=i) for i in range(12)]
+    (many / "list.csv").write_text("\n".join(lines))
+    rows, _ = list_corpus(corpus(many))
+    assert [row.text for row in rows if isinstance(row, Row)] == texts
+
+
+def test_a_table_in_which_a_quote_is_left_open_has_no_rows(many):
+    (many / "list.csv").write_text('a0,"Nobody saw it\na1,and more\n')
+    rows, _ = list_corpus(corpus(many / "list.csv", format="csv"))
+    assert [row.reason for row in rows] == ["malformed row"]
+
+
+def test_commas_of_which_no_reading_is_certain_are_named(many):
+    lines = (f"{text}, yes {i}{', no' * (i % 3)},a{i}\n" for i, text in enumerate(MANY))
+    (many / "list.csv").write_text("".join(lines))
+    with pytest.raises(DataError, match="its lines have 3 to 5 columns; put quotes around texts that hold a comma"):
+        list_corpus(corpus(many, format="csv"))
+
+
+def test_no_text_ends_at_a_bar_within(many):
+    texts = [*MANY[:11], "Well| they left."]
+    (many / "list.csv").write_text("".join(f"a{i}|{text}\n" for i, text in enumerate(texts)))
+    rows, _ = list_corpus(corpus(many))
     assert [row.text for row in rows[:11]] == texts[:11]
     assert rows[11].detail == "3 columns, most lines have 2; is there a separator in a text?"
+
+
+@pytest.mark.parametrize("normalised", [3, 9])
+def test_a_normalised_text_in_some_rows(normalised, many, caplog):
+    lines = [f"a{i}|{text}{f'|{text.lower()}' if i < normalised else ''}" for i, text in enumerate(MANY)]
+    (many / "metadata.csv").write_text("\n".join(lines))
+    lowered = normalised if normalised > 6 else 0
+    assert list(read(many).values()) == [
+        ("voice", text.lower() if i < lowered else text) for i, text in enumerate(MANY)
+    ]
+    told = "most lines have 2 columns; of those with a normalised text, too, the second is read"
+    assert caplog.text.count(told) == (normalised < 6)
 
 
 def test_a_second_column_whose_values_return_may_be_speakers(voice, caplog):

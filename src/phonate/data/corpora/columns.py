@@ -96,7 +96,7 @@ class _Column:
         self.numbers = bool(self.filled) and all(map(_NUMBERS.fullmatch, self.filled))
         self.numbered = sum(any(map(str.isdigit, cell)) and " " not in cell for cell in self.filled) > 0.9 * count
         """Whether its values are like p225 or spk-3."""
-        self.short = sum(map(_like_a_name, self.filled)) >= 0.9 * count
+        self.short = sum(map(like_a_name, self.filled)) >= 0.9 * count
         """Whether its values are no longer than names are."""
         self.varied = self.distinct >= 0.9
         """Whether nearly every row has a value of its own."""
@@ -147,7 +147,8 @@ def _words(cell: str) -> float:
     return len(_UNSPACED.sub(" ", cell).split()) + unspaced / 2
 
 
-def _like_a_name(cell: str) -> bool:
+def like_a_name(cell: str) -> bool:
+    """Whether a cell is no longer than names are."""
     return len(cell) <= 32 and _words(cell) <= 3 and not cell.endswith(_ENDS)
 
 
@@ -266,10 +267,11 @@ def _said_twice(one: _Column, other: _Column) -> bool:
     if one.distinct < 0.5 * other.distinct:
         return False
     pairs = list(zip(one.cells, other.cells, strict=True))
-    return 2 * sum(_alike(*pair) for pair in pairs) >= len(pairs)
+    return 2 * sum(are_alike(*pair) for pair in pairs) >= len(pairs)
 
 
-def _alike(one: str, other: str) -> bool:
+def are_alike(one: str, other: str) -> bool:
+    """Whether two texts share words."""
     first, second = _spoken(one), _spoken(other)
     return bool(first and second) and len(first & second) >= 0.3 * min(len(first), len(second))
 

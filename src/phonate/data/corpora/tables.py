@@ -13,7 +13,15 @@ from itertools import islice
 from pathlib import Path
 
 from phonate.config.errors import DataError
-from phonate.data.corpora.columns import FILES_LOOKED_FOR, RecordingNames, Roles, roles_of, share_named
+from phonate.data.corpora.columns import (
+    FILES_LOOKED_FOR,
+    RecordingNames,
+    Roles,
+    are_alike,
+    like_a_name,
+    roles_of,
+    share_named,
+)
 from phonate.data.corpora.layout import Layout
 from phonate.data.corpora.lists import (
     LANGUAGES,
@@ -75,7 +83,7 @@ def _tables_in(path: Path) -> tuple[Path, ...]:
 
 
 def _rows_of_table(path: Path, language: str | None) -> Iterator[Row | Problem]:
-    table = Table.read(path)
+    table = _table_of(path)
     if table.counts_samples:
         yield from _of_fairseq(table)
     elif table.header is None:
@@ -121,6 +129,8 @@ class Table:
     separator: str
     header: Header | None
     places: RecordingNames
+    columns: int | None = None
+    """How many columns there are where the last is the rest of a line, with commas in it; None: as many as it says."""
 
     @classmethod
     def read(cls, path: Path, places: RecordingNames | None = None) -> Table:
@@ -146,13 +156,18 @@ class Table:
     @cached_property
     def width(self) -> int:
         """The number of columns that most lines have."""
-        return _width([cells_of(line, self.separator) for line in _some(self.lines)])
+        return _width([self._cells(line) for line in _some(self.lines)])
 
     @cached_property
     def roles(self) -> Roles:
         """Which column is what in a table without a header, as its values say."""
-        rows = [cells_of(line, self.separator) for line in _some(self.lines)]
+        rows = [self._cells(line) for line in _some(self.lines)]
         return roles_of([row for row in rows if len(row) == self.width], self.places, self.separator)
+
+    def _cells(self, line: str) -> list[str]:
+        if self.columns is None or '"' in line:
+            return cells_of(line, self.separator)
+        return [cell.strip() for cell in line.split(self.separator, self.columns - 1)]
 
     @cached_property
     def counts_samples(self) -> bool:
@@ -187,7 +202,9 @@ class Table:
             if any(map(self._is_row, self.lines[first : reader.line_num])):
                 yield f"{self.path}:{first}", self._unreadable(first, reader.line_num, "other rows within a cell")
             elif any(cell.strip() for cell in cells):
-                yield f"{self.path}:{reader.line_num}", [re.sub(r"\s*\n\s*", " ", cell.strip()) for cell in cells]
+                cells = [re.sub(r"\s*\n\s*", " ", cell.strip()) for cell in cells]
+                whole = len(cells) == self.columns or first < reader.line_num
+                yield f"{self.path}:{reader.line_num}", cells if whole else self._cells(self.lines[first - 1])
 
     def _unreadable(self, first: int, last: int, why: str) -> Problem:
         swallowed = f"lines {first} to {last}, {last - first + 1} rows, are not read; " if last > first else ""
@@ -282,18 +299,50 @@ _MOST_WIDTHS = 0.9
 """Share of the lines that have as many columns as most; where it is smaller, commas may be those of the texts."""
 
 
-def _require_quotes(table: Table) -> None:
-    """Raises DataError for a table without a header in which commas or semicolons seem to be in texts."""
-    if table.separator not in ",;":
-        return
-    widths = [len(_filled(cells, table.width)) for _, cells in table.rows() if not isinstance(cells, Problem)]
-    if widths.count(table.width) < _MOST_WIDTHS * len(widths):
-        mend = f"put quotes around texts that hold a {SEPARATORS[table.separator]}, or write a header"
-        raise DataError(f"{table.path}: its lines have {min(widths)} to {max(widths)} columns; {mend}")
+def _table_of(path: Path) -> Table:
+    """The table in a file. Where it has no header, commas or semicolons behind the column before the last are those of
+    the texts, if nothing speaks for another reading. Raises DataError where lines differ, and no columns can be told.
+    """
+    table = Table.read(path)
+    if table.header is not None or table.separator not in ",;":
+        return table
+    rows = [_filled(cells, table.width) for _, cells in table.rows() if not isinstance(cells, Problem)]
+    widths = Counter(map(len, rows))
+    most = _MOST_WIDTHS * len(rows)
+    sign = SEPARATORS[table.separator]
+    if widths[table.width] < most or max(widths, default=0) > table.width:
+        for columns in range(2, table.width + 1):
+            whole = replace(table, columns=columns)
+            if widths[columns] > len(rows) - most and _is_of_whole_texts(whole, rows):
+                report_note(path, f"{sign}s behind column {columns - 1} are taken for those of the texts")
+                return whole
+    plain = [row for row in rows if len(row) == table.width]
+    if len(plain) < most and table.width != 2 and not _are_labels(plain, table.roles.speaker):
+        mend = f"put quotes around texts that hold a {sign}, or write a header"
+        raise DataError(f"{path}: its lines have {min(widths)} to {max(widths)} columns; {mend}")
+    return table
+
+
+def _is_of_whole_texts(table: Table, rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the last column is the texts, behind a path and speakers, or a path alone. `rows`: the lines with all of
+    their cells."""
+    roles, columns = table.roles, table.width
+    if roles.refusal is not None or roles.path != 0 or roles.text != columns - 1 or columns != table.columns:
+        return False
+    if columns == 2:
+        longer = [row for row in rows if len(row) > 2]
+        return not _are_labels(longer, 1) and not _are_labels(longer, -1)
+    return _are_labels(rows, roles.speaker)
+
+
+def _are_labels(rows: Sequence[Sequence[str]], column: int | None) -> bool:
+    """Whether the values of a column are like names, each in two lines in the mean, or mostly numbers."""
+    cells = [row[column] for row in rows if column is not None and column < len(row)]
+    names = 2 * len({*cells}) <= len(cells) and all(map(like_a_name, cells))
+    return len(cells) > 3 and (names or 2 * sum(any(map(str.isalpha, cell)) for cell in cells) < len(cells))
 
 
 def _without_header(table: Table) -> Iterator[Row | Problem]:
-    _require_quotes(table)
     roles, width = table.roles, table.width
     if width < 2:
         roles, width = Roles(0, 1, 2), 3
@@ -369,7 +418,7 @@ def is_ljspeech(path: Path) -> bool:
     `path|text|phones`."""
     files = listed_in(path, TABLES)
     try:
-        return bool(files) and all(Table.read(file).of_one_speaker for file in files)
+        return bool(files) and all(_table_of(file).of_one_speaker for file in files)
     except DataError:  # an empty list, of which the csv format says so
         return False
 
@@ -383,8 +432,7 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
 
 
 def _rows_of_one_speaker(path: Path) -> Iterator[Row | Problem]:
-    table = Table.read(path)
-    _require_quotes(table)
+    table = _table_of(path)
     roles, speaker = table.roles, speaker_of(path)
     if roles.note is not None:
         report_note(path, roles.note)
@@ -394,7 +442,9 @@ def _rows_of_one_speaker(path: Path) -> Iterator[Row | Problem]:
             yield cells
             continue
         cells = _filled(cells, max(widths))
-        if len(cells) not in widths:
+        if table.width == 2 and len(cells) == 3 and are_alike(cells[1], cells[2]):
+            report_note(path, "most lines have 2 columns; of those with a normalised text, too, the second is read")
+        elif len(cells) not in widths:
             yield malformed(
                 place, f"{len(cells)} columns, most lines have {table.width}; is there a separator in a text?"
             )

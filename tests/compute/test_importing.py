@@ -33,13 +33,14 @@ def _point() -> type:
     return Point
 
 
-_FLAGS, _LOOK_UP, _FINDERS = sys.getdlopenflags(), inspect.getmodule, [*sys.meta_path]
+_FLAGS, _LOOK_UP = sys.getdlopenflags(), inspect.getmodule
 
 
 def test_what_changes_while_torch_is_imported_is_put_back() -> None:
+    finders = [*sys.meta_path]
     with pytest.raises(ImportError):
         _fail()
-    assert (sys.getdlopenflags(), inspect.getmodule, sys.meta_path) == (_FLAGS, _LOOK_UP, _FINDERS)
+    assert (sys.getdlopenflags(), inspect.getmodule, sys.meta_path) == (_FLAGS, _LOOK_UP, finders)
     assert _point().__init__.__code__ is not _point().__init__.__code__
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from safetensors.torch import load_file
 
@@ -174,7 +175,9 @@ def test_a_base_that_was_moved_is_named(moved: Path, tmp_path: Path, capsys: Any
     adapter = ["checkpoints", "export", source, "--format", "peft", "-o", str(tmp_path / "adapter"), "--base", there]
     assert main(adapter) == 0
     capsys.readouterr()
-    speak = ["clone", str(tmp_path / "merged"), "--reference", "x.wav", "--text", "a", "-o", str(tmp_path / "a.wav")]
+    reference, out = str(tmp_path / "x.wav"), str(tmp_path / "a.wav")
+    soundfile.write(reference, TONE, 24000)
+    speak = ["clone", str(tmp_path / "merged"), "--reference", reference, "--text", "a", "-o", out]
     assert main([*speak, "--base", there]) == 2
     assert "is a whole model, not adapters to a base; leave it out" in capsys.readouterr().err
 

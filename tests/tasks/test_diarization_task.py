@@ -147,7 +147,7 @@ def test_a_stream_gives_what_the_whole_recording_gives(folder: Path, changes: di
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({}, "model_type decoder"),
+        ({}, "recipe diarization-streaming"),
         ({"model.model_type": "decoder", "model.front_end.normalisation": "mean"}, "normalisation global"),
         ({**KINDS["decoder"], "training.eval_knobs.label_type": "attractors"}, "attractors"),
     ],

@@ -198,7 +198,8 @@ class Plan:
         return "\n".join(self.reasons())
 
     def reasons(self, begins: bool = True) -> list[str]:
-        """What was decided, in a line for each decision that holds; of where training starts only if it `begins`."""
+        """What was decided, in a line for each decision that holds; of where training starts, and what was decided with
+        that, only if it `begins`."""
         holding = {
             change.source + ".".join(path)
             for path, change in self.decided.items()  # not decided otherwise later
@@ -206,7 +207,8 @@ class Plan:
         }
         start = ".".join(_INIT_FROM)
         told = (one for one in self.decisions if holding & {one.origin + name for name in one.changes})
-        return [one.reason for one in told if one.reason and (begins or start not in one.changes)]
+        earlier = set[str]() if begins else {one.origin for one in self.decisions if start in one.changes}
+        return [one.reason for one in told if one.reason and one.origin not in earlier]
 
     @cached_property
     def _own(self) -> set[Key]:

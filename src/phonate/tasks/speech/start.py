@@ -86,13 +86,11 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     few = base.changes.get("training.max_steps") == _FEW_STEPS
     if few:  # no judge chooses
         judges = replace(judges, reason="")
-        if base.reason:
-            stays = "so few only change how it sounds: pronunciation, rhythm and melody stay the same"
-            base = replace(base, reason=f"{base.reason}; {stays}")
     yield judges
     yield base
     if few:
-        yield Start({"training.callbacks": [_FREEZE]}, "", base.origin)
+        reason = "so few recordings only change how it sounds; pronunciation, rhythm and melody stay the same"
+        yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:

@@ -55,7 +55,7 @@ Voice Training Data Check
 
 ❌ No voice data found in: recordings
 
-Supported formats: .wav, .mp3, .flac, .ogg, .m4a"""
+Supported formats: .wav, .mp3, .flac, .ogg, .m4a and more"""
 
 RATE = 22_050
 

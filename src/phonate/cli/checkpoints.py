@@ -40,7 +40,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"folder": str(folder), "checkpoints": rows, "best": best.document() if best else None})
         return 0
-    header = ("checkpoint", "version", "epochs", "saved (UTC)", "val_loss", "MB", "")
+    header = ("checkpoint", "version", "epochs done", "saved (UTC)", "val_loss", "MB", "")
     print_table([_cells(row) for row in rows], header)
     return 0
 

@@ -102,7 +102,8 @@ class VoiceDataDetector:
             lines += [f"  Total files: {stats['total_files']}", f"  Total size: {stats['total_size_mb']:.2f} MB"]
             lines += ["  Formats:", *(f"    {suffix}: {count} files" for suffix, count in stats["formats"].items())]
         else:
-            lines += [f"❌ No voice data found in: {folder}", "", f"Supported formats: {', '.join(USUAL_SUFFIXES)}"]
+            formats = f"Supported formats: {', '.join(USUAL_SUFFIXES)} and more"
+            lines += [f"❌ No voice data found in: {folder}", "", formats]
         return "\n".join(lines)
 
     def _walk(self) -> Iterator[Path]:

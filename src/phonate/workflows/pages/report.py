@@ -487,10 +487,9 @@ def _validated_so(story: _Story) -> str:
     parts = [f"{one.title} {_valued(line[one.name], one)}" for one in own]
     if not parts:
         loss = number(line.get(LOSS))
-        return (
-            f"On what it was not trained on its loss is {loss} {at}; it means little except beside other runs' losses."
-        )
-    return f"In validation {at}: {'; '.join(parts[:_METRICS_IN_WORDS])}; compared with nothing yet."
+        return f"On what it was not trained on its loss is {loss} {at}, which does not say how good it is: evaluate it."
+    figures = "; ".join(parts[:_METRICS_IN_WORDS])
+    return f"In validation {at}: {figures}; compared with nothing yet: evaluating it does that, and explains each."
 
 
 _SAMPLES = ("texts", "recordings", "clips", "pairs", "documents", "number")

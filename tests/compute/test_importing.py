@@ -73,3 +73,32 @@ assert torch.nn.quantized.Quantize(0.5, 0, torch.qint8)(first).dtype is torch.qi
 
 def test_what_a_training_does_not_use_is_there_when_it_is_asked_for() -> None:
     subprocess.run([sys.executable, "-c", RARE], check=True, timeout=120)
+
+
+DEFERRED = """
+import sys
+from phonate.compute.importing import faster_import
+
+with faster_import():
+    import torch
+
+assert "torch._refs" not in sys.modules
+{first}
+shape = torch.nn.Conv1d(3, 4, 3, device="meta")(torch.empty(2, 3, 9, device="meta")).shape
+assert shape == (2, 4, 7)
+assert "torch._refs" in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "",
+        "torch.ones(3).to('meta')",
+        "from torch import _refs\nassert _refs.__spec__.origin == _refs.__file__",
+        "assert torch.compile(torch.sin, backend='aot_eager')(torch.zeros(2)).sum() == 0",
+    ],
+    ids=["made", "moved", "imported", "compiled"],
+)
+def test_tensors_without_data_have_their_kernels(first: str) -> None:
+    subprocess.run([sys.executable, "-c", DEFERRED.format(first=first)], check=True, timeout=120)

@@ -1,5 +1,8 @@
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +18,25 @@ def test_the_bits_are_those_of_scipy(shape):
     assert spectra.dtype == np.complex64
     np.testing.assert_array_equal(spectra, scipy.fft.rfft(frames))
     np.testing.assert_array_equal(fourier.rfft(frames[:, ::2]), scipy.fft.rfft(frames[:, ::2]))
+
+
+def test_threads_that_begin_together_load_it_once(monkeypatch):
+    loaded, calls, together = fourier._loaded, [], threading.Barrier(4)
+
+    def slowly():
+        calls.append(1)
+        time.sleep(0.05)
+        return loaded()
+
+    def transform(_):
+        together.wait()
+        return fourier.rfft(np.zeros((2, 8), np.float32)).shape
+
+    monkeypatch.setattr(fourier, "_loaded", slowly)
+    fourier._transform.cache_clear()
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(transform, range(4))) == [(2, 5)] * 4
+    assert len(calls) == 1
 
 
 def test_a_scipy_that_is_built_otherwise_transforms_itself(monkeypatch):

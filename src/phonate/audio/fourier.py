@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ from numpy.typing import NDArray
 
 _LOCATION = "fft/_pocketfft"
 _MODULE = "pypocketfft"
+_ONE = Lock()
 
 
 def rfft(frames_TN: NDArray[np.float32]) -> NDArray[np.complex64]:
     """Frames (T, N) -> spectra (T, N // 2 + 1), as `scipy.fft.rfft` gives them, to the bit."""
-    return _transform()(frames_TN)
+    with _ONE:  # loaded by two threads at once, it has nothing in the second
+        transform = _transform()
+    return transform(frames_TN)
 
 
 @cache

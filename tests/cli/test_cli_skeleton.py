@@ -562,6 +562,42 @@ def test_what_is_no_recording_is_told_before_a_model_is_loaded(
         assert capsys.readouterr().err.startswith(f"error: {said}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["score", "http://x.org/a", "b.rttm"],
+        ["score", "b.rttm", "b.rttm", "--uem", "http://x.org/a"],
+        ["score", "--words", "http://x.org/a", "b.stm"],
+        ["align", "http://x.org/a", "b.txt", "-o", "b.srt"],
+        ["report", "http://x.org/a"],
+        ["checkpoints", "list", "http://x.org/a"],
+    ],
+)
+def test_an_address_where_a_file_belongs_is_told_as_it_was_typed(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("b.rttm").touch()
+    try:
+        code = main(words)
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert "http://x.org/a: an address, where only files on a disk are taken" in said
+    assert said.count("\n") == 1
+
+
+def test_what_is_not_there_is_looked_for_where_the_user_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    absolute = str(tmp_path / "nowhere")
+    for path, place in (("nowhere", f" in {tmp_path}"), (absolute, "")):
+        assert main(["data", "check", path]) == 2
+        assert capsys.readouterr().err == f"error: {path}: no such file or folder{place}\n"
+
+
 def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", TOY, "size=tiny", "training.ema.decay=0.5"]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]

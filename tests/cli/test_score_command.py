@@ -31,6 +31,8 @@ def test_rows_total_and_conventions(files, capsys):
     assert "collar: none" in text
     assert "overlap: scored for each speaker" in text
     assert "all speech counted as missed: b" in text
+    assert "DER: seconds of missed speech" in text
+    assert "convention:" not in text
 
 
 def test_the_collar_is_on_each_side(files, capsys, tmp_path):

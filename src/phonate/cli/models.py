@@ -21,6 +21,7 @@ from phonate.cli.parsing import (
     add_model_options,
     add_vocoder,
     known_speakers,
+    local_path,
     model_options,
 )
 
@@ -190,7 +191,7 @@ def _text(argument: str) -> str:
 def predict_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate predict`."""
     parser.add_argument("run", metavar="RUN", help="a run of the task speech, or a checkpoint")
-    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
+    parser.add_argument("-o", "--output", metavar="FOLDER", type=local_path, required=True, help="a new folder")
 
 
 def predict(args: argparse.Namespace) -> int:
@@ -551,11 +552,11 @@ ALIGNMENTS = (".TextGrid", ".json", ".ctm", ".srt", ".vtt")
 
 def align_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate align`."""
-    parser.add_argument("recordings", metavar="RECORDINGS", type=Path, help="a recording, or a folder of them")
+    parser.add_argument("recordings", metavar="RECORDINGS", type=local_path, help="a recording, or a folder of them")
     parser.add_argument(
         "texts",
         metavar="TEXTS",
-        type=Path,
+        type=local_path,
         help="a text file; for a folder one with a .txt of the same name for each recording, or a list with the name "
         "of a recording, a bar and its text in each line",
     )
@@ -849,7 +850,10 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--wyoming", type=int, metavar="PORT", help="also speak Home Assistant's protocol, usually at 10200 (0: any)"
     )
     parser.add_argument(
-        "--api-key-file", type=Path, metavar="F", help=f"keys, one per line (default: the variable {_KEY_VARIABLE})"
+        "--api-key-file",
+        type=local_path,
+        metavar="F",
+        help=f"keys, one per line (default: the variable {_KEY_VARIABLE})",
     )
     add_model_options(parser)
     add_device(parser)
@@ -866,7 +870,9 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         help="another name for the model or for a voice, such as alloy=anna (repeatable; OpenAI's names are known)",
     )
     parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields; don't ignore them")
-    parser.add_argument("--voices", type=Path, metavar="DIR", help="folder for uploaded voices (default: none stored)")
+    parser.add_argument(
+        "--voices", type=local_path, metavar="DIR", help="folder for uploaded voices (default: none stored)"
+    )
     parser.add_argument(
         "--cors-origin", action="append", metavar="URL", help="a site whose pages may use the server (repeatable)"
     )

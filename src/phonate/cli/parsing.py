@@ -10,7 +10,22 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn
+
+# ------------------------------------------------------------------------------------------ Values of options
+
+
+def local_path(text: str) -> Path:
+    """The path `text`. Raises ArgumentTypeError for an address, of which a path would lose a slash."""
+    from phonate.compute.remote import on_disk
+    from phonate.config.errors import InputError
+
+    try:
+        return on_disk(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
 
 # ------------------------------------------------------ Options of the commands that use a trained model
 

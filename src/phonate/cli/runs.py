@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_base_option, add_model_options, add_vocoder, model_options
+from phonate.cli.parsing import add_base_option, add_model_options, add_vocoder, local_path, model_options
 
 if TYPE_CHECKING:
     from phonate.evaluation.diarization import DiarizationErrors, Scores
@@ -81,7 +80,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 CONVENTIONS = ("phonate", "md-eval", "pyannote", "dscore")
 """As in phonate.evaluation.diarization, whose import takes time."""
-_SCORE_HEADER = ("recording", "DER %", "miss %", "false alarm %", "confusion %", "JER %", "speech s", "speakers")
+_SCORE_HEADER = ("recording", "DER %", "miss %", "false alarm %", "confusion %", "JER %", "speech, s", "speakers")
 
 
 def score_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +125,7 @@ def score(args: argparse.Namespace) -> int:
     from phonate.cli.output import print_json, print_table
     from phonate.data.annotations import read_uem
     from phonate.data.labels import read_pair, read_turns, read_zones, same_name
-    from phonate.evaluation.diarization import JER, score_recordings
+    from phonate.evaluation.diarization import DER, JER, score_recordings
 
     reference, hypothesis = read_pair(read_turns, args.reference, args.hypothesis)
     uem = {same_name(name): regions for name, regions in read_uem(args.uem).items()} if args.uem else None
@@ -154,8 +153,9 @@ def score(args: argparse.Namespace) -> int:
     rows = [*scores.recordings.items(), ("total", scores.total)]
     print_table([_score_row(name, errors) for name, errors in rows], _SCORE_HEADER)
     print()
-    for what, how in {"JER": JER, **conventions}.items():
-        print(f"{what}: {how}")
+    for what, how in {"DER": DER, "JER": JER, **conventions}.items():
+        if how != CONVENTIONS[0]:  # phonate's own say nothing to who compares with nobody
+            print(f"{what}: {how}")
     for note in _score_notes(scores):
         print(note)
     if zones and args.convention != "md-eval":
@@ -340,7 +340,7 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
 
     def sub_command(name: str, text: str) -> argparse.ArgumentParser:
         added = parsers.add_parser(name, help=text, description=text)
-        added.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+        added.add_argument("run", metavar="RUN", type=local_path, help="a run's folder")
         added.add_argument("--json", action="store_true", help="print one JSON document")
         return added
 
@@ -356,7 +356,7 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
     leave = sub_command("export", "write what inference needs: weights without the training state, or another format")
     _add_export_arguments(leave)
     merge = sub_command("merge", "add a run's adapters to the weights of their base and write the model")
-    merge.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="a new folder")
+    merge.add_argument("-o", "--output", metavar="FOLDER", type=local_path, required=True, help="a new folder")
     merge.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
     add_base_option(merge)
     merge.add_argument(
@@ -386,8 +386,10 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="where to write: a new folder or file")
-    parser.add_argument("-o", "--output", metavar="TARGET", type=Path, help="the same as TARGET")
+    parser.add_argument(
+        "target", metavar="TARGET", type=local_path, nargs="?", help="where to write: a new folder or file"
+    )
+    parser.add_argument("-o", "--output", metavar="TARGET", type=local_path, help="the same as TARGET")
     parser.add_argument("--checkpoint", help="which checkpoint of the run (default: the best, else the newest)")
     parser.add_argument(
         "--format",
@@ -408,7 +410,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime",
         metavar="FOLDER",
-        type=Path,
+        type=local_path,
         help="the npm package onnxruntime-web, for browser (default: node_modules/onnxruntime-web)",
     )
 

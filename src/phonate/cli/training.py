@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_recipe
+from phonate.cli.parsing import add_recipe, local_path
 
 if TYPE_CHECKING:
     from phonate.training.plan import Plan
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def demo_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate demo`."""
     parser.add_argument(
-        "--data", metavar="DIR", type=Path, help="your recordings, with texts or a sub-folder per speaker"
+        "--data", metavar="DIR", type=local_path, help="your recordings, with texts or a sub-folder per speaker"
     )
     parser.add_argument(
         "--language", metavar="CODE", help="the language of your recordings, such as de (default: English)"
@@ -35,9 +35,9 @@ def demo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--synthetic", action="store_true", help="train from scratch on speech of espeak-ng (needs phonate[espeak])"
     )
-    parser.add_argument("--output", metavar="RUN", type=Path, help="the run's folder (default: runs/demo)")
+    parser.add_argument("--output", metavar="RUN", type=local_path, help="the run's folder (default: runs/demo)")
     parser.add_argument(
-        "--minutes", type=float, help="minutes of training, at most (default: 4, fewer where the demo would exceed ten)"
+        "--minutes", type=float, help="minutes of training, at most (default: 4, or fewer on a slow machine)"
     )
 
 
@@ -102,7 +102,9 @@ def session_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="continue the newest unfinished session in --output-dir to its end"
     )
-    parser.add_argument("--show-resources", action="store_true", help="list GPUs, cores and memory, and exit")
+    parser.add_argument(
+        "--show-resources", action="store_true", help="list GPUs, cores and memory (GB of 1024^3 bytes), and exit"
+    )
     parser.add_argument("--check-voice-data", action="store_true", help="count the recordings, and exit")
 
 
@@ -118,7 +120,6 @@ def session(args: argparse.Namespace) -> int:
         from phonate.compute.resources import ResourceDetector
 
         print(ResourceDetector().text())
-        print("here 1 GB is 1024^3 bytes, which `phonate resources` calls 1 GiB", file=sys.stderr)
     if args.check_voice_data:
         from phonate.config.errors import InputError
         from phonate.data.voices import VoiceDataDetector

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.compute.remote import on_disk
 from phonate.compute.system import write_output
 from phonate.config.errors import DataError, InputError
 
@@ -293,7 +294,7 @@ def read_uem(path: str | Path) -> dict[str, list[Region]]:
     Raises DataError with file and line for invalid lines.
     """
     recordings: dict[str, list[Region]] = {}
-    for place, fields in fields_of(path):
+    for place, fields in fields_of(on_disk(path)):
         try:
             recordings.setdefault(fields[0], []).append(uem_region(fields))
         except ValueError as error:

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError, InputError
 from phonate.data import annotations as nist
 from phonate.data.annotations import SpeakerTurn, Zones
@@ -206,7 +207,7 @@ def read_turns(path: str | Path) -> dict[str, list[SpeakerTurn]]:
     """
     turns: dict[str, list[SpeakerTurn]] = {}
     left_out: Counter[str] = Counter()
-    for one in map(of_speakers, _read(Path(path))):
+    for one in map(of_speakers, _read(path)):
         left_out[_UNNAMED] += one.left_out[_UNNAMED]
         if any(segment.speaker is None for segment in one.segments):
             raise DataError(f"{one.place}: segments of {one.recording} name no speaker; give labels with speakers")
@@ -229,7 +230,7 @@ class Texts:
 def read_texts(path: str | Path) -> dict[str, Texts]:
     """Recording -> what is said in it; otherwise as `read_turns`."""
     spoken: dict[str, tuple[list[Segment], list[Segment]]] = {}
-    for one in _read(Path(path), texts=True):
+    for one in _read(path, texts=True):
         segments, words = spoken.setdefault(same_name(one.recording), ([], []))
         segments += [segment for segment in one.segments if segment.text]
         words += [word for word in one.words or one.segments if word.text]
@@ -260,8 +261,11 @@ def read_pair(
     return ref, hyp
 
 
-def _read(path: Path, texts: bool = False) -> list[RecordingLabels]:
+def _read(source: str | Path, texts: bool = False) -> list[RecordingLabels]:
     """The labels of a file or folder; `texts`: beside others, those that can't hold any are passed over."""
+    path = on_disk(source)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; give one of labels, such as meeting.rttm")
     files = [path]
     if path.is_dir():
         listed = label_files(path)

@@ -168,10 +168,14 @@ def _problem(row: Row, entry: Entry) -> Problem:
 _ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 
 
+def _absent(path: Path) -> DataError:
+    return DataError(f"{path}: no such file or folder{'' if path.is_absolute() else f' in {Path.cwd()}'}")
+
+
 def detect_format(path: Path) -> str:
     """The name of a format: folder, json, csv, ... Raises DataError saying what was found instead."""
     if not path.exists():
-        raise DataError(f"{path}: no such file or folder; data.path is relative to {Path.cwd()}")
+        raise _absent(path)
     if not path.is_dir() and not path.is_file():
         raise DataError(f"{path}: is a pipe or a device; a corpus is a folder or a file")
     formats = [(name, one) for name in CORPORA.names() if (one := format_of(name)) is not None]
@@ -262,7 +266,7 @@ def _on_disk(path: str, name: str) -> tuple[Path, str]:
     where = Path(path).expanduser()
     name = detect_format(where) if name == "auto" else name
     if name not in SHARDS and not where.exists():
-        raise DataError(f"{where}: no such file or folder; data.path is relative to {Path.cwd()}")
+        raise _absent(where)
     return where, name
 
 

@@ -62,7 +62,7 @@ def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -
         return list(rows)
     path = Path(drop).expanduser()
     if not path.is_file():
-        raise DataError(f"data.drop: {path}: no such file; it is relative to {Path.cwd()}")
+        raise DataError(f"data.drop: {path}: no such file{'' if path.is_absolute() else f' in {Path.cwd()}'}")
     unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
     remaining = [row for row in rows if row.id not in unwanted]
     report.dropped += len(rows) - len(remaining)

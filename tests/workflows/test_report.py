@@ -148,6 +148,21 @@ def test_a_run_that_measured_once_has_a_table_and_says_why_there_are_no_curves(r
     assert page.all("svg") == []
 
 
+def test_curves_that_only_experts_read_are_folded_away(run: Path) -> None:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        rate = line.pop("learning_rate", None)
+        line |= {"learning_rate/acoustic": rate, "learning_rate/discriminator": rate} if rate else {}
+    write_lines(run / "metrics.jsonl", lines)
+    html = write_report(run).read_text(encoding="utf-8")
+    shown, _, folded = html.partition("<summary>More curves")
+    assert "<h3>Loss in training" in shown
+    assert "<h3>Learning rate</h3>" not in shown
+    folded, _, _ = folded.partition("</details>")
+    assert "<h3>Learning rate</h3>" in folded
+    assert "</i>acoustic</span>" in folded
+
+
 def test_the_loss_of_epochs_stands_in_where_no_step_was_logged(run: Path) -> None:
     lines = [{"step": step, "split": "epoch", "epoch": step // 2, "loss": 1 / step} for step in (2, 4, 6)]
     write_lines(run / "metrics.jsonl", lines)

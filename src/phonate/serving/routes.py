@@ -702,7 +702,7 @@ def _summary(speaks: bool, transcribes: bool) -> str:
     if speaks and transcribes:
         return "Let a text be spoken, or a recording be transcribed. All that is said and read here is made by a model."
     if speaks:
-        return "Type a text, choose a voice and listen. All of it is made by a model."
+        return "Type a text, choose a voice and listen. A model speaks, not a person."
     if transcribes:
         return "Choose a recording, or make one here, and read what a model hears in it."
     return "Send it recordings, as below. What it answers is made by a model."

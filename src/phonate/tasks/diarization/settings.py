@@ -267,9 +267,8 @@ def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
     minutes, recordings = inference_metadata.get("seconds", 0.0) / 60, inference_metadata.get("recordings", 0)
     simulated = inference_metadata.get("simulated_share", 0.0)
     return {
-        "Labels": str(inference_metadata.get("label_type", "")),
         "Training recordings": f"{recordings}, {minutes:.0f} min" if recordings else "none",
-        "Simulated conversations": f"{simulated:.0%} of the samples",
+        "Simulated conversations": f"{simulated:.0%} of the samples" if simulated else "",
         "Training speakers": str(inference_metadata.get("training_speakers", "")),
     }
 

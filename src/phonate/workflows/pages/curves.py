@@ -28,6 +28,9 @@ class Curves:
     """The charts of a run, and what stands for those that it has not."""
 
     charts: list[dict[str, Any]]
+    """Losses and what the task measures."""
+    details: list[dict[str, Any]]
+    """The terms of the loss, learning rate, gradient norm and speed."""
     once: list[dict[str, str]]
     """Rows of what validation measured only once."""
     at: int
@@ -44,13 +47,14 @@ def curves(
     declared: Sequence[Metric] | None,
     ended: bool,
 ) -> Curves:
-    """Losses first, then validation metrics of the task, then learning rate, gradient norm and speed.
+    """Losses first, then validation metrics of the task; as details the loss's terms, and how training went.
 
     `step`: the run's last one; `resumes`: the steps at which it was resumed; `declared`: the task's metrics;
     `ended`: whether training has.
     """
     metrics = {} if declared is None else with_losses(_names(lines, "validation"), declared)
     groups: dict[str, list[plots.Series]] = {}
+    details: dict[str, list[plots.Series]] = {}
     training = _series(lines, "train", LOSS, "training") or _series(lines, "epoch", LOSS, "training")
     validation = _series(lines, "validation", LOSS, "validation", dots=True)
     if _same_terms(lines, metrics):
@@ -64,20 +68,23 @@ def curves(
         metric = metrics.get(name) or Metric(name, "")
         series = _series(lines, "validation", name, "validation", dots=True, scale=100 if metric.unit == "%" else 1)
         if len(series[0].xs) > 1:
-            groups[_titled(metric)] = series
+            (details if metric.is_term else groups)[_titled(metric)] = series
         else:
             once.append(metric)
     for name in _names(lines, "train"):
         title = next((title for start, title in _TRAINING.items() if name.startswith(start)), None)
         if title:
-            groups.setdefault(title, []).extend(_series(lines, "train", name, name.replace("_", " ")))
+            part = name.partition("/")[2] or name
+            details.setdefault(title, []).extend(_series(lines, "train", name, part.replace("_", " ")))
     marks = [(one, "resumed") for one in resumes]
-    charts = [
-        _chart(title, series, marks) for title, series in groups.items() if any(len(one.xs) > 1 for one in series)
-    ]
+    charts, more = (
+        [_chart(title, series, marks) for title, series in some.items() if any(len(one.xs) > 1 for one in series)]
+        for some in (groups, details)
+    )
     validated = [line for line in lines if line["split"] == "validation"]
     rows = [_row(metric, validated[-1]) for metric in once if validated and metric.name in validated[-1]]
-    return Curves(charts, rows, int(validated[-1]["step"]) if validated else 0, _missing(lines, recipe, step, ended))
+    at = int(validated[-1]["step"]) if validated else 0
+    return Curves(charts, more, rows, at, _missing(lines, recipe, step, ended))
 
 
 def _same_terms(lines: Lines, metrics: Mapping[str, Metric]) -> bool:

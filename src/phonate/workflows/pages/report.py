@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from phonate.audio.mel_filters import band_edges
+from phonate.compute.remote import on_disk
 from phonate.config.documents import parse, value_at
 from phonate.config.errors import DataError, InputError, json_mistake
 from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
@@ -297,7 +298,7 @@ def write_report(path: str | Path) -> Path:
 
     Raises InputError if there is no run, or if a file for the page can't be read.
     """
-    run = Run(located(Path(path)))
+    run = Run(located(on_disk(path)))
     if is_checkpoint(run.path):
         raise InputError(f"{path}: a checkpoint, not a run, so there is no training to report on")
     if not run.recipe.is_file():
@@ -557,7 +558,7 @@ def _what(story: _Story) -> dict[str, Any]:
         "Corpus": value_at(story.recipe, ("data", "path")),
         "Recordings": _recordings(story.recipe.get("data")),
         **_task_facts(story.info, inference),
-        "Model": story.newest and f"{story.newest.model_name}, size {story.recipe.get('size', 'default')}",
+        "Model": story.newest and f"size {story.recipe.get('size', 'default')} (class {story.newest.model_name})",
     }
 
 

@@ -416,7 +416,7 @@ def test_it_is_evaluated_into_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
     Path("sentences.txt").write_text("The baker sold a yellow boat.\n")
     assert main(["evaluate", BASE_VOICE, "--data", "sentences.txt", "--output", "figures/voice"]) == 0
     figures = json.loads(Path("figures/voice/evaluation.json").read_text())
-    assert figures["systems"]["synthesised"]["wer"] < 0.2
+    assert figures["systems"]["this voice"]["wer"] < 0.2
     assert sorted((PACKAGE / BASE_VOICE).rglob("*")) == before
 
 

@@ -362,7 +362,7 @@ def test_an_evaluated_run_has_figures_and_sounds_in_its_report(
     monkeypatch.setattr(evaluation.MosPredictor, "score_synthesised", lambda *_: 3.0)  # judged are those above
     found = evaluate(copy, str(corpus / "voices"))
     assert found.notes["recordings_trained_on"] == 10
-    assert list(found.systems)[:4] == ["natural", "vocoder copy", "no model", "converted"]
+    assert list(found.systems)[:4] == ["natural", "vocoder copy", "pitch shift, no model", "converted"]
     assert found.systems["converted"]["cer"] == 0.0
     page = write_report(copy).read_text()
     assert page.count("<audio") == 4 * 5  # of four sources each system's sound, and the target's

@@ -448,7 +448,7 @@ def test_a_run_is_judged_with_the_vocoder_that_is_given(
         pytest.skip(f"needs the judges {', '.join(missing)}: pip install 'phonate[eval]'")
     capsys.readouterr()
     assert main(["evaluate", str(run), "--vocoder", str(folder / "vocoder"), "--json"]) == 0
-    assert list(json.loads(capsys.readouterr().out)["systems"]) == ["natural", "vocoder copy", "synthesised"]
+    assert list(json.loads(capsys.readouterr().out)["systems"]) == ["natural", "vocoder copy", "this voice"]
 
 
 def test_sentences_that_nobody_recorded_are_judged(
@@ -461,8 +461,8 @@ def test_sentences_that_nobody_recorded_are_judged(
     capsys.readouterr()
     assert main(["evaluate", str(copy), "--data", str(tmp_path / "mine.txt"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found["systems"]) == ["synthesised"]
-    assert {"wer", "skipped", "repeated", "mos", "rtf"} <= found["systems"]["synthesised"].keys()
+    assert list(found["systems"]) == ["this voice"]
+    assert {"wer", "skipped", "repeated", "mos", "rtf"} <= found["systems"]["this voice"].keys()
     assert found["notes"]["texts"] == 2
     assert found["notes"]["words"] == 9
     assert main(["evaluate", str(copy), "--data", str(tmp_path / "no.txt")]) == 2

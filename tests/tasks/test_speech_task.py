@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +23,12 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.loading import padded_to
+from phonate.tasks.speech import evaluation
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import melody, token_means
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.model import ParallelModel, ParallelOutput, Prosody, build_acoustic
-from phonate.tasks.speech.settings import SpeechModel
+from phonate.tasks.speech.settings import SpeechModel, SpeechRecipe
 from phonate.tasks.speech.task import SpeechTask, _cropped
 from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.text import espeak
@@ -373,7 +375,7 @@ def test_the_best_checkpoint_can_be_chosen_by_judges(folder: Path, tmp_path: Pat
 def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
     require("faster_whisper", "distillmos", "resemblyzer")
     found = evaluate(run)
-    assert list(found.systems) == ["natural", "Griffin-Lim copy", "synthesised"]
+    assert list(found.systems) == ["natural", "Griffin-Lim copy", "this voice"]
     natural, copy, made = found.systems.values()
     assert {"wer", "cer", "skipped", "repeated", "mos"} <= natural.keys()
     assert {"speaker", "mcd", "f0", "voicing", "seconds", "rtf"} <= made.keys()
@@ -382,6 +384,23 @@ def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
     assert json.loads((run / "evaluation.json").read_text())["notes"]["texts"] == 2
     report = write_report(run).read_text(encoding="utf-8")
     assert report.count("<audio") >= 3
+
+
+@pytest.mark.parametrize("from_a_run", [True, False])
+def test_the_voice_that_training_began_from_speaks_beside_the_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_a_run: bool
+) -> None:
+    described = evaluation.describe_trained(run, "speech", SpeechRecipe)
+    training = described.recipe.training.model_copy(update={"init_from": str(run) if from_a_run else "base"})
+    recipe = described.recipe.model_copy(update={"training": training})
+    monkeypatch.setattr(evaluation, "describe_trained", lambda *_: replace(described, recipe=recipe))
+    monkeypatch.setattr(evaluation, "judge_of", lambda *_: None)
+    before = [f"{run}, where training began"] if from_a_run else []  # base is what the packaged voice itself has
+    systems = evaluate(run, output=tmp_path / "figures").systems
+    assert list(systems) == ["natural", "Griffin-Lim copy", *before, "this voice"]
+    assert all(systems[name]["seconds"] == systems["this voice"]["seconds"] for name in before)  # it is the same voice
+    examples = json.loads((tmp_path / "figures" / "samples" / "samples.json").read_text())["examples"]
+    assert all([clip["label"] for clip in example["clips"]] == list(systems) for example in examples)
 
 
 @pytest.mark.slow

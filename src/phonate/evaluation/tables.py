@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from phonate.config.errors import PhonateError
 from phonate.config.metrics import Metric, by_name
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
+
+logger = logging.getLogger("phonate")
 
 SHARED = by_name(
     Metric("wer", "lower", "%", "WER"),
@@ -58,6 +62,21 @@ def legend(
         if titles := [described(name, own).title for name in names.split(", ") if name in measured]:
             explained.append(f"{', '.join(titles)}: {meaning}")
     return f"{'; '.join(explained)}." if explained else ""
+
+
+BeforeT = TypeVar("BeforeT")
+
+
+def before_training(init_from: str | None, load: Callable[[str], BeforeT]) -> dict[str, BeforeT]:
+    """The model that training began from, such as the packaged one, by the name that tables give it; none where it is
+    gone."""
+    if init_from is None:
+        return {}
+    try:
+        return {f"{init_from}, where training began": load(init_from)}
+    except PhonateError as error:
+        logger.warning("what training began from is not compared: %s", error)
+        return {}
 
 
 FEW = 10

@@ -302,7 +302,7 @@ def evaluate(
             pair.id: compared(judges, pair, judgements[pair.source.clip.id if shared else pair.id]) for pair in pairs
         }
         results[name] = summary(list(items.values()))
-    results[f"ceiling: target, {converter.render.name} copy"] = _ceiling(judges, converter, targets)
+    results[f"target's own recordings, {converter.render.name} copy"] = _ceiling(judges, converter, targets)
     for pair in pairs[:SOUNDS]:
         sounds[pair.id][f"{pair.target.name}, saying something else"] = pair.target.clips[0].waveform
     used = [clip for target in targets for clip in (*target.reference_clips, *target.clips)] + [
@@ -352,7 +352,7 @@ class _Systems:
         return [
             ("natural", lambda pair: pair.source.clip.waveform, True),
             (f"{converter.render.name} copy", lambda pair: _copy(converter, pair.source.clip.waveform), True),
-            ("no model", lambda pair: self._baselines[pair.target.name](pair.source.clip.waveform), False),
+            ("pitch shift, no model", lambda pair: self._baselines[pair.target.name](pair.source.clip.waveform), False),
             (_CONVERTED, lambda pair: converter.convert(pair.source.clip.waveform, pair.target.voice), False),
         ]
 

@@ -35,8 +35,8 @@ from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
-from phonate.evaluation.diarization import JER, DiarizationErrors, score
-from phonate.evaluation.tables import FEW, THESE, TUNED_ON, Evaluation, in_words, legend
+from phonate.evaluation.diarization import DER, JER, DiarizationErrors, score
+from phonate.evaluation.tables import FEW, THESE, TUNED_ON, Evaluation, before_training, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import TUNED, Analysis, Diarizer
@@ -196,15 +196,14 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
 # ------- Evaluation of a diarization model: error rates, compared with baselines that need no training
 
 _MEANINGS = {
-    "der": "seconds of missed speech, false alarm and confusion over seconds of speech, without collar, overlapping "
-    "speech included",
+    "der": f"{DER}, without collar, overlapping speech included",
     "jer": JER,
     "speakers": "mean absolute error of the number of speakers",
     "rtf": "seconds of computation per second of audio",
 }
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
-_PIPELINE, _BEGAN = "voice activity, embeddings, clustering", ", where training began"
+_PIPELINE = "voice activity, embeddings, clustering"
 System = Callable[[LabelledRecording], list[SpeakerTurn]]
 
 
@@ -231,7 +230,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     recordings = list(validation_recordings(diarizer.recipe) if data is None else conversations_of(settings, data))
     if not any(one.turns for one in recordings):
         raise InputError(f"{data or run}: none of the {len(recordings)} recordings contains labelled speech")
-    systems, focus = _systems(diarizer)
+    systems, focus, start = _systems(diarizer)
     tallies: dict[str, _Tally] = {name: _Tally() for name in systems}
     items: dict[str, dict[str, object]] = {}
     for one in track("diarizing", recordings):
@@ -266,45 +265,33 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes[TUNED_ON] = THESE if data is None else "validation data"
     meaning = legend(_MEANINGS, results, METRICS)
-    compared = tuple(name for name in systems if name == _PIPELINE or name.endswith(_BEGAN))
-    start = next((name for name in systems if name.endswith(_BEGAN)), "")
+    compared = tuple(name for name in systems if name in (_PIPELINE, start))
     return Evaluation(
         "diarization", results, focus, meaning, notes, items, columns=METRICS, compared=compared, start=start
     )
 
 
-def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str]:
-    """The systems to evaluate, by name, and the name of the one that the recipe configures."""
+def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str, str]:
+    """The systems to evaluate, by name, and the names of the one that the recipe configures and of the one that
+    training began from ("" for none)."""
     if diarizer.label_type in SAME_SPEAKERS:
-        return {"always speech": _one_speaker, "the model": lambda one: _decoded(diarizer, one)}, "the model"
+        return {"always speech": _one_speaker, "the model": lambda one: _decoded(diarizer, one)}, "the model", ""
     baseline = Baseline(_BASELINE_DISTANCE, diarizer.device)
     rate = diarizer.sample_rate
     alone, clustered = "the model, windows by overlap", "the model, voices clustered"
+    before = before_training(diarizer.recipe.training.init_from, partial(Diarizer.load, device=str(diarizer.device)))
     systems: dict[str, System] = {
         "one speaker throughout": _one_speaker,
         _PIPELINE: lambda one: baseline.diarize(one.read(), rate),
         "the same, number of speakers given": lambda one: baseline.diarize(one.read(), rate, _limits(one)),
-        **_start(diarizer),
+        **{name: partial(_decoded, start) for name, start in before.items()},
         alone: lambda one: _decoded(diarizer, one, stitching="overlap"),
         clustered: lambda one: _decoded(diarizer, one, stitching="embeddings"),
         f"{clustered}, number of speakers given": lambda one: _decoded(
             diarizer, one, stitching="embeddings", limits=_limits(one)
         ),
     }
-    return systems, alone if diarizer.decoding.stitching == "overlap" else clustered
-
-
-def _start(diarizer: Diarizer) -> dict[str, System]:
-    """The model that training began from, such as the packaged one; none where it is gone."""
-    source = diarizer.recipe.training.init_from
-    if source is None:
-        return {}
-    try:
-        before = Diarizer.load(source, device=str(diarizer.device))
-    except PhonateError as error:
-        logger.warning("what training began from is not compared: %s", error)
-        return {}
-    return {f"{source}{_BEGAN}": lambda one: _decoded(before, one)}
+    return systems, alone if diarizer.decoding.stitching == "overlap" else clustered, next(iter(before), "")
 
 
 def _one_speaker(one: LabelledRecording) -> list[SpeakerTurn]:

@@ -1,7 +1,8 @@
 """Evaluation of a voice: held-out texts are synthesised, judged, and compared with recordings.
 
 The model is compared with the natural recordings and their copies by the vocoder, to show which part limits quality:
-the vocoder if the copies are bad, the acoustic model if only the synthesised speech is.
+the vocoder if the copies are bad, the acoustic model if only the synthesised speech is; and with the voice that
+training began from, to show what it gained.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
-from phonate.evaluation.tables import Evaluation, legend
+from phonate.evaluation.tables import Evaluation, before_training, legend
 from phonate.evaluation.words import (
     WordErrors,
     character_error_rate,
@@ -43,6 +44,9 @@ from phonate.pretrained import (
     require,
 )
 from phonate.tasks.speech.inference import Synthesiser
+from phonate.tasks.speech.settings import SpeechRecipe
+from phonate.tasks.speech.start import BASE
+from phonate.training.checkpoints.loading import describe_trained
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +145,7 @@ MOST = 200
 """Number of texts synthesised at most."""
 SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
-_SPOKEN = "synthesised"
+_SPOKEN = "this voice"
 _MEANINGS = {
     "wer, cer": "errors of the recogniser",
     "skipped, repeated": "words omitted or said again",
@@ -178,6 +182,7 @@ def evaluate(
     if isinstance(clips[0], Clip):
         systems["natural"] = lambda clip: clip.waveform
         systems[f"{synthesiser.render.name} copy"] = lambda clip: _copy(synthesiser, clip.waveform)
+    systems |= _before(synthesiser, run, vocoder)
     systems[_SPOKEN] = lambda clip: synthesiser.speak(clip.text, clip.speaker)
     results: dict[str, dict[str, float]] = {}
     items: dict[str, dict[str, Any]] = {}
@@ -203,6 +208,22 @@ def evaluate(
     }
     meaning = legend(_MEANINGS, results)
     return Evaluation("speech", results, _SPOKEN, meaning, notes, items, sounds, synthesiser.sample_rate)
+
+
+def _before(synthesiser: Synthesiser, run: Path, vocoder: str | None) -> dict[str, Callable[[Sentence], FloatArray]]:
+    """The voice that training began from, where it speaks the same language."""
+    source = describe_trained(run, "speech", SpeechRecipe).recipe.training.init_from
+    load = partial(Synthesiser.load, vocoder=vocoder, device=str(synthesiser.device))
+    return {
+        name: partial(_spoken_by, voice)
+        for name, voice in before_training(None if source == BASE else source, load).items()
+        if primary(voice.inventory.language) == primary(synthesiser.data.language)
+    }
+
+
+def _spoken_by(voice: Synthesiser, clip: Sentence) -> FloatArray:
+    """The text in the clip's voice, or else in the first one."""
+    return voice.speak(clip.text, clip.speaker if clip.speaker in voice.speakers else None)
 
 
 def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:

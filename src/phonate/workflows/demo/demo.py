@@ -40,7 +40,7 @@ from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
 from phonate.workflows.demo.training import Limit, Machine, Say, Training, as_value
 from phonate.workflows.evaluate import evaluate
-from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening, read_json, write_report
+from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening, write_report
 
 # ----------------------------------------- Scores of the demo's voice conversion, beside no conversion
 
@@ -283,13 +283,11 @@ def train_speech(
     texts += [f"data.{name}={value}" for name, value in spoken.items()]
     if _bf16_is_faster():
         corpus.append("training.mixed_precision=bf16")
-    from_base = False
     if synthetic:
         _train_from_scratch(["size=tiny", *corpus], texts, output, limit, machine, say, synthetic=True)
     else:
         adapted = Training(["speech", *corpus, *texts, _UNJUDGED], output, machine)
-        from_base = adapted.plan.settings.init_from is not None
-        if from_base:
+        if adapted.plan.settings.init_from is not None:
             say("\ntraining: the voice that comes with phonate becomes that of the recordings")
             adapted.stopped_and_resumed(limit, 1.0, say)
         else:
@@ -299,10 +297,7 @@ def train_speech(
         _speak(output)
         return None
     say("\nsynthesis of validation texts, and scores")
-    evaluation = evaluate(output)
-    if from_base:
-        _add_base(output)
-    return evaluation
+    return evaluate(output)
 
 
 def _to_score(language: str | None) -> str | None:
@@ -334,23 +329,6 @@ def _listed(settings: SpeechData, say: Say) -> tuple[list[Row | Problem], list[s
 
 def _has_text(listed: list[Row | Problem]) -> bool:
     return any(isinstance(row, Row) and row.text for row in listed)
-
-
-def _add_base(output: Path) -> None:
-    """Let the report compare each sentence with the voice that training started from."""
-    from phonate.audio.decoding import MADE, write_audio
-    from phonate.workflows.load import load
-
-    listening, voice = Listening(**read_json(output / LISTENING)), load(BASE_VOICE, "speech")
-    examples = []
-    for number, example in enumerate(listening.examples, start=1):
-        path = (output / LISTENING).with_name(f"base-{number}.flac")
-        _, _, text = example.title.partition(": ")  # behind the recording's id
-        write_audio(path, voice.speak(text), voice.sample_rate, MADE)
-        clip = Clip(label="before", path=path.name, note="the packaged voice")
-        examples.append(example.model_copy(update={"clips": (*example.clips, clip)}))
-    compared = listening.model_copy(update={"examples": tuple(examples)})
-    Run(output).write_json(LISTENING, compared.model_dump())
 
 
 def _train_from_scratch(

@@ -424,19 +424,29 @@ class RunningTransposition:
 def harmonics(audio: AudioConfig, highest: float) -> FloatArray:
     """(256, M) log mel spectra of equally strong harmonics, from 60 to `highest` Hz on a log scale; mean 0, in 20
     dB."""
-    fundamental = np.geomspace(_LOWEST, highest, _STEPS)[:, None]
-    bin_hz = audio.sample_rate / audio.n_fft
-    frequency_F = np.arange(audio.n_fft // 2 + 1) * bin_hz
-    spectrum = np.zeros((_STEPS, len(frequency_F)))
-    for number in range(1, int(audio.fmax / _LOWEST) + 2):
-        # The transform of a Hann window around the harmonic. Its width depends on the window, not on the FFT size.
-        distance = (frequency_F - number * fundamental) * (audio.win_length / audio.sample_rate)
-        near_one = np.abs(np.abs(distance) - 1.0) < 1e-6
-        lobe = np.sinc(distance) / np.where(near_one, 1.0, 1.0 - distance**2)
-        spectrum += np.abs(np.where(near_one, 0.5, lobe))
+    number_N1 = np.arange(1, int(audio.fmax / _LOWEST) + 2)[:, None]
+    bin_F = np.arange(audio.n_fft // 2 + 1) * (audio.win_length / audio.n_fft)
+    sine_F, cosine_F = np.sin(np.pi * bin_F) / np.pi, np.cos(np.pi * bin_F) / np.pi
+    spectrum = np.empty((_STEPS, len(bin_F)))
+    for row, fundamental in enumerate(np.geomspace(_LOWEST, highest, _STEPS)):
+        # The transform of a Hann window around each harmonic, sinc(x) / (1 - x^2) = sin(pi x) / (pi (x - x^3)), with
+        # the sine of the difference from sines of both. Its width depends on the window, not on the FFT size.
+        harmonic_N1 = number_N1 * fundamental * (audio.win_length / audio.sample_rate)
+        distance = bin_F - harmonic_N1
+        lobes = np.cos(np.pi * harmonic_N1) * sine_F - np.sin(np.pi * harmonic_N1) * cosine_F
+        near = np.abs(distance) < 1.5  # where both are small
+        lobes /= np.where(near, 1.0, (1.0 - distance**2) * distance)
+        lobes[near] = _hann_lobe(distance[near])
+        np.abs(lobes, out=lobes).sum(axis=0, out=spectrum[row])
     filters = mel_filters(audio.sample_rate, audio.n_fft, audio.n_mels, audio.fmin, audio.fmax)
     level = np.log10(spectrum @ filters.T + _FLOOR)
     return np.asarray(level - level.mean(axis=1, keepdims=True), dtype=np.float32)
+
+
+def _hann_lobe(distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """sinc(x) / (1 - x^2)."""
+    near_one = np.abs(np.abs(distance) - 1.0) < 1e-6
+    return np.where(near_one, 0.5, np.sinc(distance) / np.where(near_one, 1.0, 1.0 - distance**2))
 
 
 # ---------------- What a VoiceTransformer reads of a recording, the same in training and in conversion

@@ -280,8 +280,10 @@ def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def test_damage_within_the_first_second_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.aac", tone(1.0))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"a\.aac: not readable as audio from (0\.9|1\.0)\d s on"):
+    content = bytearray(path.read_bytes())
+    content[-1000:-900] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.aac: not readable as audio from 0\.[89]\d s on"):
         read_audio(path)
 
 

@@ -53,6 +53,9 @@ class Kind:
     """Whether the length that FFmpeg reports stands in the header, and is not an estimate."""
     clock: bool = False
     """Whether times are those of a clock that runs before the recording begins, and that may jump."""
+    endless: bool = False
+    """Whether it is frames alone, of which no header says how many: it may end within one, as a radio stream does, or
+    a recorder that was stopped."""
 
 
 WAV, AIFF, FLAC, OGG, MP3 = (Kind(name) for name in ("WAV", "AIFF", "FLAC", "OGG", "MP3"))
@@ -60,13 +63,17 @@ AU, SPHERE, CAF, W64, SVX = (Kind(name) for name in ("AU", "NIST", "CAF", "W64",
 MP4 = Kind("MP4", "mov", timed=True, promises=True)
 MATROSKA = Kind("Matroska", "matroska", timed=True)
 ASF = Kind("ASF", "asf", timed=True)
-AAC = Kind("AAC", "aac")
+AAC = Kind("AAC", "aac", endless=True)
 DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
+DTS = Kind("DTS", "dts", endless=True)
 AVI, TTA = Kind("AVI", "avi"), Kind("TTA", "tta")
-FLV = Kind("FLV", "flv", timed=True, clock=True)
+FLV = Kind("FLV", "flv", timed=True, clock=True, endless=True)
+VOC = Kind("VOC", "voc")
 OTHER = Kind("other")
 """What libsndfile may know, such as MP3 behind junk."""
 
+TS = Kind("MPEG-TS", "mpegts", True, clock=True, endless=True)
+_TS = re.compile(rb"(....)?G(?:(.{187})G.{187}|(.{191})G.{191}|(.{203})G.{203})G", re.DOTALL)
 _SIGNATURES = (
     (re.compile(rb"(RIFF|RIFX|RF64|BW64)....WAVE", re.DOTALL), WAV),
     (re.compile(rb"fLaC"), FLAC),
@@ -80,8 +87,8 @@ _SIGNATURES = (
     (re.compile(rb"NIST_1A"), SPHERE),
     (re.compile(rb"caff"), CAF),
     (re.compile(rb"0&\xb2u\x8ef\xcf\x11"), ASF),
-    (re.compile(rb"#!AMR"), Kind("AMR", "amr")),
-    (re.compile(rb"\x0bw"), Kind("AC3", "ac3")),
+    (re.compile(rb"#!AMR"), Kind("AMR", "amr", endless=True)),
+    (re.compile(rb"\x0bw"), Kind("AC3", "ac3", endless=True)),
     (re.compile(rb"wvpk"), Kind("WavPack", "wv")),
     (re.compile(rb"MAC "), Kind("APE", "ape")),
     (re.compile(rb"TTA1"), TTA),
@@ -91,20 +98,21 @@ _SIGNATURES = (
     (re.compile(rb"DSD "), DSF),
     (re.compile(rb"FRM8........DSD ", re.DOTALL), DSDIFF),
     # Packets of 188 bytes that begin with G; AVCHD has 4 bytes more before each, some broadcasts 16 behind it.
-    (
-        re.compile(rb"(....)?G(.{187}G.{187}|.{191}G.{191}|.{203}G.{203})G", re.DOTALL),
-        Kind("MPEG-TS", "mpegts", True, clock=True),
-    ),
-    (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg", True, clock=True)),
-    (re.compile(rb"\.RMF"), Kind("RealMedia", "rm")),
+    (_TS, TS),
+    (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg", True, clock=True, endless=True)),
+    (re.compile(rb"\.RMF"), Kind("RealMedia", "rm", endless=True)),
     (re.compile(rb"\x06\x0e\+4\x02\x05\x01\x01"), Kind("MXF", "mxf", promises=True)),
-    (re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"), Kind("DTS", "dts")),
-    (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd")),
+    (
+        re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"),
+        Kind("DTS", "dts", endless=True),
+    ),
+    (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd", endless=True)),
     (re.compile(rb"FLV\x01"), FLV),
     (re.compile(rb"RIFF....AVI ", re.DOTALL), AVI),
     (re.compile(rb"riff\x2e\x91\xcf\x11"), W64),
     (re.compile(rb"FORM....(8SVX|16SV)", re.DOTALL), SVX),
-    (re.compile(rb"Creative Voice File|2BIT|PVF1"), OTHER),  # what libsndfile knows by more than these
+    (re.compile(rb"Creative Voice File"), VOC),
+    (re.compile(rb"2BIT|PVF1"), OTHER),  # what libsndfile knows by more than these
     (re.compile(rb"\x64\xa3[\x01-\x04]\x00|\x00[\x01-\x04]\xa3\x64"), OTHER),  # IRCAM
 )
 _SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
@@ -139,7 +147,11 @@ class Part:
     counted: bool = True
     """Whether the header of an MP3 says how many samples there are; libsndfile guesses what it does not say."""
     unknown_length: bool = False
-    """Whether a WAV file was written into a pipe, so that its header has no length."""
+    """Whether its header has no length, as that of a file that was written into a pipe."""
+    cut_frame: bool = False
+    """Whether its last frame is not there as a whole."""
+    no_last_page: bool = False
+    """Whether no page of an Ogg is marked as the last."""
     length_at: int | None = None
     """Where such a header says 0, which libsndfile takes for the length."""
     begins: float | None = None
@@ -171,7 +183,7 @@ def _all_parts(file: BinaryIO, size: int) -> Iterator[Part]:
         if follows is None or not part.start < follows < size:
             yield replace(part, start=begins)
             return
-        yield replace(part, start=begins, end=follows, missing=None)
+        yield replace(part, start=begins, end=follows, missing=None, no_last_page=False)
         start = follows
 
 
@@ -244,7 +256,7 @@ def _ends(file: BinaryIO, part: Part) -> Examined:
     """Containers whose header says where they end."""
     end = _END[part.kind](file, part.start)
     if end is None:
-        return part, None
+        return replace(part, unknown_length=True), None
     return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
 
 
@@ -301,9 +313,30 @@ def _only_chunks(file: BinaryIO, at: int, size: int) -> bool:
 def _flac(file: BinaryIO, part: Part) -> Examined:
     file.seek(part.start)
     head = file.read(26)
+    counted = len(head) == 26 and bool(head[21] & 15 or any(head[22:]))
     if len(head) == 26 and (head[20] & 1) << 4 | head[21] >> 4 not in _SNDFILE_FLAC:
-        part = replace(part, kind=Kind("FLAC", "flac", promises=bool(head[21] & 15 or any(head[22:]))))
+        part = replace(part, kind=Kind("FLAC", "flac", promises=counted, endless=not counted))
     return _searched(file, part)
+
+
+def _flv(file: BinaryIO, part: Part) -> Examined:
+    """Programs note the size of the file once it is whole (E.4.4.1 of Adobe's FLV and F4V 10.1)."""
+    file.seek(part.start)
+    head = file.read(_HEAD)
+    at = head.find(b"\x08filesize\0")
+    part, follows = _searched(file, part)
+    if at < 0 or len(head) < at + 18:
+        return part, follows
+    size = struct.unpack(">d", head[at + 10 : at + 18])[0]
+    promised = part.start + int(min(max(size, 0.0), _FARTHEST))
+    return replace(part, missing=_missing(part.start, promised, part.end)), follows
+
+
+def _ts(file: BinaryIO, part: Part) -> Examined:
+    file.seek(part.start)
+    match = _TS.match(file.read(HEAD))
+    assert match is not None
+    return replace(part, cut_frame=(part.end - part.start) % (len(match[match.lastindex or 2]) + 1) > 0), None
 
 
 def _searched(file: BinaryIO, part: Part) -> Examined:
@@ -338,9 +371,11 @@ def _ogg_file(file: BinaryIO, part: Part) -> Examined:
     file.seek(max(part.start, part.end - _OGG_TAIL))
     tail = file.read()
     last = tail[max(0, tail.rfind(b"OggS")) :]
-    whole = len(last) >= ogg.HEADER and last[5] & ogg.LAST
-    if not whole or len(last) < ogg.HEADER + last[26] + sum(last[ogg.HEADER : ogg.HEADER + last[26]]):
-        part = replace(part, missing=1.0)  # the last page is marked as the last, but nothing says how much is missing
+    whole = len(last) >= ogg.HEADER and len(last) >= ogg.HEADER + last[26] + sum(last[ogg.HEADER :][: last[26]])
+    if not whole:
+        part = replace(part, missing=1.0)  # nothing says how much
+    elif not last[5] & ogg.LAST:
+        part = replace(part, no_last_page=True)
     return part, follows
 
 
@@ -348,7 +383,9 @@ def _matroska(file: BinaryIO, part: Part) -> Examined:
     end = _segment_end(file, part.start)
     if end is not None:
         return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
-    return part, _search(file, b"\x1aE\xdf\xa3", re.compile(rb".{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
+    follows = _search(file, b"\x1aE\xdf\xa3", re.compile(rb".{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
+    kind = replace(part.kind, endless=True)
+    return replace(part, kind=kind, cut_frame=_within_element(file, part.start, follows or part.end)), follows
 
 
 def _segment_end(file: BinaryIO, start: int) -> int | None:
@@ -362,6 +399,23 @@ def _segment_end(file: BinaryIO, start: int) -> int | None:
         return None
     size = _ebml_size(file)
     return None if size is None else file.tell() + size
+
+
+def _within_element(file: BinaryIO, at: int, end: int) -> bool:
+    """Whether an element of a Matroska file that recorders left open goes on behind `end`."""
+    while at < end:
+        file.seek(at)
+        name = file.read(1)
+        name += file.read(8 - name[0].bit_length())
+        size = _ebml_size(file)
+        if size is None and name not in _OPEN_ELEMENTS and file.tell() < end:
+            return False
+        at = file.tell() + (size or 0)
+    return at > end or size is None
+
+
+_OPEN_ELEMENTS = (b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75")
+"""Segments and clusters: they may go on to the end of the file."""
 
 
 def _ebml_size(file: BinaryIO) -> int | None:
@@ -384,19 +438,20 @@ def _mp3(file: BinaryIO, part: Part) -> Examined:
     part = replace(part, end=part.end if stream.end is None else stream.end)
     if part.kind is OTHER:
         part = replace(part, start=stream.first)
+    part = replace(part, cut_frame=stream.cut)
     if stream.changes:  # libmpg123 stops where they do
-        return replace(part, kind=Kind("MP3", "mp3"), channels=2), stream.follows
+        return replace(part, kind=Kind("MP3", "mp3", endless=not stream.counted), channels=2), stream.follows
     # libsndfile takes all frames to be as long as the first, and stops where the file would end; of VBRI's it hears the
     # one that counts the others, too.
     if stream.varies or stream.vbri:
-        return replace(part, kind=Kind("MP3", "mp3", promises=stream.vbri)), stream.follows
+        return replace(part, kind=Kind("MP3", "mp3", promises=stream.vbri, endless=not stream.vbri)), stream.follows
     return replace(part, kind=MP3, counted=stream.counted), stream.follows
 
 
 def _aiff_end(file: BinaryIO, start: int) -> int | None:
     file.seek(start + 4)
     size = struct.unpack(">I", file.read(4))[0]
-    return None if size == 0 or size >= 0x7FFFF000 else start + 8 + size + size % 2
+    return None if size == 0 or size >= 0x7F000000 else start + 8 + size + size % 2
 
 
 def _au_end(file: BinaryIO, start: int) -> int | None:
@@ -461,6 +516,105 @@ def _asf_end(file: BinaryIO, start: int) -> int | None:
     return start + size if size else None
 
 
+def _voc_end(file: BinaryIO, start: int) -> int | None:
+    """Where the last of its blocks ends. SoX counts 8 bytes too few in blocks of 16 bits."""
+    file.seek(0, os.SEEK_END)
+    size = file.tell()
+    file.seek(start + 20)
+    at = start + int.from_bytes(file.read(2), "little")
+    while size - at > 9:
+        file.seek(at)
+        header = file.read(4)
+        if not header[0]:
+            return at + 1
+        length = int.from_bytes(header[1:], "little")
+        if length == 0xFFFFFF:
+            return None
+        at += 4 + length
+    return at
+
+
+# What libsndfile knows by more than its first bytes. Its header is whole, or libsndfile would not have opened it.
+
+
+def _avr_end(file: BinaryIO, start: int) -> int:
+    file.seek(start + 12)
+    stereo, bits, frames = struct.unpack(">HH10xI", file.read(18))
+    return start + 128 + int(frames * (2 if stereo else 1) * (bits // 8))
+
+
+def _mat4_end(file: BinaryIO, start: int) -> int:
+    """Two matrices: the rate, then the samples (Level 4 MAT-files: type, rows, columns, imaginary, length of the
+    name)."""
+    file.seek(start)
+    first = file.read(20)
+    order = "<" if first[4] else ">"
+    at = start + 20 + int(struct.unpack(f"{order}16xI", first)[0]) + 8
+    file.seek(at)
+    kind, rows, columns, _, name = struct.unpack(f"{order}5I", file.read(20))
+    return at + 20 + int(name) + int(rows) * int(columns) * (8, 4, 4, 2, 2, 1)[kind // 10 % 10]
+
+
+def _mat5_end(file: BinaryIO, start: int) -> int:
+    """An element with the rate, then one of flags, dimensions, name and samples (MAT-File Level 5: type, size)."""
+    file.seek(start + 126)
+    order, at = "<" if file.read(2) == b"IM" else ">", start + 128
+
+    def element() -> int:
+        file.seek(at)
+        kind, size = struct.unpack(f"{order}2I", file.read(8))
+        return 0 if kind >> 16 else int(size)  # small ones are in their 8 bytes
+
+    at += 8 + element() + 8
+    for _ in range(3):
+        at += 8 + -(-element() // 8) * 8
+    return at + 8 + element()
+
+
+def _mpc2k_end(file: BinaryIO, start: int) -> int:
+    file.seek(start + 21)
+    stereo, frames = struct.unpack("<B8xI", file.read(13))
+    return start + 42 + int(frames) * (4 if stereo else 2)
+
+
+def _wve_end(file: BinaryIO, start: int) -> int:
+    file.seek(start + 18)
+    return start + 32 + int(struct.unpack(">I", file.read(4))[0])
+
+
+def _sds_end(file: BinaryIO, start: int) -> int:
+    """Packets of 127 bytes with 120 of samples, 7 bits in each (MIDI 1.0, Sample Dump Standard)."""
+    file.seek(start + 6)
+    head = file.read(7)
+    frames = head[4] | head[5] << 7 | head[6] << 14
+    return start + 21 + -(-frames // (120 // -(-head[0] // 7))) * 127
+
+
+_END_OF_OTHERS: dict[str, Callable[[BinaryIO, int], int | None]] = {
+    "AVR": _avr_end,
+    "MAT4": _mat4_end,
+    "MAT5": _mat5_end,
+    "MPC2K": _mpc2k_end,
+    "SDS": _sds_end,
+    "WVE": _wve_end,
+    **dict.fromkeys(("IRCAM", "PAF", "PVF", "XI"), lambda _file, _start: None),
+}
+"""By libsndfile's names; these four have no length."""
+
+
+def with_end(path: Path, part: Part, form: str) -> Part:
+    """Of a kind that libsndfile told: with what of it is missing, or that its header has no length."""
+    if part.kind is not OTHER or form not in _END_OF_OTHERS:
+        return part
+    with path.open("rb") as file:
+        end = _END_OF_OTHERS[form](file, part.start)
+    return (
+        replace(part, unknown_length=True)
+        if end is None
+        else replace(part, missing=_missing(part.start, end, part.end))
+    )
+
+
 def _caf(file: BinaryIO, part: Part) -> Examined:
     file.seek(part.start + 28)
     if file.read(4) not in _SNDFILE_CAF:
@@ -511,6 +665,7 @@ _END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
     W64: _w64_end,
     AVI: _avi_end,
     SVX: _aiff_end,
+    VOC: _voc_end,
 }
 _FIRST = {
     "FLAC": (b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22")),
@@ -526,7 +681,8 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     OTHER: _mp3,
     CAF: _caf,
     MP4: _mp4,
-    FLV: _searched,
+    FLV: _flv,
+    TS: _ts,
     TTA: _searched,
     **dict.fromkeys(_END, _ends),
 }
@@ -569,6 +725,8 @@ class Stream:
     """Whether VBRI counts them."""
     end: int | None = None
     """The byte behind the last frame, where nothing but tags is behind it; libmpg123 looks for frames in them."""
+    cut: bool = False
+    """Whether the last of frames without a count goes on behind the end of the file."""
 
 
 def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | None:
@@ -621,6 +779,29 @@ def _frame(header: bytes) -> tuple[int, tuple[int, int, int]] | None:
     else:
         length = (72_000 if layer == 3 and version != 3 else 144_000) * kbps // hz + padding
     return length, (header[1] & 0xFE, hz, int(header[3] >> 6 == 3))
+
+
+def frame_bytes(codec: str, head: bytes) -> int:
+    """The length of the frame that begins with `head`, as it says; 0 where it does not. (AAC in ADTS: ISO/IEC 13818-7,
+    6.2; AC-3: ATSC A/52, 5.3 and E.1.3.1; DTS: ETSI TS 102 114, 5.3.1)"""
+    if codec in ("mp1", "mp2", "mp3", "mp3float"):
+        frame = _frame(head[:4])
+        return 0 if frame is None else frame[0]
+    if codec == "aac" and head[:1] == b"\xff" and head[1] & 0xF6 == 0xF0:
+        return int.from_bytes(head[3:6], "big") >> 5 & 0x1FFF
+    if codec in ("ac3", "eac3") and head[:2] == b"\x0bw":
+        if head[5] >> 3 > 10:
+            return 2 * ((int.from_bytes(head[2:4], "big") & 0x7FF) + 1)
+        rate, size = head[4] >> 6, head[4] & 63
+        if rate < 3 and size < 38:
+            words = 96_000 * _AC3_KBPS[size // 2] // (48_000, 44_100, 32_000)[rate]
+            return 2 * (words + (size & 1 if rate == 1 else 0))
+    if codec in ("dts", "dca") and head[:4] == b"\x7f\xfe\x80\x01":
+        return (int.from_bytes(head[5:8], "big") >> 4 & 0x3FFF) + 1
+    return 0
+
+
+_AC3_KBPS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640)
 
 
 def _next_frames(file: BinaryIO, start: int, count: int) -> int | None:
@@ -689,7 +870,7 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
         channels.add(mono)
         bit_rates.add(head[2] >> 4)
         at, stream = at + length, kind
-    return Stream(first, False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end)
+    return Stream(first, False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end, cut=at > size)
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

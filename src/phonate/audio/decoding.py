@@ -85,12 +85,12 @@ class Recording:
         """Length, rate, channels and format. Where its header gives no length, and the caller no number of `samples`,
         the recording is decoded, apart from what is read here."""
         reader = self._reader
-        frames = samples if samples is not None else reader.frames
+        frames, remarks = samples if samples is not None else reader.frames, tuple(reader.remarks)
         if frames is None:
-            frames = _counted(self._path)
+            frames, remarks = _counted(self._path)
         if not frames:
             raise DataError(f"{self._path}: holds no samples; export it again")
-        return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format, tuple(reader.remarks))
+        return AudioInfo(frames / reader.rate, reader.rate, reader.channels, reader.format, remarks)
 
     def blocks(
         self, offset: float = 0.0, duration: float | None = None, channel: int | None = None
@@ -122,17 +122,18 @@ def probe(path: str | Path) -> AudioInfo:
         return recording.info()
 
 
-def _counted(path: Path) -> int:
-    """Samples of a recording whose header does not say."""
+def _counted(path: Path) -> tuple[int, tuple[str, ...]]:
+    """Samples of a recording whose header does not say, and what is unusual about it."""
     status = path.stat()
     return _counted_once(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)
-def _counted_once(path: Path, inode: int, size: int, changed: int) -> int:
+def _counted_once(path: Path, inode: int, size: int, changed: int) -> tuple[int, tuple[str, ...]]:
     """By what tells one state of a file from another: a list may have a row for each part of it."""
     with opened(path) as reader:
-        return sum(map(len, reader.blocks()))
+        samples = sum(map(len, reader.blocks()))
+        return samples, tuple(reader.remarks)
 
 
 def read_audio(
@@ -228,11 +229,12 @@ def read_start(path: str | Path, seconds: float, sample_rate: int | None = None)
 def _remarking(path: str | Path, recording: Recording, blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
     """The blocks, with a line in the log for each remark."""
     reported = 0
-    for block in blocks:
+    for block in chain(blocks, [None]):
         for remark in recording.remarks[reported:]:
             logger.warning("%s: %s", path, remark)
         reported = len(recording.remarks)
-        yield block
+        if block is not None:
+            yield block
 
 
 def joined(blocks: Iterable[FloatArray]) -> FloatArray:

@@ -38,8 +38,10 @@ from phonate.audio.containers import (
     Kind,
     Part,
     after_tags,
+    frame_bytes,
     parts,
     told,
+    with_end,
 )
 from phonate.config.errors import DataError
 
@@ -113,9 +115,22 @@ def _opened_part(path: Path, part: Part) -> Iterator[Reader]:
     with source or nullcontext(), reading as reader:
         if not _LOWEST_RATE <= reader.rate <= _HIGHEST_RATE:
             raise DataError(f"{path}: {reader.rate} samples per second is not a plausible rate; export it again")
-        if part.unknown_length and not getattr(reader, "made_here", False):
-            reader.remarks.append("its header has no length; it is read to the end of the file")
         yield reader
+
+
+_CUT = "its last frame is cut off; what comes before is read"
+_CUT_SECONDS = 1.0
+"""By which what a packet of MPEG-TS has, of which a part is missing, may be longer than its first frame."""
+
+
+def _remarks(part: Part, made_here: bool = False) -> list[str]:
+    """`made_here`: phonate wrote it, which streams WAV without a length."""
+    said = {
+        "its header has no length; it is read to the end of the file": part.unknown_length and not made_here,
+        "no page of it is marked as the last; it is read to the end of the file": part.no_last_page,
+        _CUT: part.cut_frame,
+    }
+    return [remark for remark, holds in said.items() if holds]
 
 
 def cut_short(path: Path, promised: float | None, held: float | None) -> DataError:
@@ -209,9 +224,7 @@ class _SoundfileReader:
         self._left: int = file.frames
         # Integers of 16 bits are scaled by a power of two, which numpy does in a quarter of libsndfile's time.
         self._integers = file.subtype == "PCM_16" and self.format != "FLAC"
-        self.remarks: list[str] = []
-        self.made_here = file.comment == MADE
-        """Whether phonate wrote it, which streams WAV without a length."""
+        self.remarks = _remarks(part, made_here=file.comment == MADE)
         if self.format == "MP3" and not part.counted:
             self.frames = None
 
@@ -255,6 +268,7 @@ def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator
         with quiet() if part.kind in (MP3, OTHER) else nullcontext():
             file = _Sound(os.fsencode(path) if source is None else source)
         with file:
+            part = with_end(path, part, file.format)
             if part.missing is not None:
                 length = file.frames / file.samplerate
                 raise cut_short(path, length / (1 - part.missing) if part.missing < 1 else None, length)
@@ -263,7 +277,7 @@ def _opened_soundfile(path: Path, part: Part, source: _Range | None) -> Iterator
             if part.kind is not FLAC or file.frames < _UNKNOWN:
                 yield _SoundfileReader(path, part, file, source)
             else:  # libsndfile can't read a FLAC that was written into a pipe
-                with _opened_av(path, part, Kind("FLAC", "flac"), source) as reader:
+                with _opened_av(path, part, Kind("FLAC", "flac", endless=True), source) as reader:
                     yield reader
     except soundfile.LibsndfileError as error:
         raise _unreadable(path, part, error) from error
@@ -331,7 +345,10 @@ class _AVReader:
         if kind.promises and duration and unit and start <= 0:
             self.frames = max(0, round(float((duration + start) * unit) * self.rate)) or None
         self.slack = round(0.05 * self.rate)
-        self.remarks = [remark] if (remark := _tracks(container, stream)) else list[str]()
+        self.remarks = [*_remarks(part), *_tracks(container, stream)]
+        self._endless = kind.endless or part.unknown_length
+        self._cut_at: int | None = None
+        """Samples before the last frame that is not there as a whole."""
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         if self._begun:
@@ -418,7 +435,28 @@ class _AVReader:
             if (
                 packet.size or packet.pts is None
             ):  # not the empty one with which some streams end, which decoders refuse
-                yield from packet.decode() if self._decoder is None else self._decoder.decode(packet)
+                yield from self._decoded(packet)
+        near = self._cut_at is not None and self.read - self._cut_at <= _CUT_SECONDS * self.rate
+        if near and _CUT not in self.remarks:
+            self.remarks.append(_CUT)
+
+    def _decoded(self, packet: av.Packet[av.AudioStream]) -> list[av.AudioFrame]:
+        """The frames of a packet. Of what has no length, the last may be cut."""
+        import av.error
+
+        if self._kind.endless and packet.size:
+            promised = frame_bytes(self._stream.codec_context.name, bytes(memoryview(packet)[:8]))
+            if packet.is_corrupt or packet.size < promised:
+                self._cut_at = self.read
+        try:
+            return packet.decode() if self._decoder is None else self._decoder.decode(packet)
+        except av.error.FFmpegError:
+            following = self._packet()
+            if not self._endless or (following is not None and following.size):
+                raise
+            self._packets = chain([] if following is None else [following], self._packets)
+            self._cut_at = self.read
+            return []
 
     def _packet(self) -> av.Packet[av.AudioStream] | None:
         """The next one, the last one empty; None behind it."""
@@ -465,13 +503,13 @@ def _track(streams: Sequence[av.AudioStream]) -> av.AudioStream:
     return next(chosen, streams[0])
 
 
-def _tracks(container: av.container.InputContainer, stream: av.AudioStream) -> str | None:
+def _tracks(container: av.container.InputContainer, stream: av.AudioStream) -> Iterator[str]:
     """What to say of a file with several sound tracks."""
     streams = list(container.streams.audio)
     if len(streams) < 2:
-        return None
+        return
     names = [one.metadata.get("title") or f"number {number}" for number, one in enumerate(streams, start=1)]
-    return f"holds {len(streams)} sound tracks ({', '.join(names)}); {names[streams.index(stream)]} alone is read"
+    yield f"holds {len(streams)} sound tracks ({', '.join(names)}); {names[streams.index(stream)]} alone is read"
 
 
 def _silence(samples: int, channels: int) -> Iterator[FloatArray]:

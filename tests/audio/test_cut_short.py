@@ -1,0 +1,133 @@
+"""Files of every kind that end too early: refused with the second, told, or whole after all."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from test_timeline import KINDS, sound, written
+
+from phonate.audio.decoding import joined, open_recording, probe, read_audio
+from phonate.config.errors import DataError
+
+LIBSNDFILE = {
+    "ogg": ("OGG", "VORBIS"),
+    "nist": ("NIST", "PCM_16"),
+    "8svx": ("SVX", "PCM_S8"),
+    "voc": ("VOC", "PCM_16"),
+    "voc, A-law": ("VOC", "ALAW"),
+    "avr": ("AVR", "PCM_16"),
+    "mat4": ("MAT4", "PCM_32"),
+    "mat5": ("MAT5", "FLOAT"),
+    "mpc2k": ("MPC2K", "PCM_16"),
+    "wve": ("WVE", "ALAW"),
+    "sds": ("SDS", "PCM_16"),
+    "ircam": ("IRCAM", "PCM_16"),
+    "paf": ("PAF", "PCM_24"),
+    "pvf": ("PVF", "PCM_S8"),
+    "xi": ("XI", "DPCM_16"),
+}
+"""Kinds that FFmpeg does not write."""
+FFMPEG = [name for name in KINDS if "late" not in name and "paused" not in name]
+ENDS = {
+    "its header has no length; it is read to the end of the file": "to their end",
+    "its last frame is cut off; what comes before is read": "up to a frame that is cut off",
+}
+"""The remark -> what the page says of kinds that get it."""
+
+
+@cache
+def content(name: str) -> bytes:
+    """A file of this kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        if name in KINDS:
+            return written(Path(folder), KINDS[name]).read_bytes()
+        path, (form, subtype) = Path(folder) / name, LIBSNDFILE[name]
+        soundfile.write(path, sound(8000), 8000, format=form, subtype=subtype)
+        return path.read_bytes()
+
+
+def read(path: Path, content: bytes) -> tuple[np.ndarray, list[str]]:
+    path.write_bytes(content)
+    with open_recording(path) as recording:
+        return joined(recording.blocks()), recording.remarks
+
+
+@cache
+def ends(name: str) -> frozenset[str]:
+    """What becomes of a file of this kind that is cut at several places: "refused", the remark, "whole" or "short"."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, everything = Path(folder) / "cut", content(name)
+        whole, _ = read(path, everything)
+        outcomes = set()
+        for length in (round(0.9 * len(everything)), len(everything) // 2, len(everything) // 10, len(everything) - 1):
+            at = set[str]()
+            for end in (length, length - 1):  # frames that nothing counts may be cut between two of them
+                try:
+                    samples, remarks = read(path, everything[:end])
+                except DataError:
+                    at.add("refused")
+                else:
+                    at.add(remarks[-1] if remarks else "whole" if np.array_equal(samples, whole) else "short")
+            outcomes |= at - {"short"} if at & {*ENDS} else at
+        return frozenset(outcomes)
+
+
+@pytest.mark.parametrize("name", [*FFMPEG, *LIBSNDFILE])
+def test_no_cut_is_silent(name: str) -> None:
+    assert "short" not in ends(name)
+
+
+@pytest.mark.parametrize("name", ["wav", "w64", "voc", "mat5", "avr", "caf"])
+def test_the_second_is_named(name: str, tmp_path: Path) -> None:
+    everything = content(name)
+    with pytest.raises(DataError, match=r" 1\.[45]\d s (are there|on)"):
+        read(tmp_path / "cut", everything[: len(everything) // 2])
+
+
+@pytest.mark.parametrize("name", ["mp3 without a header", "aac, ADTS", "mpeg-ts", "webm, streamed"])
+def test_a_frame_that_is_cut_off_is_told_once_and_by_all(name: str, tmp_path: Path, caplog) -> None:
+    path = tmp_path / "cut"
+    path.write_bytes(content(name)[:-3])
+    (remark,) = probe(path).remarks
+    read_audio(path)
+    assert caplog.text.count(remark) == 1
+    assert remark in ENDS
+
+
+def test_an_ogg_without_a_last_page_is_read(tmp_path: Path) -> None:
+    """As radio streams are recorded, and as recorders that are killed leave it."""
+    path, everything = tmp_path / "radio.opus", bytearray(content("opus"))
+    last = everything.rindex(b"OggS")
+    samples, remarks = read(path, bytes(everything[:last]))
+    assert remarks == ["no page of it is marked as the last; it is read to the end of the file"]
+    assert 1.9 < len(samples) / 48_000 < 3.0
+    np.testing.assert_array_equal(samples, read(path, bytes(everything))[0][: len(samples)])
+
+
+def sentences() -> str:
+    """What becomes of files that are cut, for docs/reference/recordings.md."""
+    kinds = {told: [name for name in [*FFMPEG, *LIBSNDFILE] if told in ends(name)] for told in ENDS}
+    return "\n".join(f"- {what}: {'; '.join(kinds[told])}" for told, what in ENDS.items())
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recordings.md"
+MARKS = "<!-- cut short: written by `python tests/audio/test_cut_short.py` -->", "<!-- cut short: end -->"
+
+
+def page() -> str:
+    """The page with the list as it is now."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+    return f"{before}{MARKS[0]}\n\n{sentences()}\n\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+
+
+def test_the_page_says_what_becomes_of_cut_files() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python tests/audio/test_cut_short.py"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -787,6 +787,66 @@ def test_dialogue_of_substation_alpha(tmp_path, monkeypatch):
         segments(tmp_path / "z.ass")
 
 
+OTHER_CAPTIONS = {
+    "a.tsv": "start\tend\ttext\n500\t1500\tHello, is 1 < 2?\n3000\t4000\tYes\n",  # whisper 20250625
+    "a.sbv": "0:00:00.500,0:00:01.500\nHello,\nis 1 &lt; 2?\n\n0:00:03.000,0:00:04.000\nYes\n",
+    "a.lrc": "[ti:x]\n[offset:500]\n[00:01.00]Hello, is 1 &lt; 2?\n[00:02.00]\n[00:03.50]Yes\n[length:0:04]\n",
+    "a.json3": json.dumps(
+        {
+            "events": [
+                {"tStartMs": 0, "dDurationMs": 9000, "id": 1},
+                {
+                    "tStartMs": 500,
+                    "dDurationMs": 1000,
+                    "segs": [{"utf8": "Hello,"}, {"utf8": " is 1 < 2?", "tOffsetMs": 300}],
+                },
+                {"tStartMs": 1400, "aAppend": 1, "segs": [{"utf8": "\n"}]},
+                {"tStartMs": 3000, "dDurationMs": 1000, "segs": [{"utf8": "Yes"}]},
+            ]
+        }
+    ),
+    # pysubs2 1.8.1, and times as TTML2 has them, too
+    "a.ttml": """<tt xmlns="http://www.w3.org/ns/ttml" xmlns:p="http://www.w3.org/ns/ttml#parameter" p:frameRate="25">
+      <body><div>
+      <p begin="00:00:00.500" end="00:00:01.500" style="Default">Hello,<br />is
+        1 &lt; 2?</p>
+      <p begin="75f" dur="1000ms"><span>Yes</span></p>
+      </div></body></tt>""",
+    "b.ttml": """<tt xmlns="http://www.w3.org/ns/ttml"><body><div>
+      <p begin="0.5s" end="00:00:01:15">Hello, is 1 &lt; 2?</p>
+      <p begin="00:00:03:00" end="4s">Yes</p></div></body></tt>""",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CAPTIONS)
+def test_captions_of_other_programs(name, tmp_path):
+    file = text(tmp_path, name, OTHER_CAPTIONS[name])
+    assert [one[:2] + one[3:] for one in segments(file)] == [(0.5, 1.5, "Hello, is 1 < 2?"), (3.0, 4.0, "Yes")]
+    wav(tmp_path / f"{file.stem}.wav", 5.0)
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [(row.start, row.end, row.text) for row in rows] == [(0.5, 1.5, "Hello, is 1 < 2?"), (3.0, 4.0, "Yes")]
+
+
+@pytest.mark.parametrize("name", OTHER_CAPTIONS)
+@pytest.mark.parametrize(
+    "content", ["", "start\tend\ttext\n", "[]", '{"events": 1}', '{"events": [{"segs": [3]}]}', "<tt", "<tt/>"]
+)
+def test_what_holds_no_captions_is_a_line(name, content, tmp_path):
+    file = text(tmp_path, name, content)
+    with pytest.raises(DataError, match=rf"{name}: (no captions with times|not readable as captions)"):
+        LABEL_FORMATS["captions"].read(file)
+
+
+def test_a_line_of_lyrics_without_an_end_is_counted(tmp_path):
+    (labels,) = LABEL_FORMATS["captions"].read(text(tmp_path, "a.lrc", "[00:01.00][00:03.00]Once, and again\n"))
+    assert [(one.start, one.end) for one in labels.segments] == [(1.0, 3.0)]
+    assert labels.left_out["captions without an end"] == 1
+
+
+def test_other_tables_are_no_captions(tmp_path):
+    assert label_format(text(tmp_path, "a.tsv", "start\tend\ttext\tpath\n")) is None
+
+
 def test_of_captions_that_say_the_same_one_kind_is_read(tmp_path, caplog):
     wav(tmp_path / "x.wav", 5.0)
     text(tmp_path, "x.srt", srt("ann: hello", "ben: hi", "ann: good"))

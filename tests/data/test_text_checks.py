@@ -72,6 +72,7 @@ ODD = {
     "bytes": (speech(2.4, 59), f"{SENTENCE} \ufffd f", "odd characters"),
     "mute": (speech(2.4, 60), "...", "no text"),
     "none": (speech(2.4, 61), None, "no text"),
+    "nan": (speech(2.4, 64), "nan", "missing value"),
     "same": (speech(2.4, 62), f"{SENTENCE.upper()}  3", "duplicate text"),
 }
 

@@ -1,12 +1,14 @@
-"""Captions: WebVTT, SubRip, and Advanced SubStation Alpha, which FFmpeg reads."""
+"""Captions: WebVTT, SubRip, Advanced SubStation Alpha, which FFmpeg reads, and those of other programs."""
 
 from __future__ import annotations
 
 import html
+import json
 import logging
 import re
+import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -95,6 +97,121 @@ def read_ass(path: Path) -> list[RecordingLabels]:
     if not cues:
         raise DataError(f"{path}: no dialogue of Advanced SubStation Alpha in it")
     return _captions(path, cues, Counter())
+
+
+def is_captions(path: Path) -> bool:
+    """Whether a file that may hold other captions does: a table, if it is Whisper's."""
+    if path.suffix.lower() != ".tsv":
+        return True
+    with path.open("rb") as file:
+        return file.readline(64).decode("utf-8-sig", "replace").rstrip("\r\n") == _TABLE_HEAD
+
+
+def read_captions(path: Path) -> list[RecordingLabels]:
+    """Whisper's tables, YouTube's captions, lyrics with times, and TTML."""
+    left_out: Counter[str] = Counter()
+    try:
+        cues = _OTHERS[path.suffix.lower()](text_of(path), left_out)
+    except (ValueError, LookupError, TypeError, AttributeError, ET.ParseError) as error:
+        raise DataError(f"{path}: not readable as captions ({error}); save it as .srt") from error
+    if not cues:
+        raise DataError(f"{path}: no captions with times in it")
+    return _captions(path, cues, left_out)
+
+
+_TABLE_HEAD = "start\tend\ttext"
+
+
+def _of_table(text: str, left_out: Counter[str]) -> list[Cue]:
+    """Whisper's lines of two times in milliseconds and a text."""
+    rows = [line.split("\t", 2) for line in text.splitlines()[1:] if line.strip()]
+    timed = [row for row in rows if len(row) == 3 and row[0].isdecimal() and row[1].isdecimal()]
+    left_out["captions whose times can't be read"] += len(rows) - len(timed)
+    return [(int(start) / 1000, int(end) / 1000, [_plain(said)]) for start, end, said in timed]
+
+
+def _plain(text: str) -> str:
+    """A text in which `<` is no tag, as lines of captions have it."""
+    return html.escape(text, quote=False)
+
+
+def _of_sbv(text: str, left_out: Counter[str]) -> list[Cue]:
+    """YouTube's SubViewer, whose times have a comma between them."""
+    lines = re.sub(rf"^({_TIME}),({_TIME})\s*$", r"\1 --> \2", text, flags=re.MULTILINE).split("\n")
+    return _cues(lines, True, left_out)
+
+
+def _of_json3(text: str, left_out: Counter[str]) -> list[Cue]:
+    """YouTube's events, which are shown until they leave the screen, while others are spoken."""
+    timed = []
+    for event in json.loads(text)["events"]:
+        said = "".join(part.get("utf8", "") for part in event.get("segs", ()))
+        if said.strip():
+            start = event["tStartMs"] / 1000
+            timed.append((start, start + event.get("dDurationMs", 0) / 1000, said))
+    starts = [*(start for start, _, _ in timed[1:]), float("inf")]
+    return [
+        (start, min(end, following) if following > start else end, _plain(said).split("\n"))
+        for (start, end, said), following in zip(timed, starts, strict=True)
+    ]
+
+
+_STAMP = r"\[\d+:\d\d(?:[.:]\d+)?\]"
+
+
+def _of_lyrics(text: str, left_out: Counter[str]) -> list[Cue]:
+    """Lines with the times at which they begin; each goes on to the next, the last to the length that is noted."""
+    notes = dict(re.findall(r"^\[(offset|length):\s*([-+\d:.]+)\]", text, re.MULTILINE))
+    earlier = float(notes.get("offset", 0)) / 1000
+    lines = []
+    for stamps, said in re.findall(rf"^((?:{_STAMP} *)+)(.*)$", text, re.MULTILINE):
+        times = (one[1:-1].replace(".", ":").split(":") for one in re.findall(_STAMP, stamps))
+        lines += [
+            (max(0.0, clock_seconds(f"{time[0]}:{'.'.join(time[1:])}") - earlier), said.strip()) for time in times
+        ]
+    lines.sort()
+    if lines and lines[-1][1] and "length" not in notes:
+        left_out["captions without an end"] += 1
+    ends = [*(start for start, _ in lines), clock_seconds(notes["length"]) if "length" in notes else 0.0]
+    return [(start, end, [said]) for (start, said), end in zip(lines, ends[1:], strict=True) if said and end > start]
+
+
+def _of_ttml(text: str, left_out: Counter[str]) -> list[Cue]:
+    """Paragraphs with `begin`, and `end` or `dur` (TTML2, 12.3)."""
+    document = ET.fromstring(text.encode())
+    rates = {name.rpartition("}")[2]: float(value) for name, value in document.attrib.items() if name.endswith("Rate")}
+    frames = rates.get("frameRate", 30.0)
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "f": 1 / frames, "t": 1 / rates.get("tickRate", frames)}
+
+    def seconds(value: str) -> float:
+        if match := re.fullmatch(r"([\d.]+)(h|ms?|s|f|t)", value):
+            return float(match[1]) * units[match[2]]
+        clocks = value.split(":")
+        return clock_seconds(":".join(clocks[:3])) + sum(map(float, clocks[3:])) / frames
+
+    cues = []
+    for paragraph in document.iter():
+        if paragraph.tag.rpartition("}")[2] == "p" and "begin" in paragraph.attrib:
+            start, end = (seconds(paragraph.get(name, "0s")) for name in ("begin", "end"))
+            if "dur" in paragraph.attrib:
+                end = start + seconds(paragraph.attrib["dur"])
+            cues.append((start, end, _plain(_lines_of(paragraph)).split("\n")))
+    return cues
+
+
+def _lines_of(element: ET.Element) -> str:
+    """The text of an element of TTML, in which white space is one space, with its breaks."""
+    inner = "\n" if element.tag.rpartition("}")[2] == "br" else re.sub(r"\s+", " ", element.text or "")
+    return inner + "".join(_lines_of(child) + re.sub(r"\s+", " ", child.tail or "") for child in element)
+
+
+_OTHERS: dict[str, Callable[[str, Counter[str]], list[Cue]]] = {
+    ".tsv": _of_table,
+    ".sbv": _of_sbv,
+    ".json3": _of_json3,
+    ".lrc": _of_lyrics,
+    ".ttml": _of_ttml,
+}
 
 
 def _said_once(cues: Sequence[Cue], left_out: Counter[str]) -> Sequence[Cue]:

@@ -162,7 +162,7 @@ def _binary(content: bytes) -> Values:
 
 
 def read_textgrid(path: Path) -> list[RecordingLabels]:
-    """Long and short text, UTF-16, and Praat's binary form. A tier is a speaker, and its labels what they say; but the
+    """A tier is a speaker, and its labels what they say; but the
     labels of a tier `speaker` are speakers, and tiers of words, as aligners write (`words`, `ann - words`), are joined
     to utterances. Tiers of phones, points and notes are left out."""
     tiers = textgrid_tiers(path)

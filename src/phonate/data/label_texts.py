@@ -79,7 +79,7 @@ def read_stm(path: Path) -> list[RecordingLabels]:
 
 def read_ctm(path: Path) -> list[RecordingLabels]:
     """The words of recordings and their channels, joined to utterances where no pause is over half a second; of
-    alternatives the first. CTM names no speakers."""
+    alternatives the first."""
     words: dict[tuple[str, str], list[Segment]] = {}
     first: dict[tuple[str, str], str] = {}
     marks: Counter[tuple[str, str]] = Counter()

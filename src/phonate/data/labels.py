@@ -124,6 +124,13 @@ LABEL_FORMATS = {
         LabelFormat("elan", "ELAN", (".eaf",), f"{_DOCUMENTS}:read_elan", f"{_DOCUMENTS}:write_elan"),
         LabelFormat("webvtt", "WebVTT", (".vtt",), f"{_CAPTIONS}:read_webvtt", f"{_CAPTIONS}:write_webvtt"),
         LabelFormat("srt", "SubRip", (".srt",), f"{_CAPTIONS}:read_srt", f"{_CAPTIONS}:write_srt"),
+        LabelFormat(
+            "captions",
+            "Other captions",
+            (".tsv", ".sbv", ".json3", ".lrc", ".ttml"),
+            f"{_CAPTIONS}:read_captions",
+            holds=f"{_CAPTIONS}:is_captions",
+        ),
         LabelFormat("ass", "Advanced SubStation Alpha", (".ass", ".ssa"), f"{_CAPTIONS}:read_ass"),
         LabelFormat(
             "audacity",

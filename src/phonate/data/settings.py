@@ -233,6 +233,7 @@ CORPORA: Registry[object] = Registry(
         "ami": "phonate.data.corpora.annotation_files:ami_rows",
         "ass": "phonate.data.corpora.annotation_files:ass_rows",
         "audacity": "phonate.data.corpora.annotation_files:audacity_rows",
+        "captions": "phonate.data.corpora.annotation_files:captions_rows",
         "audiofolder": "phonate.data.corpora.tables:audiofolder_rows",
         "chat": "phonate.data.corpora.annotation_files:chat_rows",
         "csv": "phonate.data.corpora.tables:csv_rows",

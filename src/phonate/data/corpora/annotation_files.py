@@ -666,6 +666,7 @@ def _kind_rows(name: str) -> Callable[[Path], Iterator[Row | Problem]]:
     ami_rows,
     ass_rows,
     audacity_rows,
+    captions_rows,
     chat_rows,
     ctm_rows,
     elan_rows,
@@ -673,4 +674,6 @@ def _kind_rows(name: str) -> Callable[[Path], Iterator[Row | Problem]]:
     textgrid_rows,
     transcript_rows,
     webvtt_rows,
-) = map(_kind_rows, ("ami", "ass", "audacity", "chat", "ctm", "elan", "srt", "textgrid", "transcript", "webvtt"))
+) = map(
+    _kind_rows, ("ami", "ass", "audacity", "captions", "chat", "ctm", "elan", "srt", "textgrid", "transcript", "webvtt")
+)

@@ -419,6 +419,10 @@ def _sound(one: CheckedRow) -> Iterator[Finding]:
 
 
 def _signs(text: str) -> Iterator[Finding]:
+    if text.strip().lower() in ("nan", "<na>"):
+        yield Finding(
+            "missing value", f"the text is {text.strip()!r}, as pandas writes what is missing; remove it", 1.0
+        )
     odd = sorted({letter for letter in text if _is_odd(letter)})
     if odd:
         named = ", ".join(f"U+{ord(letter):04X}" for letter in odd[:5])

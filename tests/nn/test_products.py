@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile
 
-from phonate.nn.products import wide_products
+from phonate.nn.products import add_linear, causal_attention, linear, over_rows, wide_products
 from phonate.nn.transformer import Activation, feed_forward
 
 
@@ -29,7 +29,12 @@ def test_wide_products_are_those_of_torch_up_to_rounding() -> None:
             assert torch.allclose(network(x_BTD.transpose(0, 1)), expected_BTD.transpose(0, 1), atol=1e-5)
 
 
-@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="the processor has no AVX-512")
+needs_avx512 = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512", reason="the processor has no AVX-512"
+)
+
+
+@needs_avx512
 def test_onednn_computes_many_rows_without_gradients() -> None:
     network, name = nn.Linear(32, 8), "mkldnn::_linear_pointwise"
     with torch.no_grad():
@@ -67,3 +72,40 @@ def test_gradients_flow() -> None:
         network(torch.ones(64, 32)).sum().backward()
     assert network.weight.grad is not None
     assert torch.equal(network.weight.grad, torch.full((8, 32), 64.0))
+
+
+@pytest.mark.parametrize("rows", [10, 300])
+def test_products_of_functions_are_those_of_torch(rows: int) -> None:
+    torch.manual_seed(0)
+    x_NI, weight_OI, bias_O, total_NO = torch.randn(rows, 24), torch.randn(8, 24), torch.randn(8), torch.randn(rows, 8)
+    with torch.no_grad():
+        expected_NO = F.linear(x_NI, weight_OI, bias_O)
+        torch.testing.assert_close(linear(x_NI, weight_OI, bias_O), expected_NO, atol=1e-5, rtol=1e-5)
+        expected_NO += total_NO - bias_O
+        torch.testing.assert_close(add_linear(total_NO, x_NI, weight_OI), expected_NO, atol=1e-5, rtol=1e-5)
+        part_NO = x_NI[:, 4:12]
+        torch.testing.assert_close(over_rows(x_NI, part_NO), x_NI.t() @ part_NO, atol=1e-4, rtol=1e-5)
+
+
+@needs_avx512
+@pytest.mark.parametrize("frames", [64, 128, 300])
+def test_causal_attention_and_its_gradients_are_those_of_torch(frames: int) -> None:
+    torch.manual_seed(0)
+    packed = torch.randn(frames, 10, 16, requires_grad=True)
+
+    def gradient(attended_THE: torch.Tensor | None) -> torch.Tensor:
+        assert attended_THE is not None
+        return torch.autograd.grad((attended_THE * torch.linspace(-1.0, 1.0, 16)).square().sum(), packed)[0]
+
+    query, key, value = packed.split([6, 2, 2], 1)
+    ours = causal_attention(query, key, value, 0.3)
+    heads = (one.transpose(0, 1)[None] for one in (query, key, value))
+    theirs = F.scaled_dot_product_attention(*heads, is_causal=True, scale=0.3, enable_gqa=True)[0].transpose(0, 1)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradient(ours), gradient(theirs), atol=1e-5, rtol=1e-4)
+
+
+@needs_avx512
+def test_causal_attention_leaves_what_it_is_not_faster_for_to_torch() -> None:
+    few, many = torch.zeros(63, 1, 8), torch.zeros(3000, 1, 8)
+    assert all(causal_attention(x, x, x, 1.0) is None for x in (few, many, many[:200].bfloat16()))

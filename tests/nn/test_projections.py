@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from installed import missing
-from phonate.nn.pretrained import dropout_mask, gated_silu, project, rms_norm
+from phonate.nn.pretrained import gated_silu, kept_inputs, project, rms_norm
 
 if missing("peft"):
     pytest.skip("needs peft: pip install 'phonate[language]'", allow_module_level=True)
@@ -110,7 +110,8 @@ def test_a_layer_alone_gets_its_gradient_when_the_others_are_not_used() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (400, 500)], ids=str)
 def test_masks_hold_their_probability(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    mask, probability = dropout_mask(torch.empty(shape), 0.1)
+    kept, probability = kept_inputs(torch.empty(shape), 0.1)
+    mask = kept == 0
     assert mask.shape == shape
     assert probability == pytest.approx(0.1, abs=1e-5)
     if mask.numel() > 1000:

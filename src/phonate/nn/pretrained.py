@@ -44,6 +44,8 @@ from phonate.config.errors import (
 )
 from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe
+from phonate.nn.products import add_linear, linear, over_rows
+from phonate.nn.sequences import NUMBERS, on_processor, random_numbers
 from phonate.nn.settings import Dtype, LoRASettings, Quantization, require_packages
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
@@ -234,9 +236,6 @@ def _quantization(kind: Quantization | Literal["int8"], dtype: Dtype, unquantize
 
 # ---------------------------------------------------------------- Linear layers with low-rank adapters
 
-_MASK_LEVELS = 1 << 16
-"""Steps of the probability of a CPU's dropout masks: 16 random bits decide a value."""
-
 
 def project(inputs_NI: Tensor, layers: Sequence[nn.Module]) -> list[Tensor]:
     """What each of the `layers` gives for inputs (N, I): (N, O) each.
@@ -253,17 +252,14 @@ def project(inputs_NI: Tensor, layers: Sequence[nn.Module]) -> list[Tensor]:
     return outputs
 
 
-def dropout_mask(like: Tensor, dropout: float) -> tuple[Tensor, float]:
-    """Which values of `like` dropout sets to 0, True with the probability `dropout`, and the exact probability.
-
-    torch draws a random number for each value; on a CPU, a quarter of one is enough, and four times as fast.
-    """
-    if like.device.type != "cpu" or torch.compiler.is_compiling():
-        return torch.empty_like(like, dtype=torch.bool).bernoulli_(dropout), dropout
-    dropped = round(dropout * _MASK_LEVELS)
-    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
-    levels = words.view(torch.int16)[: like.numel()].view(like.shape)
-    return levels < dropped - _MASK_LEVELS // 2, dropped / _MASK_LEVELS
+def kept_inputs(like: Tensor, dropout: float) -> tuple[Tensor, float]:
+    """What dropout multiplies values like these with: 0 with the probability `dropout`, else 1; and the exact
+    probability. On a processor in 16 bits, drawn as `random_numbers` are."""
+    if not on_processor(like):
+        return torch.empty_like(like, dtype=torch.bool).bernoulli_(1.0 - dropout), dropout
+    zeros = round(dropout * NUMBERS)
+    numbers = random_numbers(like.numel())
+    return torch.ge(numbers, zeros - NUMBERS // 2, out=torch.empty_like(numbers)).view(like.shape), zeros / NUMBERS
 
 
 @dataclass(frozen=True)
@@ -307,59 +303,59 @@ def _project_adapted(inputs_NI: Tensor, adapters: Sequence[_Adapter]) -> tuple[T
     """(N, O) of each layer."""
     kind = inputs_NI.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs_NI.dtype
-    mask_NI, scalings = None, [one.scaling for one in adapters]
+    kept_NI, scalings = None, [one.scaling for one in adapters]
     if adapters[0].dropout:
-        mask_NI, probability = dropout_mask(inputs_NI, adapters[0].dropout)
+        kept_NI, probability = kept_inputs(inputs_NI, adapters[0].dropout)
         scalings = [scaling / (1 - probability) for scaling in scalings]
     trained = (weight.to(dtype) for one in adapters for weight in (one.down_RI, one.up_OR))
     frozen = [(one.weight_OI.to(dtype), None if one.bias_O is None else one.bias_O.to(dtype)) for one in adapters]
-    outputs: tuple[Tensor, ...] = _Adapted.apply(inputs_NI.to(dtype), mask_NI, frozen, scalings, *trained)  # type: ignore[no-untyped-call]
+    outputs: tuple[Tensor, ...] = _Adapted.apply(inputs_NI.to(dtype), kept_NI, frozen, scalings, *trained)  # type: ignore[no-untyped-call]
     return outputs
 
 
 class _Adapted(torch.autograd.Function):
-    """y_i = x W_i^T + b_i + s_i d A_i^T B_i^T for the layers i, where d is x with 0 where the dropout mask is True."""
+    """y_i = x W_i^T + b_i + s_i d A_i^T B_i^T for the layers i, where d is x times what dropout keeps."""
 
     @staticmethod
     def forward(
         ctx: Any,
         inputs_NI: Tensor,
-        mask_NI: Tensor | None,
+        kept_NI: Tensor | None,
         frozen: list[tuple[Tensor, Tensor | None]],
         scalings: list[float],
         *trained: Tensor,
     ) -> tuple[Tensor, ...]:
         downs, ups = trained[0::2], trained[1::2]
-        dropped_NI = inputs_NI if mask_NI is None else inputs_NI.masked_fill(mask_NI, 0.0)
+        dropped_NI = inputs_NI if kept_NI is None else inputs_NI * kept_NI
         down_RRI = torch.cat(downs)
-        low_NRR = dropped_NI @ down_RRI.t()
+        low_NRR = linear(dropped_NI, down_RRI)
         ranks = [len(down) for down in downs]
         lows = low_NRR.split(ranks, 1)  # type: ignore[no-untyped-call]
         outputs = tuple(
-            functional.linear(inputs_NI, weight, bias).addmm_(low_NR, up_OR.t(), alpha=scaling)
+            linear(inputs_NI, weight, bias).addmm_(low_NR, up_OR.t(), alpha=scaling)
             for (weight, bias), low_NR, up_OR, scaling in zip(frozen, lows, ups, scalings, strict=True)
         )
-        ctx.save_for_backward(dropped_NI, mask_NI, down_RRI, low_NRR, *(weight for weight, _ in frozen), *ups)
+        ctx.save_for_backward(dropped_NI, kept_NI, down_RRI, low_NRR, *(weight for weight, _ in frozen), *ups)
         ctx.ranks, ctx.scalings = ranks, scalings
         return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        dropped_NI, mask_NI, down_RRI, low_NRR, *rest = ctx.saved_tensors
+        dropped_NI, kept_NI, down_RRI, low_NRR, *rest = ctx.saved_tensors
         weights, ups = rest[: len(gradients)], rest[len(gradients) :]
         lows = zip(gradients, ups, ctx.scalings, strict=True)
-        into_low_NRR = torch.cat([(gradient @ up_OR).mul_(scaling) for gradient, up_OR, scaling in lows], 1)
-        into_downs = (into_low_NRR.t() @ dropped_NI).split(ctx.ranks)
+        into_low_NRR = torch.cat([linear(gradient, up_OR.t()).mul_(scaling) for gradient, up_OR, scaling in lows], 1)
+        into_downs = over_rows(into_low_NRR, dropped_NI).split(ctx.ranks)  # type: ignore[no-untyped-call]
         lows = zip(gradients, low_NRR.split(ctx.ranks, 1), ctx.scalings, strict=True)
-        into_ups = [(gradient.t() @ low_NR).mul_(scaling) for gradient, low_NR, scaling in lows]
+        into_ups = [over_rows(low_NR, gradient).mul_(scaling).t() for gradient, low_NR, scaling in lows]
         into_inputs = None
         if ctx.needs_input_grad[0]:
-            into_inputs = into_low_NRR @ down_RRI
-            if mask_NI is not None:
-                into_inputs.masked_fill_(mask_NI, 0.0)
+            into_inputs = linear(into_low_NRR, down_RRI.t())
+            if kept_NI is not None:
+                into_inputs.mul_(kept_NI)
             for gradient, weight_OI in zip(gradients, weights, strict=True):
-                into_inputs.addmm_(gradient, weight_OI)
+                into_inputs = add_linear(into_inputs, gradient, weight_OI.t())
         pairs = zip(into_downs, into_ups, strict=True)
         return (into_inputs, None, None, None, *(one for pair in pairs for one in pair))
 

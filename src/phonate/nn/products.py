@@ -1,6 +1,7 @@
 """Products of matrices on a processor, by the faster of torch's two libraries.
 
-Shapes: I inputs, O outputs; B batch, H heads, T queries, S keys, E of a head.
+Shapes: I inputs, O outputs; B batch, H heads, T queries, S keys, E of a head. G heads of keys and values, each for
+R = H / G of queries; Q rows of a block of queries, R for each position.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -28,7 +30,7 @@ def wide_products() -> Iterator[None]:
     """Within, linear layers and attention in fp32 are computed by oneDNN where a processor has AVX-512.
 
     torch leaves them to MKL, which uses AVX-512 on Intel's processors alone: on AMD's with 512 bits, oneDNN takes half
-    the time. The results agree up to rounding. Few rows, and products that need gradients, stay with MKL.
+    the time. The results agree up to rounding. Few rows, and products whose gradients torch computes, stay with MKL.
     """
     before = _WIDE.set(True)
     try:
@@ -56,13 +58,36 @@ def linear_gelu(linear: nn.Module, x: Tensor) -> Tensor:
     return F.gelu(linear(x), approximate="tanh")
 
 
+def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """(N, O), by the faster library: in a `torch.autograd.Function`, which computes the gradients by itself."""
+    return _product(x_NI, weight_OI, bias_O) if _is_wide(x_NI) else F.linear(x_NI, weight_OI, bias_O)
+
+
+def add_linear(total_NO: Tensor, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """(N, O): a total, which may be overwritten, plus a product, in the same way."""
+    if _is_wide(x_NI):
+        return total_NO.add_(_product(x_NI, weight_OI))
+    return total_NO.addmm_(x_NI, weight_OI.t())
+
+
+def over_rows(one_NI: Tensor, other_NO: Tensor) -> Tensor:
+    """(I, O): sums over N of products, as gradients of weights are, in the same way."""
+    if not _is_wide(other_NO):
+        return one_NI.t() @ other_NO
+    return _product(one_NI.t(), other_NO.contiguous().t())  # with part of a matrix oneDNN takes 100 times as long
+
+
 def _is_wide(x: Tensor) -> bool:
     """Whether oneDNN computes the product of `x` (..., I)."""
+    return x.numel() >= _LEAST_ROWS * x.shape[-1] and not torch.is_grad_enabled() and _is_faster(x)
+
+
+def _is_faster(x: Tensor) -> bool:
+    """Whether oneDNN takes less time for products of values like these."""
     return (
-        x.device.type == "cpu"
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
         and x.dtype is torch.float32
-        and x.numel() >= _LEAST_ROWS * x.shape[-1]
-        and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and torch._C._has_mkldnn
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
@@ -100,3 +125,78 @@ def _attention(query_BHTE: Tensor, key_BHSE: Tensor, value_BHSE: Tensor) -> Tens
             torch.softmax(weights_TS, -1, out=weights_TS)
             out_BTHE[row, :, head] = _product(weights_TS, value_BHES[row, head])
     return out_BTHE.transpose(1, 2)
+
+
+# --------------------------------------------------------------- Causal attention that can be trained
+
+_BLOCK = 128
+"""Positions whose queries are computed together, with the keys up to the last one: what the cache holds."""
+_MOST_WEIGHTS = 2**22
+"""Weights of a sequence that are kept for the backward pass: 16 MB."""
+
+
+def causal_attention(query_THE: Tensor, key_TGE: Tensor, value_TGE: Tensor, scale: float) -> Tensor | None:
+    """Attention (T, H, E) to a position and those before it; None where torch's own takes less time, or less memory
+    counts. With AVX-512, this takes two fifths of its time."""
+    length, heads, _ = query_THE.shape
+    if length < _LEAST_ROWS or length * length * heads > 2 * _MOST_WEIGHTS or not _is_faster(query_THE):
+        return None
+    if torch.get_num_threads() > _MOST_THREADS:
+        return None
+    attended: Tensor = _Causal.apply(query_THE, key_TGE, value_TGE, scale)  # type: ignore[no-untyped-call]
+    return attended
+
+
+class _Causal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query_THE: Tensor, key_TGE: Tensor, value_TGE: Tensor, scale: float) -> Tensor:
+        length, groups, _ = key_TGE.shape
+        queries, keys, values = (_by_group(one, groups) for one in (query_THE * scale, key_TGE, value_TGE))
+        later_TT = torch.full((_BLOCK, _BLOCK), -torch.inf).triu_(1)
+        out_GNE, weights = torch.empty_like(queries), []
+        for group, start, end, rows in _blocks(length, queries):
+            weights_QS = _product(queries[group, rows], keys[group, :end])
+            own_TRT = weights_QS.view(end - start, -1, end)[:, :, start:]
+            own_TRT.add_(later_TT[: end - start, None, : end - start])
+            weights.append(torch.softmax(weights_QS, -1, out=weights_QS))
+            out_GNE[group, rows] = _product(weights_QS, values[group, :end].t())
+        ctx.save_for_backward(queries, keys, values, *weights)
+        ctx.scale = scale
+        return _by_position(out_GNE, length)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_THE: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, *weights = ctx.saved_tensors
+        groups, length, width = keys.shape
+        grad_GNE = _by_group(grad_THE, groups)
+        of_queries, of_keys, of_values = torch.empty_like(queries), *torch.zeros(2, groups, width, length)
+        for (group, _, end, rows), weights_QS in zip(_blocks(length, queries), weights, strict=True):
+            grad_QE = grad_GNE[group, rows]
+            of_values[group, :, :end] += _product(grad_QE.t(), weights_QS.t())
+            of_weights_QS = _product(grad_QE, values[group, :end])
+            of_scores_QS = torch._softmax_backward_data(of_weights_QS, weights_QS, -1, weights_QS.dtype)
+            of_queries[group, rows] = _product(of_scores_QS, keys[group, :end].t())
+            of_keys[group, :, :end] += _product(queries[group, rows].t(), of_scores_QS.t())
+        of_query_THE = _by_position(of_queries, length).mul_(ctx.scale)
+        return of_query_THE, of_keys.permute(2, 0, 1), of_values.permute(2, 0, 1), None
+
+
+def _by_group(x_THE: Tensor, groups: int) -> Tensor:
+    """(G, T R, E), for each of the G the rows of a position one behind the other."""
+    return x_THE.view(len(x_THE), groups, -1, x_THE.shape[2]).transpose(0, 1).flatten(1, 2).contiguous()
+
+
+def _by_position(x_GNE: Tensor, length: int) -> Tensor:
+    """(T, H, E) of what `_by_group` gives."""
+    return x_GNE.view(len(x_GNE), length, -1, x_GNE.shape[2]).transpose(0, 1).flatten(1, 2)
+
+
+def _blocks(length: int, queries_GNE: Tensor) -> Iterator[tuple[int, int, int, slice]]:
+    """For each group and block of positions: its group, first position, end, and rows of queries."""
+    groups, count, _ = queries_GNE.shape
+    each = count // length
+    for group in range(groups):
+        for start in range(0, length, _BLOCK):
+            end = min(start + _BLOCK, length)
+            yield group, start, end, slice(start * each, end * each)

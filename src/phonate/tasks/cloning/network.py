@@ -39,6 +39,7 @@ from phonate.config.errors import InputError
 from phonate.data.dialogues import Audio
 from phonate.nn.norms import LayerNorm
 from phonate.nn.pretrained import add_adapters, check_targets, gated_silu, project, rms_norm
+from phonate.nn.products import causal_attention
 from phonate.tasks.cloning.settings import CloningLoRA, Mode
 
 # ------------------------------------------------------- Which layers of Higgs Audio v2 get an adapter
@@ -331,9 +332,17 @@ def _attend_to_sequences(
 def _in_turn(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
     """(N, H): the sequences one after the other. `tokens`: queries, keys and values (N, heads, head size)."""
     assert attention.lengths is not None
-    lengths = list(attention.lengths)
-    parts = zip(*(torch.split(one.transpose(0, 1)[None], lengths, dim=2) for one in tokens), strict=True)
-    return torch.cat([_causal(layer, *part).transpose(1, 2)[0].flatten(1) for part in parts])
+    parts = zip(*(torch.split(one, list(attention.lengths)) for one in tokens), strict=True)
+    return torch.cat([_alone(layer, *part).flatten(1) for part in parts])
+
+
+def _alone(layer: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """(T, heads, head size) of a sequence."""
+    if not (layer.training and layer.attention_dropout):
+        attended = causal_attention(queries, keys, values, layer.scaling)
+        if attended is not None:
+            return attended
+    return _causal(layer, *(one.transpose(0, 1)[None] for one in (queries, keys, values)))[0].transpose(0, 1)
 
 
 def _side_by_side(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:

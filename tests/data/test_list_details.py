@@ -540,6 +540,41 @@ def test_of_a_key_twice_in_kaldis_files_only_its_recording_is_refused(name, line
     assert (f"1 text is left out, such as u1: {where}" in caplog.text) == (name == "text")
 
 
+@pytest.mark.parametrize("line", ["u1 u1 0 1", "u1 u1 0.5 1", "u1 u2 0 1"])
+def test_an_utterance_of_kaldi_is_in_one_place(line, tmp_path):
+    for id in ("u1", "u2", "u3"):
+        wav(tmp_path / f"{id}.wav", 1.0)
+    for file, value in (("wav.scp", "{}.wav"), ("utt2spk", "ann"), ("text", "good  morning"), ("segments", "{} 0 1")):
+        lines = [f"{id} {value.format(id)}\n" for id in ("u1", "u2", "u3")]
+        again = {"segments": f"{line}\n", "text": "u3 good morning\n"}.get(file, "")
+        (tmp_path / file).write_text("".join(lines) + again)
+    ids, refused = usable(tmp_path, text=True)
+    doubt = f"several lines: u1: lines 1 and 4 of {tmp_path / 'segments'} differ; keep one of them"
+    in_doubt = {"u1 u1 0 1": [], "u1 u1 0.5 1": ["u1"], "u1 u2 0 1": ["u1", "u2"]}[line]
+    assert ids == [id for id in ("u1", "u2", "u3") if id not in in_doubt]
+    assert refused == len(in_doubt) * [doubt]
+
+
+@pytest.mark.parametrize("name", ["84-1-{}.wav", "take {}.wav"])
+def test_a_line_that_is_twice_in_a_transcript_with_another_text_has_none(name, tmp_path, caplog):
+    names = [name.format(f"000{i}") for i in range(4)]
+    for one in names:
+        wav(tmp_path / "84/1" / one)
+    file = tmp_path / "84/1" / ("84-1.trans.txt" if name.startswith("84") else "transcript.tsv")
+    lines = [f"{one.removesuffix('.wav')} {TEXTS[i]}" for i, one in enumerate(names)]
+    if name.startswith("take"):
+        lines = [line.replace(f"000{i} ", f"000{i}\t") for i, line in enumerate(lines)]
+    file.write_text("\n".join([*lines, lines[0], f"{lines[1]} Or so."]) + "\n")
+    ids, refused = usable(tmp_path, text=True)
+    assert [id.rpartition("/")[2] for id in ids] == [one.removesuffix(".wav") for i, one in enumerate(names) if i != 1]
+    (why,) = refused
+    assert why.startswith("no text: its text is left out: ")
+    assert str(file) in why
+    assert (
+        caplog.text.count(f"1 text is left out, such as {'84-1-0001' if name.startswith('84') else '84/1/take'}") == 1
+    )
+
+
 def test_lines_of_transcripts_without_a_recording_are_counted(tmp_path, caplog):
     wav(tmp_path / "a/1.wav")
     (tmp_path / "a/all.txt").write_text("1.wav Good morning to you.\n2.wav Nobody saw it.\n")

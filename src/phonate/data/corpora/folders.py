@@ -98,6 +98,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
         elif beside is not None and words is not None and beside.text not in (None, words):
             described.append(object)  # another text
         said = transcripts.by_recording.get(file) or beside or TextEntry(None)
+        text_left_out = transcripts.doubts.get(file) if text is None else conversations.get(text)
         named = said.speaker if said.certain or not layout.is_certain(inside) else None
         unnamed += [] if named else [inside]
         yield checked_row(
@@ -108,7 +109,7 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
                 text=said.text if words is None else words,
                 place=printable(str(file)),
                 split=said.split or layout.split(inside),
-                no_text=None if text is None or said.text else conversations.get(text),
+                no_text=None if said.text else text_left_out,
             )
         )
     yield from unreadable
@@ -279,7 +280,8 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
     listed = [file for file in every if file.suffix.lower() in AUDIO_SUFFIXES]
     # LibriSpeech has .trans.txt; other corpora of such names have other transcripts.
     own = any(file.name.endswith(".trans.txt") for file in every)
-    said = {} if own else Transcripts(path, every, listed).by_recording
+    others = None if own else Transcripts(path, every, listed)
+    doubts: dict[str, str] = {}
     unplaced: dict[Path, set[str]] = {}
     for file in listed:
         named = NAME.fullmatch(file.stem)
@@ -287,13 +289,16 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             yield malformed(printable(str(file)), "not called SPEAKER-CHAPTER-UTTERANCE; is `format: folder` meant?")
             continue
         try:
-            lines = transcripts(transcript := _transcript(file, named))
+            lines, differ = transcripts(transcript := _transcript(file, named))
             if transcript not in unplaced:
                 unplaced[transcript] = {*lines}
+                doubts |= differ
             unplaced[transcript].discard(file.stem)
-            text = lines.get(file.stem) or text_beside(file, doubtful)
-            text = text or (said[file].text if file in said else None)
-            no_text = None
+            no_text = differ.get(file.stem)
+            text = None if no_text else lines.get(file.stem) or text_beside(file, doubtful)
+            if text is None and others is not None:
+                text = others.by_recording[file].text if file in others.by_recording else None
+                no_text = others.doubts.get(file)
         except Conversation as error:
             text, no_text = None, f"{error}; {WORDS_ALONE}"
             conversations[text_of(file) or file] = no_text
@@ -306,6 +311,8 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
             )
         )
     yield from unreadable
+    if doubts:
+        report_left_out(path, len(doubts), *next(iter(doubts.items())))
     if count := sum(map(len, unplaced.values())):
         _report_unplaced(path, count)
     _report_conversations(path, conversations)
@@ -317,9 +324,14 @@ def _report_unplaced(path: Path, count: int) -> None:
     logger.info("%s: left alone: %d lines of .trans.txt that are of no recording", printable(str(path)), count)
 
 
-def _transcripts(path: Path) -> dict[str, str]:
-    """Utterance -> text, of lines `UTTERANCE TEXT`."""
-    if not path.is_file():
-        return {}
-    fields = (line.partition(" ") for line in read_lines(path))
-    return {name: text.strip() for name, _, text in fields if text.strip()}
+def _transcripts(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Utterance -> text, of lines `UTTERANCE TEXT`; and of those of which lines differ, why none is its text."""
+    texts: dict[str, tuple[list[str], int]] = {}
+    doubts: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path) if path.is_file() else (), start=1):
+        name, *words = line.split()
+        if words:
+            first, above = texts.setdefault(name, (words, number))
+            if first != words:
+                doubts[name] = f"lines {above} and {number} of {path} differ; keep one of them"
+    return {name: " ".join(words) for name, (words, _) in texts.items()}, doubts

@@ -6,6 +6,7 @@ import functools
 import logging
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -73,7 +74,7 @@ class _KaldiFolder:
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self._folder, self._cache = folder, cache
-        self._doubts: dict[str, dict[str, str]] = {}
+        self._doubts: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """File -> key of which it says two things -> where."""
         self._split = split_among([folder.name])
         self._speakers = self._table("utt2spk")
@@ -84,14 +85,17 @@ class _KaldiFolder:
     def _table(self, name: str) -> dict[str, str]:
         """Key -> the rest of its line; nothing where there is no such file."""
         table: dict[str, tuple[str, int]] = {}
-        doubts = self._doubts[name] = {}
         file = self._folder / name
         for number, line in enumerate(read_lines(file) if file.is_file() else [], start=1):
             key, value = (*line.split(maxsplit=1), "", "")[:2]
             first, above = table.setdefault(key, (value.strip(), number))
-            if first != value.strip():
-                doubts.setdefault(key, printable(f"lines {above} and {number} of {file} differ; keep one of them"))
+            if first.split() != value.split():
+                self._doubted(name, key, above, number)
         return {key: value for key, (value, _) in table.items() if key}
+
+    def _doubted(self, name: str, key: str, above: int, number: int) -> None:
+        differ = f"lines {above} and {number} of {self._folder / name} differ; keep one of them"
+        self._doubts[name].setdefault(key, printable(differ))
 
     def rows(self) -> Iterator[Row | Problem]:
         """The recordings, and what is wrong with some."""
@@ -162,6 +166,7 @@ class _KaldiFolder:
             return None, {}
         utterances: dict[str, list[Segment]] = {}
         bad: dict[str, Problem] = {}
+        places: dict[str, tuple[object, int]] = {}
         for number, line in enumerate(read_lines(self._folder / "segments"), start=1):
             fields, place = line.split(), f"{self._folder / 'segments'}:{number}"
             if not fields:
@@ -175,6 +180,11 @@ class _KaldiFolder:
                 name = fields[1] if len(fields) > 1 else place
                 bad[name] = Problem(name, place, "malformed row", "expected utterance, recording, start and end")
                 continue
+            first, above = places.setdefault(id, ((recording, start, end), number))
+            if first != (recording, start, end):
+                self._doubted("segments", id, above, number)
+            elif above != number:
+                continue
             utterances.setdefault(recording, []).append(replace(self._utterance(id), start=start, end=end))
         return utterances, bad
 
@@ -185,7 +195,8 @@ class _KaldiFolder:
 
     def _doubt(self, name: str, segments: Sequence[Segment]) -> str | None:
         """Why it is not known which recording is meant, or who speaks in it."""
-        keys = [("wav.scp", name), ("reco2file_and_channel", name), *(("utt2spk", str(one.id)) for one in segments)]
+        keys = [("wav.scp", name), ("reco2file_and_channel", name)]
+        keys += [(file, str(one.id)) for one in segments for file in ("segments", "utt2spk")]
         return next((f"{key}: {doubt}" for file, key in keys if (doubt := self._doubts[file].get(key))), None)
 
     def _file(self, source: str) -> Path:

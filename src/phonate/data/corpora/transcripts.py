@@ -26,6 +26,7 @@ from phonate.data.corpora.lists import (
     column_names,
     json_lines,
     read_lines,
+    report_left_out,
     samples_of,
     samples_of_columns,
     suffix_of,
@@ -261,6 +262,8 @@ class Transcripts:
     def __init__(self, root: Path, every: Sequence[Path], listed: Sequence[Path]) -> None:
         self.paths = frozenset(map(str, every))
         self.by_recording: dict[Path, TextEntry] = {}
+        self.doubts: dict[Path, str] = {}
+        """Recording -> why its text is left out."""
         self.files: dict[Path, None] = {}
         self.doubtful: list[Path] = []
         self._unplaced: Counter[Path] = Counter()
@@ -292,6 +295,10 @@ class Transcripts:
                 self.files[file] = None
             elif differ:
                 _report_other_texts(root, file, differ[0])
+        self.doubts = {one: why for one, why in self.doubts.items() if one not in self.by_recording}
+        if self.doubts:
+            recording, why = next(iter(self.doubts.items()))
+            report_left_out(root, len(self.doubts), str(recording.relative_to(root)), why)
         if self.files:
             _report(root, tuple(self.files), len(self.by_recording), sum(map(self._unplaced.__getitem__, self.files)))
 
@@ -322,16 +329,15 @@ class Transcripts:
         """What a file says of recordings; nothing where it is no transcript of these."""
         try:
             if suffix_of(file) in OBJECTS:
-                return _agreed(self._of_objects(file))
+                return self._agreed(self._of_objects(file), file)
             with file.open("rb") as opened:
                 encoding = encoding_of(opened.read(2))
             with file.open(encoding=encoding) as text:
                 first = [line for line in islice(iter(lambda: text.readline(10_000), ""), _LOOKED_AT) if line.strip()]
             table = self._table(file, first)
             entries = self._of_table(table) if table is not None else self._of_lines(read_lines(file), file)
-            said = _agreed(entries)
             headed = table is not None and table.header is not None
-            return said if headed or _are_texts([one.text for one in said.values()], len(first)) else {}
+            return self._agreed(entries, file, None if headed else len(first))
         except (OSError, UnicodeDecodeError, DataError):
             return {}  # it is among the files that are left alone, which are told
 
@@ -391,6 +397,23 @@ class Transcripts:
             elif isinstance(sample, dict) and not {*BOUNDS} & column_names(sample).keys():
                 yield from self._each(audio_name(sample) or name, file, _entry_of(sample, None))
 
+    def _agreed(
+        self, entries: Iterable[tuple[Path, TextEntry]], file: Path, lines: int | None = None
+    ) -> dict[Path, TextEntry]:
+        """What is said of each recording, without those of which several texts are told. `lines`: nothing where these
+        are no texts of as many of the first lines."""
+        said: dict[Path, TextEntry] = {}
+        doubts: dict[Path, str] = {}
+        for recording, one in entries:
+            if said.setdefault(recording, one).text != one.text:
+                doubts[recording] = f"{file} has several; keep one of them"
+        for recording in doubts:
+            del said[recording]
+        if lines is not None and not _are_texts([one.text for one in said.values()], lines):
+            return {}
+        self.doubts |= doubts
+        return said
+
     def _each(self, name: str | None, file: Path, said: TextEntry | None) -> Iterator[tuple[Path, TextEntry]]:
         if name and said is not None:
             recordings = self._named(name, file)
@@ -416,16 +439,6 @@ def _objects(file: Path) -> Iterator[tuple[str | None, Any]]:
         yield from ((None, one) for one in (samples if isinstance(samples, list) else ()))
     else:
         yield from ((None, one) for _, one in json_lines(file))
-
-
-def _agreed(entries: Iterable[tuple[Path, TextEntry]]) -> dict[Path, TextEntry]:
-    """What is said of each recording, without those of which several texts are told."""
-    said: dict[Path, TextEntry] = {}
-    doubtful = set[Path]()
-    for recording, one in entries:
-        if said.setdefault(recording, one).text != one.text:
-            doubtful.add(recording)
-    return {recording: one for recording, one in said.items() if recording not in doubtful}
 
 
 def _words(text: str) -> str:

@@ -130,6 +130,7 @@ def test_features_are_bounded_and_blind_to_loudness():
     assert 0.0 <= mel.min() < mel.max() <= 1.0
     np.testing.assert_allclose(processor.mel(waveform * np.float32(0.01)), mel, atol=1e-4)
     assert (processor.mel(np.zeros(5000)) == 0).all()
+    assert (processor.mel(np.append(0.3 * waveform, np.zeros(5000)))[-10:] == 0).all(), "also of a quiet recording"
 
 
 @pytest.mark.parametrize(("name", "value"), [("ref_level_db", 26.0), ("min_level_db", -80.0)])

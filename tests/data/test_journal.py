@@ -121,6 +121,19 @@ def test_one_that_hangs_is_refused_and_the_others_are_done(executor, tmp_path, h
     assert results == ["0", "refused", "2", "3"]
 
 
+def test_threads_do_not_run_far_ahead_of_who_takes_their_results():
+    taken = []
+
+    class Items(list):
+        def __iter__(self):
+            return (taken.append(item) or item for item in super().__iter__())
+
+    results = Threads(2).map(str, Items(range(100)))
+    assert next(results) == "0"
+    assert len(taken) == 16, "sounds of a corpus do not all fit into memory"
+    assert list(results) == [str(number) for number in range(1, 100)]
+
+
 def test_only_what_is_there_and_was_left_open_by_the_dead_is_suspect(tmp_path, dead):
     file = tmp_path / "a.wav"
     file.write_bytes(b"")

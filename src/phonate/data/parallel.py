@@ -118,14 +118,18 @@ class Threads:
         limit_heap()  # else arrays of each recording are requested anew from the system
         with ThreadPoolExecutor(self.number) as pool, _guarded(function, on_crash, self.source, self.notes) as one:
             remaining = iter(items)
-            while chunk := list(islice(remaining, _AT_ONCE)):
-                under_way = [pool.submit(one, item) for item in chunk]
-                try:
-                    for done, item in zip(under_way, chunk, strict=True):
-                        yield _awaited(done, item, self.source)
-                finally:
-                    for done in under_way:
-                        done.cancel()
+            under_way: deque[tuple[Item, Future[Result]]] = deque()
+            try:
+                while True:
+                    for item in islice(remaining, _AHEAD * self.number - len(under_way)):
+                        under_way.append((item, pool.submit(one, item)))
+                    if not under_way:
+                        return
+                    item, done = under_way.popleft()
+                    yield _awaited(done, item, self.source)
+            finally:
+                for _, done in under_way:
+                    done.cancel()
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,8 @@ def executor_of(name: ExecutorName, local: Executor) -> Executor:
 
 FEW = 32
 """Fewer files are processed in this process, since starting others takes longer."""
-_AT_ONCE = 64
+_AHEAD = 8
+"""Items of each thread that are under way or wait to be fetched: results may be large."""
 _BATCH = 16
 _BATCHES_AHEAD = 4
 _IDLE_SECONDS = 10

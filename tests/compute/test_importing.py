@@ -5,10 +5,11 @@ import gc
 import inspect
 import subprocess
 import sys
+import weakref
 
 import pytest
 
-from phonate.compute.importing import faster_import, lasting
+from phonate.compute.importing import aside, faster_import, lasting
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="libraries are bound otherwise there")
 
@@ -102,3 +103,24 @@ assert "torch._refs" in sys.modules
 )
 def test_tensors_without_data_have_their_kernels(first: str) -> None:
     subprocess.run([sys.executable, "-c", DEFERRED.format(first=first)], check=True, timeout=120)
+
+
+def test_garbage_is_sought_only_in_what_is_made_aside():
+    gc.unfreeze()
+    earlier = len(gc.get_objects())
+    with aside():
+        assert len(gc.get_objects()) < 100 < earlier
+        cycle = [_Link()]
+        cycle.append(cycle)
+        gone = weakref.ref(cycle[0])
+        del cycle
+        gc.collect()
+        assert gone() is None
+        with aside():
+            pass
+        assert gc.get_freeze_count() > 100, "another one's"
+    assert gc.get_freeze_count() == 0
+
+
+class _Link:
+    pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,22 @@ def test_an_index_of_earlier_versions_is_read(folder):
     (prepared.folder / "segment_text.npy").unlink()
     with pytest.raises(DataError, match=r"damaged .*delete this folder"):
         prepare(data)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+@settings(max_examples=50)
+def test_the_checksum_of_a_file_follows_from_those_of_its_parts(parts):
+    sums = np.array([zlib.crc32(part) for part in parts], dtype=np.uint32)
+    sizes = np.array([len(part) for part in parts], dtype=np.int64)
+    expected = f"{zlib.crc32(b''.join(parts)):08x}"
+    assert cache.joined_checksum(sums, sizes) == expected
+
+
+def test_checksums_of_files_and_of_recordings_are_those_of_their_bytes(folder):
+    where = prepare(VoiceData(path=str(folder), cache_dir=str(folder.parent / "cache"))).folder
+    digests = json.loads((where / "digests.json").read_text())
+    for name in ("audio.int16", "features.bin"):
+        assert digests[name] == f"{zlib.crc32((where / name).read_bytes()):08x}"
 
 
 def test_digests_of_earlier_versions_are_known(folder):

@@ -152,11 +152,13 @@ class AudioProcessor:
         around = self.config.n_fft // 2
         padded = np.zeros(len(samples) + 2 * around, dtype=np.float32)
         emphasised = preemphasised(samples, self.config.preemphasis, padded[around : around + len(samples)])
-        if not math.isfinite(_peak(emphasised)):
+        if not math.isfinite(peak := _peak(emphasised)):
             raise ValueError("the waveform holds NaN or infinite samples")
-        scaled = emphasised if self.config.loudness is None else samples
-        full, _ = full_scale(lambda: [scaled], self.config.sample_rate, self.config.loudness)
-        return self.normalise(self._spectrum.of_padded(padded), full)
+        full = np.float32(peak or 1.0)
+        if self.config.loudness is not None:
+            full, _ = full_scale(lambda: [samples], self.config.sample_rate, self.config.loudness)
+        emphasised /= full
+        return self.normalise(self._spectrum.of_padded(padded))
 
     def mel_blocks(self, read: Callable[[], Iterable[FloatArray]]) -> Iterator[FloatArray]:
         """The features that `mel` returns, bit for bit, for a recording too long to hold in memory.
@@ -170,12 +172,12 @@ class AudioProcessor:
         held = np.zeros(n_fft // 2, dtype=np.float32)
         silence = np.zeros(n_fft // 2, dtype=np.float32)
         for block in chain(self._emphasised(read()), [silence]):
-            held = np.concatenate([held, block])
+            held = np.concatenate([held, block / full])
             while len(held) >= whole:
-                yield self.normalise(self._spectrum.of_padded(held[:whole]), full)
+                yield self.normalise(self._spectrum.of_padded(held[:whole]))
                 held = held[_BLOCK_FRAMES * hop :]
         if len(held) >= n_fft:
-            yield self.normalise(self._spectrum.of_padded(held), full)
+            yield self.normalise(self._spectrum.of_padded(held))
 
     def full_scale(self, read: Callable[[], Iterable[FloatArray]]) -> np.float32:
         """What `mel` divides a waveform by. `read()` iterates over it in blocks (samples,), and may be called twice."""
@@ -193,13 +195,10 @@ class AudioProcessor:
             yield preemphasised(np.concatenate([last, block]), self.config.preemphasis)[len(last) :]
             last = block[-1:]
 
-    def normalise(self, magnitudes: npt.NDArray[np.float32], full: float | np.float32 = 1.0) -> FloatArray:
-        """Mel magnitudes of a waveform whose full scale is `full` -> 0..1 on the decibel scale, of the same shape.
-
-        The scale is taken off here, where there is a fifth as much to divide as in the waveform.
-        """
+    def normalise(self, magnitudes: npt.NDArray[np.float32]) -> FloatArray:
+        """Mel magnitudes -> 0..1 on the decibel scale, of the same shape."""
         floor_db = self.config.min_level_db
-        quietest = np.float32(10.0 ** ((floor_db + self.offset_db) / 20.0) * full)
+        quietest = np.float32(10.0 ** ((floor_db + self.offset_db) / 20.0))
         # np.clip, also of one end: in numpy 2.4 np.maximum takes four times as long
         values = np.clip(magnitudes, quietest, np.inf, dtype=np.float32)
         np.log10(values, out=values)

@@ -23,6 +23,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.denoising import denoised, denoised_blocks, require_denoiser
 from phonate.audio.processor import full_scale
 from phonate.audio.settings import AudioConfig
+from phonate.compute.importing import aside
 from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
@@ -562,7 +563,8 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         verify(folder)
     else:
         progress = progress or (None if settings.shows_progress else ignore_progress)
-        build(folder, rows, settings, report, stored, progress)
+        with aside():
+            build(folder, rows, settings, report, stored, progress)
     try:
         index = Index.load(folder)
         cache = _cache(settings, folder, index, features)

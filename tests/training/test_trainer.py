@@ -79,6 +79,13 @@ def test_learns_and_writes_what_a_run_promises(tmp_path):
     assert trainer.step == 200
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_console_names_epochs_where_there_are_several(tmp_path, capsys, epochs):
+    steps = train(tmp_path / "first", max_steps=1).steps_per_epoch
+    train(tmp_path / "run", max_steps=epochs * steps, logging={"verbosity": "normal", "interval": 1})
+    assert (f"step 1/{epochs * steps}  epoch 1  train" in capsys.readouterr().err) == (epochs > 1)
+
+
 def test_loss_is_the_weighted_sum_of_the_terms(tmp_path):
     train(tmp_path / "run")
     for row in lines(tmp_path / "run"):

@@ -63,6 +63,9 @@ def test_the_documented_lines_are_in_the_log_and_on_the_console(place):
     assert f"Found 6 voice files ({size:.2f} MB)" in messages(document, "SUCCESS")
     assert "Processed 6/6 samples..." in messages(document, "INFO")
     assert any(message.startswith("step 2/2") for message in messages(document, "INFO")), "metrics are in the log"
+    trained = next(one for one in messages(document, "SUCCESS") if one.startswith("Trained 2 steps"))
+    assert "val_loss" in trained
+    assert "val_l1" not in trained, "terms of the loss are for the report"
     assert f"✅ Found 6 voice files ({size:.2f} MB)" in said
     assert "ℹ️  Starting voice training" in said
 

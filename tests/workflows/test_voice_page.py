@@ -127,7 +127,8 @@ def test_the_page_is_true_to_the_profile(tones: Path, tmp_path: Path) -> None:
     assert " 10 recordings used of 13 found" in page.text
     assert "2 low quality, 1 too short" in page.text
     assert (
-        "short.wav too short 1.000 s, shorter than rules.min_seconds 2; record longer ones, or join them" in page.text
+        "short.wav too short 1.000 s, shorter than session.rules.min_seconds 2; record longer ones, or join them"
+        in page.text
     )
     assert f"{tones}/" not in text.replace("&#34;", '"')  # recordings are called as in their folder
     assert [file.name for file in tmp_path.joinpath("new").iterdir()] == ["page.html"]

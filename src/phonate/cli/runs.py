@@ -303,7 +303,7 @@ def _comparison(compared: list[int], differing: Mapping[int, tuple[float, float]
     step, (logged, now) = next(iter(differing.items()))
     return (
         f"NOT the same: the loss at step {step} was {logged!r} and is {now!r} now; another machine, device, version, "
-        "number of threads or of processes computes others"
+        "number of threads or of processes computes others, and so do settings that a resume changed"
     )
 
 

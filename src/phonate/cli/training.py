@@ -61,7 +61,7 @@ def demo(args: argparse.Namespace) -> int:
     if result.evaluation is not None:
         print()
         print_table(result.evaluation.rows(result.metrics), result.evaluation.header(result.metrics))
-        print("\u2191 higher is better, \u2193 lower is better\n")
+        print("\u2191 higher is better, \u2193 lower is better; the report explains each\n")
     print(f"report: {result.report}")
     print("next:")
     for command in result.next_commands:

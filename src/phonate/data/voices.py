@@ -213,7 +213,7 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
     try:
         with decoding():
             waveform, info = read_start(path, rules.max_seconds)
-        require_length(info.duration, "rules", rules.min_seconds)
+        require_length(info.duration, "session.rules", rules.min_seconds)
         seconds = min(info.duration, rules.max_seconds)
         levels = voice_levels(waveform, info.sample_rate, rules.sample_rate)
         quality, lowered_by = voice_score(levels, seconds)

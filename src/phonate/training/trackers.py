@@ -476,7 +476,7 @@ def build_stream(
     metrics: Iterable[Metric] = (),
     selected: str = "",
     time_left: TimeLeft | None = None,
-    running_epoch: Callable[[], int] | None = None,
+    running_epoch: Callable[[], int | None] | None = None,
 ) -> MetricStream:
     """Build the stream for `settings`.
 

@@ -429,7 +429,8 @@ class ConsoleSink(Sink):
         selected: The metric that selects checkpoints, which is shown even if it is a later term of the loss.
         console: Where to write. None: standard error, with rich, whose import takes a while, only on a terminal.
         time_left: Its estimate. None: by the steps alone.
-        running_epoch: Which epoch steps are in, counted from 1. None: the epochs done are shown as they are given.
+        running_epoch: Which epoch steps are in, counted from 1; None where that says nothing. None: the epochs done are
+                shown as they are given.
     """
 
     def __init__(
@@ -441,7 +442,7 @@ class ConsoleSink(Sink):
         metrics: Iterable[Metric] = (),
         selected: str = "",
         time_left: TimeLeft | None = None,
-        running_epoch: Callable[[], int] | None = None,
+        running_epoch: Callable[[], int | None] | None = None,
     ) -> None:
         if console is None and sys.stderr.isatty():
             from rich.console import Console

@@ -356,9 +356,13 @@ class Trainer:
             metrics=self.task.metrics or (),
             selected=self.progress.best.metric,
             time_left=self.time_left,
-            running_epoch=self.progress.running_epoch,
+            running_epoch=self._running_epoch,
         )
         self.reporter.start(stream)
+
+    def _running_epoch(self) -> int | None:
+        """The epoch that the console shows: none where the run has a single one."""
+        return self.progress.running_epoch() if self.total_steps > self.steps_per_epoch else None
 
     def _skipped(self, problem: NotFinite) -> None:
         """Say what was found in a step that was left out. Raises TrainingError where that step left a trace."""

@@ -104,7 +104,8 @@ class Training:
         steps = self._own_steps or _affordable(seconds, step_seconds)
         deadline = time.monotonic() + seconds
         command = self._command(steps, steps)
-        say(f"\ntraining for at most {seconds:.0f} s, {steps} steps:\n  phonate {shlex.join(command)}\n")
+        limits = f"at most {seconds:.0f} s, {steps} steps, stopped half way"
+        say(f"\ntraining for {limits}:\n  phonate {shlex.join(command)}\n")
         half_time = deadline - seconds / 2
         half = _watch(command, self.output, lambda now, step: now >= half_time or step >= steps // 2)
         self._resume(half, steps, deadline, say)

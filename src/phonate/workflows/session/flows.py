@@ -16,7 +16,7 @@ from phonate.audio.containers import USUAL_SUFFIXES
 from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError, option
-from phonate.config.metrics import told
+from phonate.config.metrics import plain, told
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
 from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
@@ -100,7 +100,8 @@ class Work:
         trained = train_plan(replace(plan, output=run, asked_device=self.device, asked_resume=resume))
         self.state.trained.append(name)
         self.state.write(self.folder)
-        metrics = sorted(trained.metrics.items())
+        terms = {one.name for one in trained.declared if one.is_term}
+        metrics = sorted((name, value) for name, value in trained.metrics.items() if plain(name) not in terms)
         shown = "".join(f", {name} {told(name, value, trained.declared)}" for name, value in metrics)
         self.log.success(f"Trained {trained.step} steps of {plan.recipe.task}{shown}")
         return run

@@ -724,8 +724,38 @@ def test_a_transport_stream_may_begin_anywhere(tmp_path: Path, packets: int) -> 
 
 def test_the_clock_of_a_transport_stream_may_be_set(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a.ts", tone(1.0)), write(tmp_path / "b.ts", tone(1.0, 900.0), late=2000.0)
-    whole = read_audio(joined(tmp_path / "ab.ts", first, second))[0]
-    np.testing.assert_allclose(len(whole), 2 * len(read_audio(first)[0]), atol=1200)
+    path = joined(tmp_path / "ab.ts", first, second)
+    np.testing.assert_allclose(len(read_audio(path)[0]), 2 * len(read_audio(first)[0]), atol=1200)
+    (remark,) = probe(path).remarks
+    assert re.match(r"its clock jumps by \d+ s at 1\.\d\d s; no silence is read there", remark)
+
+
+@pytest.mark.parametrize("tag", [b"TAG" + bytes(125), b""], ids=["ID3v1", "without"])
+def test_a_picture_in_a_tag_behind_aac_is_no_sound(tmp_path: Path, tag: bytes) -> None:
+    path = write(tmp_path / "a.aac", tone(1.0))
+    whole = read_audio(path)[0]
+    item = b"\xff\xd8" + np.random.default_rng(0).bytes(200_000)
+    item = struct.pack("<II", len(item), 2) + b"Cover Art (Front)\0" + item
+    head, foot = (
+        b"APETAGEX" + struct.pack("<IIIII8x", 2000, len(item) + 32, 1, flags, 0)[:-4]
+        for flags in (0xA0000000, 0x80000000)
+    )
+    path.write_bytes(path.read_bytes() + head + item + foot + tag)
+    np.testing.assert_array_equal(read_audio(path)[0], whole)
+    assert not probe(path).remarks
+
+
+def test_an_rf64_without_a_length_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "long.wav"
+    soundfile.write(path, tone(1.0), RATE, format="RF64", subtype="PCM_16")
+    whole, content = read_audio(path)[0], bytearray(path.read_bytes())
+    sizes = content.index(b"ds64") + 8
+    content[sizes : sizes + 24] = bytes(24)
+    at = content.index(b"data") + 4
+    content[at : at + 4] = b"\xff" * 4
+    path.write_bytes(content)
+    np.testing.assert_array_equal(read_audio(path)[0], whole)
+    assert probe(path).remarks == ("its header has no length; it is read to the end of the file",)
 
 
 @pytest.mark.parametrize("codec", [0x01, 0xFFFE], ids=["plain", "extensible"])

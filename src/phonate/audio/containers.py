@@ -152,8 +152,8 @@ class Part:
     """Whether its last frame is not there as a whole."""
     no_last_page: bool = False
     """Whether no page of an Ogg is marked as the last."""
-    length_at: int | None = None
-    """Where such a header says 0, which libsndfile takes for the length."""
+    length: tuple[int, bytes] | None = None
+    """Where such a header says 0, which libsndfile takes for the length, and what it should say."""
     begins: float | None = None
     """Seconds of its first sample, where FFmpeg does not know them: it counts a packet of Vorbis that has no sound."""
     channels: int | None = None
@@ -268,17 +268,19 @@ def _wav(file: BinaryIO, part: Part) -> Examined:
     if head[:4] == b"BW64":  # which libsndfile does not know
         part = replace(part, kind=Kind("WAV", "wav"))
     whole = start + 8 + struct.unpack(f"{order}I", head[4:8])[0]
-    large: int | None = None
+    large, sizes = None, 0
     while len(header := file.read(8)) == 8:
         name, length = header[:4], struct.unpack(f"{order}I", header[4:])[0]
         at = file.tell()
         if name == b"ds64" and len(fields := file.read(16)) == 16:
             riff, large = struct.unpack("<QQ", fields)
-            whole = start + 8 + riff
+            whole, sizes = start + 8 + riff, at
         elif name == b"fmt " and len(fields := file.read(16)) == 16:
             codec, bits = struct.unpack(f"{order}H12xH", fields)
             if codec not in _SNDFILE_WAV or (bits == 64 and codec != _WAV_FLOAT):
                 part = replace(part, kind=Kind("WAV", "wav"))
+        elif name == b"data" and large == 0 and length == 0xFFFFFFFF:
+            return replace(part, unknown_length=True, length=(sizes + 8, struct.pack("<Q", part.end - at))), None
         elif name == b"data":
             return _wav_data(file, part, at, large if large is not None and length == 0xFFFFFFFF else length, whole)
         file.seek(at + length + length % 2)
@@ -291,7 +293,7 @@ def _wav_data(file: BinaryIO, part: Part, at: int, length: int, whole: int) -> E
     # What programs write that don't know the length: 0, or the largest number, rounded or not, signed or not.
     special = 0x7FFFF000 <= length <= 0x80000000 or 0xFFFF0000 <= length <= 0xFFFFFFFF
     if length == 0 and held and not _only_chunks(file, at, part.end):
-        return replace(part, unknown_length=True, length_at=at - 4), None
+        return replace(part, unknown_length=True, length=(at - 4, struct.pack("<I", min(held, 0xFFFFFFFE)))), None
     if special and held < length:
         return replace(part, unknown_length=True), None
     whole = max(whole, at + length)
@@ -330,6 +332,19 @@ def _flv(file: BinaryIO, part: Part) -> Examined:
     size = struct.unpack(">d", head[at + 10 : at + 18])[0]
     promised = part.start + int(min(max(size, 0.0), _FARTHEST))
     return replace(part, missing=_missing(part.start, promised, part.end)), follows
+
+
+def _aac(file: BinaryIO, part: Part) -> Examined:
+    """Without tags at its end, ID3v1 and APEv2 before it, in which FFmpeg looks for frames."""
+    end = part.end
+    file.seek(max(part.start, end - 128))
+    end -= 128 if file.read(3) == b"TAG" else 0
+    file.seek(max(part.start, end - 32))
+    footer = file.read(32)
+    if footer[:8] == b"APETAGEX" and len(footer) == 32:
+        size, flags = struct.unpack("<12xI4xI8x", footer)
+        end -= size + (32 if flags >> 31 else 0)
+    return replace(part, end=max(part.start, end)), None
 
 
 def _ts(file: BinaryIO, part: Part) -> Examined:
@@ -683,6 +698,7 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     MP4: _mp4,
     FLV: _flv,
     TS: _ts,
+    AAC: _aac,
     TTA: _searched,
     **dict.fromkeys(_END, _ends),
 }

@@ -108,7 +108,7 @@ def _opened_part(path: Path, part: Part) -> Iterator[Reader]:
     kind = part.kind
     # By its bytes where that is needed: decoders are faster with files of their own. libsndfile takes all that has the
     # name of a .vox or .gsm for sound, and soundfile all that has that of a .raw for samples.
-    whole = part.start == 0 and part.end == path.stat().st_size and part.length_at is None
+    whole = part.start == 0 and part.end == path.stat().st_size and part.length is None
     named = kind is not OTHER and path.suffix.lower() != ".raw"
     source = None if whole and named else _Range(path, part)
     reading = _opened_soundfile(path, part, source) if kind.demuxer is None else _opened_av(path, part, kind, source)
@@ -168,9 +168,7 @@ class _Range(io.RawIOBase):
         # libsndfile knows an MP3 behind one tag, not behind several.
         self._start = after_tags(self._file, part.start) if part.kind is MP3 else part.start
         self._size, self._at = part.end - self._start, 0
-        self._length_at = None if part.length_at is None else part.length_at - part.start
-        if self._length_at is not None:
-            self._length = min(self._size - self._length_at - 4, 0xFFFFFFFE).to_bytes(4, "little")
+        self._length_at, self._length = part.length or (0, b"")
 
     def readable(self) -> bool:
         return True
@@ -185,10 +183,9 @@ class _Range(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         self._file.seek(self._start + self._at)
         content = bytearray(self._file.read(min(len(buffer), max(0, self._size - self._at))))
-        if self._length_at is not None:
-            for number, byte in enumerate(self._length, self._length_at - self._at):
-                if 0 <= number < len(content):
-                    content[number] = byte
+        for number, byte in enumerate(self._length, self._length_at - self._start - self._at):
+            if 0 <= number < len(content):
+                content[number] = byte
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
@@ -331,7 +328,7 @@ class _AVReader:
         self.format: str = kind.name if kind.demuxer in ("ogg", "mp3") else context.name.upper()
         duration, unit, start = self._stream.duration, self._stream.time_base, max(0, self._stream.start_time or 0)
         self._packets = container.demux(self._stream)
-        self._begun = False
+        self._begun = self._jumped = False
         self._unit: tuple[int, int] | None = None
         """Of the times of all frames, as a part of a second."""
         self._origin = round(_clock(container) * self.rate) if kind.clock else 0
@@ -420,6 +417,12 @@ class _AVReader:
             origin = time - round(self._begins * self.rate)
         gap = time - origin - at
         if self._kind.clock and gap > _LONGEST_PAUSE * self.rate:
+            self.remarks += (
+                []
+                if self._jumped
+                else [f"its clock jumps by {gap / self.rate:.0f} s at {at / self.rate:.2f} s; no silence is read there"]
+            )
+            self._jumped = True
             return origin + gap, 0
         if gap > _LONGEST_HOLE * self.rate:
             raise DataError(

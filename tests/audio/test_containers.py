@@ -745,6 +745,18 @@ def test_a_picture_in_a_tag_behind_aac_is_no_sound(tmp_path: Path, tag: bytes) -
     assert not probe(path).remarks
 
 
+def test_a_voc_of_several_blocks_is_read(tmp_path: Path) -> None:
+    path, samples = tmp_path / "a.voc", np.round(32767 * tone(1.0)).astype(np.int16)
+    with av.open(str(path), "w", format="voc") as file:
+        stream = file.add_stream("pcm_s16le", rate=RATE, layout="mono")
+        for start in range(0, RATE, 1000):
+            frame = av.AudioFrame.from_ndarray(samples[None, start : start + 1000], "s16", "mono")
+            frame.sample_rate, frame.pts = RATE, start
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    np.testing.assert_array_equal(read_audio(path)[0], samples / np.float32(32768))
+
+
 def test_an_rf64_without_a_length_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "long.wav"
     soundfile.write(path, tone(1.0), RATE, format="RF64", subtype="PCM_16")

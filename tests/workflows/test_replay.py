@@ -67,7 +67,7 @@ def test_samples_have_their_texts_and_their_loss(folder):
     rows = (folder / "rows.jsonl").read_text().splitlines()
     for one in replayed.samples:
         row = json.loads(rows[int(one.id.rpartition(":")[2]) - 1])
-        assert one.shown.text == f"{row['source']}\n{row['target']}"
+        assert one.preview.text == f"{row['source']}\n{row['target']}"
         assert one.loss is not None
     alone = [one.loss or 0.0 for one in replayed.samples]
     assert replayed.losses["loss"] == pytest.approx(sum(alone) / len(alone), rel=0.1), "with dropout"
@@ -126,11 +126,11 @@ def test_a_step_before_a_resume_has_the_settings_of_then(folder, tmp_path):
 def test_sounds_are_written(folder, tmp_path, monkeypatch):
     import numpy as np
 
-    from phonate.data.batches import Shown
+    from phonate.data.batches import SamplePreview
     from phonate.tasks.sequence.data import SequenceDataset
 
-    sound = Shown("a", "b", np.full(2000, 0.5, dtype=np.float32), 8000)
-    monkeypatch.setattr(SequenceDataset, "shown", lambda self, index, rng: sound)
+    sound = SamplePreview("a", "b", np.full(2000, 0.5, dtype=np.float32), 8000)
+    monkeypatch.setattr(SequenceDataset, "preview", lambda self, index, rng: sound)
     replay(folder / "run", 1).save(tmp_path / "heard")
     written = sorted((tmp_path / "heard").glob("*.wav"))
     assert len(written) == 8

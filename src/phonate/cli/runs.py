@@ -277,10 +277,10 @@ def replay(args: argparse.Namespace) -> int:
         (
             str(number),
             one.id,
-            "–" if (seconds := seconds_of(one.shown)) is None else f"{seconds:.2f}",
+            "–" if (seconds := seconds_of(one.preview)) is None else f"{seconds:.2f}",
             "–" if one.loss is None else f"{one.loss:.6g}",
-            one.shown.speaker or "–",
-            " ".join(one.shown.text.split()) or "–",
+            one.preview.speaker or "–",
+            " ".join(one.preview.text.split()) or "–",
         )
         for number, one in enumerate(replayed.samples, 1)
     ]

@@ -95,7 +95,7 @@ def unit_counts(dataset: Dataset, batch: Batch) -> Mapping[str, float] | None:
 
 
 @dataclass(frozen=True)
-class Shown:
+class SamplePreview:
     """A sample for people to look at and listen to."""
 
     text: str = ""
@@ -105,10 +105,10 @@ class Shown:
     sample_rate: int = 0
 
 
-class ShownDataset(Protocol):
-    """A data set that can show its samples."""
+class PreviewDataset(Protocol):
+    """A data set with samples for people to look at."""
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
         """The sample at `index`, as `get` makes it with an equal `rng`: augmented, but not cropped."""
         ...
 

@@ -33,7 +33,7 @@ from phonate.data.batches import (
     Consumed,
     Dataset,
     Indices,
-    Shown,
+    SamplePreview,
     Streams,
     digests_of,
     epoch_plan,
@@ -256,10 +256,10 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         position = self._position(name)
         return self._part([position], [self._item(position, epoch)], 1.0)
 
-    def shown(self, name: str, epoch: int) -> Shown:
+    def preview(self, name: str, epoch: int) -> SamplePreview:
         """The sample `name` for people."""
-        show = getattr(self.samples, "shown", None)
-        return Shown() if show is None else show(self._position(name), generator(self.seed, epoch, name))
+        preview = getattr(self.samples, "preview", None)
+        return SamplePreview() if preview is None else preview(self._position(name), generator(self.seed, epoch, name))
 
     def _position(self, name: str) -> int:
         if not self._positions:
@@ -427,9 +427,9 @@ class BatchSource:
         """A digest of everything that samples are made from, by its id."""
         return digests_of(self._batches.samples)
 
-    def shown(self, name: str, epoch: int) -> Shown:
+    def preview(self, name: str, epoch: int) -> SamplePreview:
         """The sample `name` for people, as it is in `epoch`; without text and sound where the data set shows none."""
-        return self._batches.shown(name, epoch)
+        return self._batches.preview(name, epoch)
 
     def alone(self, name: str, epoch: int) -> MicroBatch:
         """The sample `name` of `epoch` as a micro-batch of its own."""

@@ -27,7 +27,7 @@ from phonate.compute.importing import aside
 from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.data.batches import Shown, Streams, digest_of
+from phonate.data.batches import SamplePreview, Streams, digest_of
 from phonate.data.cache import (
     FILE_SCALE,
     NORMALISED_SCALE,
@@ -499,12 +499,12 @@ class PreparedCorpus:
         """Positions in the index of the recordings of a split, "train" or "validation"."""
         return [int(position) for position in (self.train if split == "train" else self.validation)]
 
-    def shown(self, position: int, waveform: FloatArray, sample_rate: int) -> Shown:
+    def preview(self, position: int, waveform: FloatArray, sample_rate: int) -> SamplePreview:
         """The recording at `position`, which sounds like `waveform`."""
         segments = self.index.segments(position)
         speakers = dict.fromkeys(self.index.speakers[one.speaker] for one in segments if one.speaker >= 0)
         text = " ".join(one.text for one in segments if one.text)
-        return Shown(text, ", ".join(speakers), waveform, sample_rate)
+        return SamplePreview(text, ", ".join(speakers), waveform, sample_rate)
 
     def digests(self, positions: Iterable[int]) -> dict[str, int]:
         """A digest of each recording at `positions`, by its id: of the sound, the texts and the speakers.
@@ -712,12 +712,12 @@ class CroppedRecordings:
         """Position in the corpus of the recording that sample number `index` is of."""
         return self.positions[index // self.crops]
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
-        """See `ShownDataset`."""
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
+        """See `PreviewDataset`."""
         waveform = self.prepared.cache.waveform(position := self.position(index))
         if self.augmentation is not None:
             waveform = self.augmentation(waveform, rng)
-        return self.prepared.shown(position, waveform, self.sample_rate)
+        return self.prepared.preview(position, waveform, self.sample_rate)
 
     def start(self, frames: int, rng: np.random.Generator) -> int:
         """The frame at which to crop a recording of so many mel frames; 0 for one that is shorter than a crop."""
@@ -768,10 +768,10 @@ class WholeRecordings:
         """Nothing is computed for a sample that takes long, unless it is read from a shard."""
         return self.prepared.index.places is None
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
-        """See `ShownDataset`."""
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
+        """See `PreviewDataset`."""
         position = self.positions[index]
-        return self.prepared.shown(position, self._waveform(position, rng), self.sample_rate)
+        return self.prepared.preview(position, self._waveform(position, rng), self.sample_rate)
 
     def _waveform(self, position: int, rng: np.random.Generator) -> FloatArray:
         """The recording as `get` hears it."""

@@ -17,7 +17,7 @@ import torch
 from phonate.compute.resources import Mode
 from phonate.config.documents import read
 from phonate.config.errors import InputError
-from phonate.data.batches import Shown
+from phonate.data.batches import SamplePreview
 from phonate.data.loading import BatchSource, MicroBatch
 from phonate.training import quarantine
 from phonate.training.checkpoints import files, listing
@@ -47,7 +47,7 @@ class ReplayedSample:
     """Number of its micro-batch within the step, from 0."""
     loss: float | None
     """Its loss alone, with the weights that the step began with and without dropout. None: it depends on others."""
-    shown: Shown
+    preview: SamplePreview
     """Text, speaker and sound, as far as the task shows them: as augmented in this step, before any crop."""
 
 
@@ -86,9 +86,9 @@ class Replay:
                     "id": one.id,
                     "micro_batch": one.micro_batch,
                     "loss_alone": one.loss,
-                    "speaker": one.shown.speaker,
-                    "text": one.shown.text,
-                    "seconds": seconds_of(one.shown),
+                    "speaker": one.preview.speaker,
+                    "text": one.preview.text,
+                    "seconds": seconds_of(one.preview),
                 }
                 for one in self.samples
             ],
@@ -104,16 +104,16 @@ class Replay:
         except OSError as error:
             raise InputError(f"{folder}: can't make this folder: {error.strerror}") from error
         for number, one in enumerate(self.samples, 1):
-            if one.shown.waveform is not None:
+            if one.preview.waveform is not None:
                 name = re.sub(r"[^\w.-]+", "_", one.id)[-100:]
-                write_audio(folder / f"{number:03d}-{name}.wav", one.shown.waveform, one.shown.sample_rate)
+                write_audio(folder / f"{number:03d}-{name}.wav", one.preview.waveform, one.preview.sample_rate)
         Run(folder).write_json(SAMPLES, self.document())
         return folder
 
 
-def seconds_of(shown: Shown) -> float | None:
+def seconds_of(preview: SamplePreview) -> float | None:
     """Length of a sample's sound; None where it has none."""
-    return None if shown.waveform is None else len(shown.waveform) / shown.sample_rate
+    return None if preview.waveform is None else len(preview.waveform) / preview.sample_rate
 
 
 def replay(
@@ -220,7 +220,7 @@ class _Trainer(Trainer):
         source = self.train_source
         assert isinstance(source, BatchSource)
         return [
-            ReplayedSample(name, number, self._alone(source, name), source.shown(name, self.epoch))
+            ReplayedSample(name, number, self._alone(source, name), source.preview(name, self.epoch))
             for number, planned in enumerate(group)
             for name in planned.ids
         ]

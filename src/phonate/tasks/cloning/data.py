@@ -27,7 +27,7 @@ from torch import Tensor
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError, InputError
-from phonate.data.batches import PackedRows, Shown, digest_of
+from phonate.data.batches import PackedRows, SamplePreview, digest_of
 from phonate.data.codes import Codes, CodeStore, Measurement, measure
 from phonate.data.corpora.rows import Problem, printable
 from phonate.data.corpora.validation import Finding, Inspection, Report, Unusable, has_words, require_length
@@ -457,12 +457,12 @@ class CloningDataset(PackedRows):
         texts = [sum(len(self.examples[i].script.after) if self.learn_text else 3 for i in row) for row in self.rows]
         return Load(rows * int(self.lengths.max()), rows * max(audio), rows * max(texts))
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
-        """See `ShownDataset`: the texts and speakers of a row; its sounds are there as codes only."""
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
+        """See `PreviewDataset`: the texts and speakers of a row; its sounds are there as codes only."""
         examples = [self.examples[i] for i in self.rows[index]]
         scripts = [one.script for one in examples]
         texts = [self.tokenizer.text.decode(one.after[one.target_text].tolist()) for one in scripts]
-        return Shown("\n".join(texts), ", ".join(dict.fromkeys(one.speaker or "" for one in examples)))
+        return SamplePreview("\n".join(texts), ", ".join(dict.fromkeys(one.speaker or "" for one in examples)))
 
     def get(self, index: int, rng: np.random.Generator) -> list[CloningItem]:
         """The samples of a row. Nothing about it is random."""

@@ -21,7 +21,7 @@ from phonate.audio.processor import normalised_peak
 from phonate.audio.settings import KaldiSettings
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed, generator
-from phonate.data.batches import Collator, Dataset, Shown, padded
+from phonate.data.batches import Collator, Dataset, SamplePreview, padded
 from phonate.data.cache import SPLITS, Index
 from phonate.data.clips import ClipBank, Source, arrival_activity, mixed_activity
 from phonate.data.conversations import (
@@ -761,11 +761,11 @@ class DiarizationDataset:
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         return self._parts[part].get(index - int(self._first[part]), rng)
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
-        """See `ShownDataset`."""
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
+        """See `PreviewDataset`."""
         part = int(np.searchsorted(self._first, index, side="right")) - 1
         waveform = self._parts[part].waveform(index - int(self._first[part]), rng)
-        return Shown(waveform=waveform, sample_rate=self._corpus.data.audio.sample_rate)
+        return SamplePreview(waveform=waveform, sample_rate=self._corpus.data.audio.sample_rate)
 
     def collate(self, items: list[Any]) -> Batch:
         return collated(items)

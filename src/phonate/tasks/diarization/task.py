@@ -144,7 +144,7 @@ class DiarizationTask(Task):
         if not items:
             return {}
         chosen = max(range(len(items)), key=lambda one: items[one].activity_TS.shape[1])
-        item, heard = items[chosen], samples.shown(chosen, np.random.default_rng(0))
+        item, heard = items[chosen], samples.preview(chosen, np.random.default_rng(0))
         own = cast(SpeakerActivityModel, model)
         batch = move(samples.collate([item]), next(model.parameters()).device)
         probabilities_UK = own.activity_probabilities(batch["features"], batch["lengths"])[0].float().cpu().numpy()

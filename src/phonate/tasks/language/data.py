@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from phonate.config.errors import DataError
-from phonate.data.batches import PackedRows, Shown, digest_of
+from phonate.data.batches import PackedRows, SamplePreview, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import Dialogue, RefusedRow, read_dialogues, require_rows, split_dialogues
 from phonate.nn.losses import IGNORED
@@ -53,9 +53,9 @@ class LanguageDataset(PackedRows):
         """The sequences of a row. Nothing about it is random."""
         return [self.sequences[i] for i in self.rows[index]]
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
-        """See `ShownDataset`."""
-        return Shown("\n".join(self._tokenizer.decode(one.tokens.ids.tolist()) for one in self.get(index, rng)))
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
+        """See `PreviewDataset`."""
+        return SamplePreview("\n".join(self._tokenizer.decode(one.tokens.ids.tolist()) for one in self.get(index, rng)))
 
     def collate(self, items: list[Any]) -> Batch:
         """Rows as a batch.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phonate.config.errors import DataError
-from phonate.data.batches import Shown, digest_of
+from phonate.data.batches import SamplePreview, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import (
     Columns,
@@ -96,10 +96,12 @@ class SequenceDataset:
         """Sample number `index`. `rng` is not used."""
         return self.items[index]
 
-    def shown(self, index: int, rng: np.random.Generator) -> Shown:
-        """See `ShownDataset`: the texts of a row, where the first of its windows is asked for."""
+    def preview(self, index: int, rng: np.random.Generator) -> SamplePreview:
+        """See `PreviewDataset`: the texts of a row, where the first of its windows is asked for."""
         row = self.items[index].row
-        return Shown() if row is None else Shown("\n".join(turn.text for turn in row.turns), row.speaker or "")
+        if row is None:
+            return SamplePreview()
+        return SamplePreview("\n".join(turn.text for turn in row.turns), row.speaker or "")
 
     def collate(self, items: list[Any]) -> Batch:
         """Collate samples into a batch.

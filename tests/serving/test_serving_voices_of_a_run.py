@@ -13,7 +13,7 @@ import torch
 
 from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech import speaking
-from phonate.tasks.speech.inference import Spoken, Synthesiser
+from phonate.tasks.speech.inference import SynthesisedSentence, Synthesiser
 from phonate.tasks.speech.speaking import SynthesiserService, Utterance
 from phonate.training.inference import Reference, SpeechRequest, SpeechResult
 
@@ -77,13 +77,13 @@ def test_each_request_is_heard_before_another_is_done(
 ) -> None:
     synthesiser = Synthesiser.load_torch(small_voice) if by_torch else Synthesiser.load(small_voice)
     batches: list[int] = []
-    original = synthesiser.spoken
+    original = synthesiser.synthesise
 
     def counted(sentences: list, *rest: object) -> list:
         batches.append(len(sentences))
         return original(sentences, *rest)
 
-    monkeypatch.setattr(synthesiser, "spoken", counted)
+    monkeypatch.setattr(synthesiser, "synthesise", counted)
     service = Blocked(synthesiser, max_batch=2)
     results = [service.submit(SpeechRequest(LONG)) for _ in range(3)]
     assert (service.active, service.waiting) == (0, 3)
@@ -135,13 +135,13 @@ def test_a_request_does_not_wait_for_another_s_piece_or_sentence(
     heard = threading.Event()
     original = synthesiser.pieces
 
-    def pieces(one: Spoken) -> Iterator[np.ndarray]:
+    def pieces(one: SynthesisedSentence) -> Iterator[np.ndarray]:
         for piece in original(one):
             if len(one.mel_TM) == slow:
                 assert heard.wait(60.0), "the other request was held up"
             yield piece
 
-    (slow,) = (len(one.mel_TM) for one in synthesiser.spoken(list(synthesiser.sentences("Who?"))))
+    (slow,) = (len(one.mel_TM) for one in synthesiser.synthesise(list(synthesiser.sentences("Who?"))))
     monkeypatch.setattr(synthesiser, "pieces", pieces)
     service = SynthesiserService(synthesiser, max_batch=2)
     waits, goes_on = service.submit(SpeechRequest("Who?")), service.submit(SpeechRequest("The rain has ended. " * 3))
@@ -178,7 +178,7 @@ def test_an_error_is_that_of_one_request(
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(synthesiser, "spoken", broken)
+        patched.setattr(synthesiser, "synthesise", broken)
         with pytest.raises(RuntimeError, match="out of memory"):
             spoken(service.submit(SpeechRequest("Good morning.")))
     assert len(spoken(service.submit(SpeechRequest("Good morning."))))
@@ -187,14 +187,14 @@ def test_an_error_is_that_of_one_request(
 def test_an_error_of_one_sentence_of_a_batch_is_no_other_request_s(
     synthesiser: Synthesiser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = synthesiser.spoken
+    original = synthesiser.synthesise
 
     def broken(sentences: list, *rest: object) -> list:
         if any(word.text == "morning" for words in sentences for word in words):
             raise RuntimeError("out of memory")
         return original(sentences, *rest)
 
-    monkeypatch.setattr(synthesiser, "spoken", broken)
+    monkeypatch.setattr(synthesiser, "synthesise", broken)
     service = Blocked(synthesiser, max_batch=2)
     bad, good = (service.submit(SpeechRequest(text)) for text in ("Good morning.", "Good evening."))
     service.let.set()

@@ -212,7 +212,7 @@ def test_spoken_batches_are_the_texts_one_by_one(speech: Path, vocoder: Path) ->
     texts = ["One two three. Four five!", "Six one five two.", "Two one four six, three five one two."]
     sentences = [words for text in texts for words in synthesiser.sentences(text)]
     assert len(sentences) == 4
-    for one, words in zip(synthesiser.spoken(sentences, "ben", 1.1, 2.0), sentences, strict=True):
+    for one, words in zip(synthesiser.synthesise(sentences, "ben", 1.1, 2.0), sentences, strict=True):
         alone, pitch = synthesiser.mel(words, "ben", 1.1, 2.0)
         assert pitch is not None
         np.testing.assert_allclose(one.mel_TM, alone, atol=1e-5)

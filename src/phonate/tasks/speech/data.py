@@ -77,7 +77,7 @@ class SpeechCorpus:
             try:
                 written = self._written[position]
                 mfa = self.data.durations == "mfa"
-                words[position] = self._textgrids.said(position, written) if mfa else written
+                words[position] = self._textgrids.pronunciations(position, written) if mfa else written
             except DataError as error:
                 problems.append(str(error))
         if problems and not any(words):

@@ -182,7 +182,7 @@ class TextGridTimes:
         self._frames_per_second = frames_per_second
         self._inventory = frozenset(inventory)
 
-    def said(self, position: int, words: Sequence[Word]) -> list[Word]:
+    def pronunciations(self, position: int, words: Sequence[Word]) -> list[Word]:
         """`words` with the phones of the TextGrid. Raises DataError naming the recording if they differ."""
         return [word for group in self._groups(position, words) for word in self._heard(position, group)]
 

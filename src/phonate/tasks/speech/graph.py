@@ -64,18 +64,18 @@ class SpokenText(nn.Module):
 
     def timed(self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None) -> tuple[Tensor, Tensor]:
         """That waveform, and the frames of each token (1, L)."""
-        waveform_1N, frames_1L, _ = self.said(tokens_1L, scales_3, speaker_1)
+        waveform_1N, frames_1L, _ = self.synthesise(tokens_1L, scales_3, speaker_1)
         peak = waveform_1N.abs().amax(dim=1).clamp_min(_SILENT)
         scaled: Tensor = (PEAK / peak) * waveform_1N
         return scaled[:, None], frames_1L
 
-    def said(
+    def synthesise(
         self, tokens_1L: Tensor, scales_3: Tensor, speaker_1: Tensor | None, octaves: float | Tensor = 0.0
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The waveform (1, N) at the level of the mel, the frames of each token (1, L), and the mel (1, T, M)."""
         noise_TN = self.noise * scales_3[0]
         speed = 1.0 / scales_3[1]
-        mel_1TM, melody_1T2, frames_1L = self.acoustic.spoken(tokens_1L, speaker_1, noise_TN, speed, octaves)
+        mel_1TM, melody_1T2, frames_1L = self.acoustic.synthesise(tokens_1L, speaker_1, noise_TN, speed, octaves)
         waveform_1N: Tensor = self.vocoder(mel_1TM, hertz(melody_1T2))
         return waveform_1N, frames_1L, mel_1TM
 
@@ -92,8 +92,9 @@ class SpokenPage(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The waveform (1, N) at the level of the mel, the frames of each token (1, L), and the mel (1, T, M).
         `semitones_1L2` (1, L, 2): added to the pitch at the beginning and the end of each token."""
-        said: tuple[Tensor, Tensor, Tensor] = self.spoken.said(tokens_1L, scales_3, speaker_1, semitones_1L2 / 12.0)
-        return said
+        octaves_1L2 = semitones_1L2 / 12.0
+        output: tuple[Tensor, Tensor, Tensor] = self.spoken.synthesise(tokens_1L, scales_3, speaker_1, octaves_1L2)
+        return output
 
 
 class Rule(NamedTuple):

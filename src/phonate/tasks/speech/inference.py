@@ -190,7 +190,7 @@ _BATCH = 16
 """Sentences that the model reads at once."""
 
 
-class Spoken(NamedTuple):
+class SynthesisedSentence(NamedTuple):
     """A sentence as the model speaks it."""
 
     mel_TM: FloatArray
@@ -416,7 +416,7 @@ class Synthesiser(Inference):
         if isinstance(text, str) and is_ssml(text):
             return self.timed(text, speaker, speed, semitones)[0]
         if isinstance(text, str):
-            return self.joined(self.spoken(list(self.sentences(text)), speaker, speed, semitones))
+            return self.joined(self.synthesise(list(self.sentences(text)), speaker, speed, semitones))
         if any(map(is_ssml, text)):
             return [self.speak(one, speaker, speed, semitones) for one in text]
         written = []
@@ -425,7 +425,7 @@ class Synthesiser(Inference):
                 written.append(list(self.sentences(one)))
             except InputError as error:
                 raise InputError(f"text {number} of {len(text)}: {error}") from error
-        spoken = iter(self.spoken([words for one in written for words in one], speaker, speed, semitones))
+        spoken = iter(self.synthesise([words for one in written for words in one], speaker, speed, semitones))
         return [self.joined(itertools.islice(spoken, len(one))) for one in written]
 
     def timed(
@@ -439,7 +439,7 @@ class Synthesiser(Inference):
             return self._speak_ssml(text, speaker, speed, semitones)
         self._require_durations("tell when words are said")
         written = list(self.sentences(text))
-        spoken = self.spoken(written, speaker, speed, semitones)
+        spoken = self.synthesise(written, speaker, speed, semitones)
         return self.joined(spoken), self.times(written, spoken)
 
     def _speak_ssml(
@@ -448,7 +448,7 @@ class Synthesiser(Inference):
         """`timed` for a document, each word at its own speed, pitch and level, with the silences that it asks for.
         `speed` multiplies its speeds, `semitones` are added to its pitches."""
         before, sentences = self.sentences_of_ssml(markup)
-        spoken = self.spoken(sentences, speaker, speed, semitones)
+        spoken = self.synthesise(sentences, speaker, speed, semitones)
         sounds = [self.silence(before)]
         for one in spoken:
             plain = PEAK * normalised_peak(self.render(one.mel_TM, one.f0_T))
@@ -465,7 +465,9 @@ class Synthesiser(Inference):
         parts = parse(document, self.phonemizer.language) if isinstance(document, str) else document
         return script(parts, self.phonemizer, LONGEST)
 
-    def times(self, sentences: Sequence[Sentence], spoken: Sequence[Spoken], begins: float = 0.0) -> list[TimedWord]:
+    def times(
+        self, sentences: Sequence[Sentence], spoken: Sequence[SynthesisedSentence], begins: float = 0.0
+    ) -> list[TimedWord]:
         """When the words of sentences are said, of which the first begins at `begins` seconds."""
         times: list[TimedWord] = []
         for words, one in zip(sentences, spoken, strict=True):
@@ -474,7 +476,7 @@ class Synthesiser(Inference):
             begins += self.seconds(one) + one.after
         return times
 
-    def _word_times(self, words: Sentence, one: Spoken) -> Iterator[TimedWord]:
+    def _word_times(self, words: Sentence, one: SynthesisedSentence) -> Iterator[TimedWord]:
         """When the words of a sentence are said, before silences are put in."""
         assert one.frames_L is not None
         # the sound ends in the middle of the last frame
@@ -489,7 +491,7 @@ class Synthesiser(Inference):
             yield TimedWord(word.text + mark, float(ends[token]), float(ends[last]))
             token = last + 1
 
-    def seconds(self, one: Spoken) -> float:
+    def seconds(self, one: SynthesisedSentence) -> float:
         """Seconds of a sentence."""
         samples = (len(one.mel_TM) - 1) * self.audio.hop_length + sum(each.samples for each in one.shaping.pauses)
         return samples / self.sample_rate
@@ -498,15 +500,15 @@ class Synthesiser(Inference):
         """So many seconds of it (N,)."""
         return np.zeros(round(seconds * self.sample_rate), dtype=np.float32)
 
-    def sound(self, one: Spoken) -> FloatArray:
+    def sound(self, one: SynthesisedSentence) -> FloatArray:
         """The sound (N,) of a sentence, at the level of its mel."""
         return np.concatenate(list(one.shaping([self.render(one.mel_TM, one.f0_T)])))
 
-    def pieces(self, one: Spoken) -> Iterator[FloatArray]:
+    def pieces(self, one: SynthesisedSentence) -> Iterator[FloatArray]:
         """The same in pieces (n,) as they are ready, at the level of streams."""
         return map(streamed, one.shaping(self.render.stream(one.mel_TM, one.f0_T)))
 
-    def joined(self, spoken: Iterable[Spoken]) -> FloatArray:
+    def joined(self, spoken: Iterable[SynthesisedSentence]) -> FloatArray:
         """The sound (N,) of sentences, with pauses between them."""
         parts = [part for one in spoken for part in (self.sound(one), self.silence(one.after))]
         return PEAK * normalised_peak(np.concatenate(parts[:-1]))
@@ -519,7 +521,7 @@ class Synthesiser(Inference):
         for words in written:
             if len(silence := self.silence(after)):
                 yield silence
-            (one,) = self.spoken([words], speaker, speed, semitones)
+            (one,) = self.synthesise([words], speaker, speed, semitones)
             yield from self.pieces(one)
             after = one.after
 
@@ -546,7 +548,7 @@ class Synthesiser(Inference):
     ) -> tuple[FloatArray, FloatArray | None]:
         """The mel (T, M), from 0 to 1, of one sentence without the silences that are put in, and its pitch (T,) in Hz
         (0: unvoiced) where the model predicts it."""
-        (one,) = self.spoken([words], speaker, speed, semitones)
+        (one,) = self.synthesise([words], speaker, speed, semitones)
         return one.mel_TM, one.f0_T
 
     def _words(self, sentence: str) -> list[Word]:
@@ -556,13 +558,13 @@ class Synthesiser(Inference):
         except NothingToSay:
             return []
 
-    def spoken(
+    def synthesise(
         self,
         sentences: Sequence[Sentence],
         speaker: str | None = None,
         speed: float = 1.0,
         semitones: float = 0.0,
-    ) -> list[Spoken]:
+    ) -> list[SynthesisedSentence]:
         """Sentences of words, plain or with their delivery, as the model speaks them; those of like length are
         batched."""
         check_delivery(speed, semitones)
@@ -571,7 +573,7 @@ class Synthesiser(Inference):
         tokens = [self._tokens([one.word for one in script]) for script in scripts]
         deliveries = [self._deliveries(script, speed, semitones) for script in scripts]
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-        results: dict[int, Spoken] = {}
+        results: dict[int, SynthesisedSentence] = {}
         for first in range(0, len(order), _BATCH):
             chosen = order[first : first + _BATCH]
             speeds, changes = zip(*(deliveries[i] for i in chosen), strict=True)
@@ -609,7 +611,7 @@ class Synthesiser(Inference):
         learns_none = self._learnt is not None and "?" not in self._learnt
         return self.prosody_rules and learns_none and self.model.keeps_durations
 
-    def _shaped(self, script: Sequence[ScriptWord], one: SpokenSentence, speed: float) -> Spoken:
+    def _shaped(self, script: Sequence[ScriptWord], one: SpokenSentence, speed: float) -> SynthesisedSentence:
         """What the model gave, with what is done to its sound."""
         mel_TM, f0_T, frames_L = one
         level_T = level(mel_TM, -self.audio.min_level_db)
@@ -622,7 +624,7 @@ class Synthesiser(Inference):
             last = script[-1].word
             silence = pauses.get(last.pause or last.mark, PAUSE_SECONDS) / speed
             after = max(0.0, silence - silent_end(level_T) * hop / rate)
-        return Spoken(mel_TM, f0_T, frames_L, shape, after)
+        return SynthesisedSentence(mel_TM, f0_T, frames_L, shape, after)
 
     def _require_durations(self, purpose: str) -> None:
         """Raise InputError, naming the `purpose`, for a model that is not of kind parallel."""

@@ -50,7 +50,7 @@ logger = logging.getLogger("phonate")
 # ---------------------------------- What acoustic models give. Shapes: L tokens, T frames, M mel bands
 
 
-class Said(NamedTuple):
+class AcousticOutput(NamedTuple):
     """`SpokenSentence` as tensors."""
 
     mel_TM: Tensor
@@ -109,7 +109,7 @@ class Acoustic(nn.Module, ABC):
         speaker: Who,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
-    ) -> list[Said]:
+    ) -> list[AcousticOutput]:
         """As `say`, with tensors on the model's device."""
 
 
@@ -288,7 +288,7 @@ class ParallelModel(Acoustic):
         mel_BTM: Tensor = self.output(self.decoder(hidden_BTD, mask_BT))
         return mel_BTM
 
-    def spoken(
+    def synthesise(
         self,
         tokens_1L: Tensor,
         speaker_1: Tensor | None,
@@ -387,7 +387,7 @@ class ParallelModel(Acoustic):
         speaker: Who,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
-    ) -> list[Said]:
+    ) -> list[AcousticOutput]:
         """See `Acoustic.speak`; in one forward pass."""
         device = tokens[0].device
         speeds = speeds or [torch.ones(len(one), device=device) for one in tokens]
@@ -395,10 +395,10 @@ class ParallelModel(Acoustic):
         table = torch.from_numpy(noise_table()).to(device)
         speaker_B = _speakers(speaker, len(tokens), device)
         if len(tokens) == 1:
-            mel_1TM, melody_1T2, durations_1L = self.spoken(
+            mel_1TM, melody_1T2, durations_1L = self.synthesise(
                 tokens[0][None], speaker_B, table, speeds[0][None], semitones[0][None] / 12.0
             )
-            return [Said(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
+            return [AcousticOutput(mel_1TM[0], hertz(melody_1T2)[0], durations_1L[0])]
         tokens_BL = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True)
         lengths_B = torch.tensor([len(one) for one in tokens], device=device)
         mask_BL = frame_mask(lengths_B, tokens_BL.shape[1])
@@ -413,7 +413,7 @@ class ParallelModel(Acoustic):
         mel_BTM, melody_BT2 = self._decoded(regulated_BTD, table, octaves_BT, mask_BT)
         f0_BT, lengths = hertz(melody_BT2), frames_B.tolist()
         return [
-            Said(mel_TM[:n], f0_T[:n], durations_L[: len(one)])
+            AcousticOutput(mel_TM[:n], f0_T[:n], durations_L[: len(one)])
             for mel_TM, f0_T, durations_L, n, one in zip(
                 mel_BTM, f0_BT, prosody.durations_BL, lengths, tokens, strict=True
             )
@@ -630,7 +630,7 @@ class AutoregressiveModel(Acoustic):
         speaker: Who,
         speeds: Sequence[Tensor] | None = None,
         semitones: Sequence[Tensor] | None = None,
-    ) -> list[Said]:
+    ) -> list[AcousticOutput]:
         """See `Acoustic.speak`; one sentence after the other, each in at least a third and at most twice the frames
         that its durations add up to. Their pitch, which is in the mel, can't be changed."""
         speeds = speeds or [torch.ones(len(one), device=one.device) for one in tokens]
@@ -639,7 +639,7 @@ class AutoregressiveModel(Acoustic):
                 most = float(changed.abs().max())
                 raise InputError(f"semitones {most:g}: an autoregressive model can't change its pitch; leave it at 0")
         return [
-            Said(self._sentence(one[None], speaker, speed_L), None, None)
+            AcousticOutput(self._sentence(one[None], speaker, speed_L), None, None)
             for one, speed_L in zip(tokens, speeds, strict=True)
         ]
 

@@ -20,7 +20,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.compute.resources import cores
 from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech.arrays import ArrayVoice
-from phonate.tasks.speech.inference import Sentence, Spoken, Synthesiser, check_delivery, parallel
+from phonate.tasks.speech.inference import Sentence, SynthesisedSentence, Synthesiser, check_delivery, parallel
 from phonate.text.captions import TimedWord
 from phonate.text.characters import left_out
 from phonate.text.phonemes import named
@@ -276,7 +276,7 @@ class SynthesiserService(SpeechService):
         """Read one sentence of each of `utterances`, which are of one voice and speed."""
         request = utterances[0].request
         try:
-            spoken = self._synthesiser.spoken(sentences, request.voice, request.speed)
+            spoken = self._synthesiser.synthesise(sentences, request.voice, request.speed)
         except Exception as error:  # noqa: BLE001 - as above
             if len(utterances) == 1:
                 self._end(utterances[0], error)
@@ -292,13 +292,13 @@ class SynthesiserService(SpeechService):
 
         def pieces(utterance: Utterance, words: Sentence) -> Iterator[FloatArray]:
             request = utterance.request
-            (one,) = self._synthesiser.spoken([words], request.voice, request.speed)
+            (one,) = self._synthesiser.synthesise([words], request.voice, request.speed)
             yield from self._pieces(utterance, words, one)
 
         for utterance, words in zip(utterances, sentences, strict=True):
             yield utterance, pieces(utterance, words)
 
-    def _pieces(self, utterance: Utterance, words: Sentence, one: Spoken) -> Iterator[FloatArray]:
+    def _pieces(self, utterance: Utterance, words: Sentence, one: SynthesisedSentence) -> Iterator[FloatArray]:
         """The sound of the next sentence of a request, and of the silence before it."""
         if len(silence := self._synthesiser.silence(utterance.before)):
             yield silence

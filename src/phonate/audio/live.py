@@ -114,10 +114,10 @@ def microphone(sample_rate: int, size: int) -> Iterator[Iterator[FloatArray]]:
     """
     sounddevice = _sounddevice("a microphone")
     with _opened(sounddevice, "InputStream", sample_rate, size) as stream:
-        yield _heard(stream, size)
+        yield _blocks(stream, size)
 
 
-def _heard(stream: Any, size: int) -> Iterator[FloatArray]:
+def _blocks(stream: Any, size: int) -> Iterator[FloatArray]:
     """The blocks of a microphone, without an end. Says, once, when some were lost before they were read."""
     reported = False
     while True:

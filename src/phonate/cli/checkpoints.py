@@ -229,7 +229,7 @@ def _differences(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"first": str(first.path), "second": str(second.path), **asdict(result)})
         return 0
-    rows = [(key, _shown(one), _shown(two)) for key, (one, two) in _flat(result.metadata).items()]
+    rows = [(key, _text(one), _text(two)) for key, (one, two) in _flat(result.metadata).items()]
     print_table(rows, ("metadata", first.path.name, second.path.name))
     tensors = [
         (change.name, "different shape or type", "")
@@ -256,5 +256,5 @@ def _flat(differences: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]
     return flat
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

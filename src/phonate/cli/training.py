@@ -203,7 +203,7 @@ def _train(args: argparse.Namespace) -> int:
 
     with lasting():
         # before anything heavy is imported, so that a mistake in the recipe is reported at once
-        planned = _planned(args)
+        planned = _plan(args)
         with faster_import():
             from phonate.workflows.train import train_plan
 
@@ -226,7 +226,7 @@ def _train(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(args: argparse.Namespace) -> Plan:
+def _plan(args: argparse.Namespace) -> Plan:
     from phonate.cli.output import log_to_console
     from phonate.training.plan import plan
     from phonate.training.run import Run

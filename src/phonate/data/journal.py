@@ -248,9 +248,9 @@ class Guard:
             with self._journal.reading(source):
                 return self._function(item)
         with self._lock:
-            return self._tried(item, source)
+            return self._attempt(item, source)
 
-    def _tried(self, item: Any, source: str) -> Any:
+    def _attempt(self, item: Any, source: str) -> Any:
         from phonate.data.parallel import one_process, submit
 
         if source in self._guilty:

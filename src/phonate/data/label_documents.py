@@ -478,8 +478,8 @@ _WORDS_ALONE = ("words", "word_segments")
 def _timed(document: Document) -> list[Segment] | None:
     """The segments with times of a transcript; of words what they are joined to. None where it is no transcript."""
     values = dict(_lists_in(document, _DEPTH))
-    lists = [_said(values.get(name, ())) for name in SEGMENTS]
-    lists += [utterances(_said(values.get(name, ()))) for name in _WORDS_ALONE]
+    lists = [_segments(values.get(name, ())) for name in SEGMENTS]
+    lists += [utterances(_segments(values.get(name, ()))) for name in _WORDS_ALONE]
     # Of several, one with speakers and texts; words come last, for where segments begin is not told by pauses.
     said = max(lists, key=lambda one: (any(part.speaker for part in one), any(part.text for part in one), bool(one)))
     if said:
@@ -496,7 +496,7 @@ def _lists_in(document: Document, depth: int) -> Iterator[tuple[str, list[Any]]]
             yield from _lists_in(value, depth - 1)
 
 
-def _said(listed: Sequence[object]) -> list[Segment]:
+def _segments(listed: Sequence[object]) -> list[Segment]:
     """Objects with a start, an end and a text, a speaker or both, of one channel; none where one has not."""
     segments = [_segment(one) if isinstance(one, dict) else None for one in listed]
     said = [one for one in segments if one is not None]

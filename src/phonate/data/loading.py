@@ -467,7 +467,7 @@ class BatchSource:
             for position in range(0, end, self.merged):
                 assert self._next == (epoch, position), "another epoch was begun, or the source closed"
                 self._next = None
-                planned = self._planned(epoch, position)
+                planned = self._micro_batch(epoch, position)
                 after = position + self.merged
                 self._next = (epoch, after) if after < end else (epoch + 1, 0)
                 yield from planned
@@ -495,7 +495,7 @@ class BatchSource:
             self._patience = _Patience(self._watch, self._stuck_seconds)
         self._next = epoch, position
 
-    def _planned(self, epoch: int, position: int) -> list[MicroBatch]:
+    def _micro_batch(self, epoch: int, position: int) -> list[MicroBatch]:
         """The micro-batch at a position of the plan, in its parts. A worker that dies or is stuck is replaced once; the
         second time, the sample that it was at is left out, or is an error."""
         while True:

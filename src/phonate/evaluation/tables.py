@@ -145,17 +145,17 @@ class Evaluation:
 
     def header(self, metrics: Sequence[str] | None = None) -> list[str]:
         """Column headings with units and better direction, for those of `metrics` that were measured."""
-        return ["system", *(described(metric, self.columns).heading for metric in self._shown(metrics))]
+        return ["system", *(described(metric, self.columns).heading for metric in self._columns(metrics))]
 
     def rows(self, metrics: Sequence[str] | None = None) -> list[list[str]]:
         """Cells of the table; a missing metric is a dash."""
-        shown = {metric: described(metric, self.columns) for metric in self._shown(metrics)}
+        shown = {metric: described(metric, self.columns) for metric in self._columns(metrics)}
         return [
             [name, *(one.cell(_measured(values).get(metric)) for metric, one in shown.items())]
             for name, values in self.systems.items()
         ]
 
-    def _shown(self, metrics: Sequence[str] | None) -> list[str]:
+    def _columns(self, metrics: Sequence[str] | None) -> list[str]:
         return [metric for metric in self.metrics if metrics is None or metric in metrics]
 
     @property

@@ -79,7 +79,7 @@ COLLAR = 5.0
 
 
 @dataclass(frozen=True)
-class _Spoken:
+class _TimedWords:
     """The words of one speaker, after `plain`, with their times."""
 
     words: list[str]
@@ -87,10 +87,10 @@ class _Spoken:
     """Start and end in seconds."""
 
 
-_SILENT = _Spoken([], np.zeros((0, 2)))
+_SILENT = _TimedWords([], np.zeros((0, 2)))
 
 
-def _spoken_by_speaker(segments: Sequence[Segment]) -> list[_Spoken]:
+def _spoken_by_speaker(segments: Sequence[Segment]) -> list[_TimedWords]:
     """The words of each speaker, in the order of the segments. Of a segment of several words each gets a share of its
     time by the number of its characters, as in MeetEval."""
     spoken: dict[str | None, tuple[list[str], list[NDArray[np.float64]]]] = {}
@@ -101,11 +101,11 @@ def _spoken_by_speaker(segments: Sequence[Segment]) -> list[_Spoken]:
         edges = one.start + edges * (cast(float, one.end) - one.start)
         words += said
         times.append(np.stack([edges[:-1], edges[1:]], axis=1))
-    return [_Spoken(words, np.concatenate(times)) for words, times in spoken.values()]
+    return [_TimedWords(words, np.concatenate(times)) for words, times in spoken.values()]
 
 
 def _concatenated_edits(
-    references: Sequence[_Spoken], hypotheses: Sequence[_Spoken], collar: float | None = None
+    references: Sequence[_TimedWords], hypotheses: Sequence[_TimedWords], collar: float | None = None
 ) -> int:
     """Word edits of a conversation: of each speaker all words in one piece, with the speakers mapped such that the
     edits are fewest. Over the words of the reference this is cpWER (Watanabe et al. 2020, "CHiME-6 Challenge"), and
@@ -124,7 +124,7 @@ def _concatenated_edits(
     return int(edits[rows, columns].sum())
 
 
-def _near(ref: _Spoken, hyp: _Spoken, collar: float) -> Callable[[int], NDArray[np.bool_]]:
+def _near(ref: _TimedWords, hyp: _TimedWords, collar: float) -> Callable[[int], NDArray[np.bool_]]:
     middle_H = hyp.times_N2.mean(axis=1)
     first_H, last_H = middle_H - collar, middle_H + collar
     return lambda word: (ref.times_N2[word, 0] < last_H) & (ref.times_N2[word, 1] > first_H)

@@ -88,9 +88,9 @@ class _OfFewChannels(torch.autograd.Function):
     def backward(ctx: Any, grad_BOTK: Tensor) -> tuple[Tensor | None, ...]:
         x_BCTK, weight_OCIJ = ctx.saved_tensors
         of_x_BCTK = of_weight_OCIJ = of_bias_O = None
-        if _wanted(ctx, 0):
+        if _needs_gradient(ctx, 0):
             of_x_BCTK = _of_input(grad_BOTK, weight_OCIJ, x_BCTK.shape[3], ctx.side)
-        if _wanted(ctx, 1):
+        if _needs_gradient(ctx, 1):
             given = (
                 ctx.biases,
                 [1, 1],
@@ -105,7 +105,7 @@ class _OfFewChannels(torch.autograd.Function):
         return of_x_BCTK, of_weight_OCIJ, of_bias_O, None
 
 
-def _wanted(ctx: Any, at: int) -> bool:
+def _needs_gradient(ctx: Any, at: int) -> bool:
     """Whether this backward pass asks for the gradient of input number `at`, which is no leaf of the graph."""
     return ctx.needs_input_grad[at] and bool(torch._C._will_engine_execute_node(ctx.next_functions[at][0]))
 
@@ -161,10 +161,10 @@ class _ToOneChannel(torch.autograd.Function):
         ]
         windows_NP = torch.stack(parts, -1).view(-1, len(parts))
         of_x_BCTK = of_weight_1CIJ = None
-        if _wanted(ctx, 0):
+        if _needs_gradient(ctx, 0):
             of_x_NC = windows_NP @ weight_1CIJ.view(channels, -1).t()
             of_x_BCTK = of_x_NC.view(batch, frames, kept, channels).permute(0, 3, 1, 2)
-        if _wanted(ctx, 1):
+        if _needs_gradient(ctx, 1):
             of_weight_CP = x_BCTK.permute(0, 2, 3, 1).reshape(-1, channels).t() @ windows_NP
             of_weight_1CIJ = of_weight_CP.view(weight_1CIJ.shape)
         return of_x_BCTK, of_weight_1CIJ, grad_B1TK.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None

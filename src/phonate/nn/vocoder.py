@@ -220,14 +220,14 @@ class SynthesisStream:
         summed_BN[:, :overlap] += self._summed_BN
         weight_N[:overlap] += self._weight_N
         self._summed_BN, self._weight_N = summed_BN[:, ready:], weight_N[ready:]
-        return self._heard(summed_BN[:, :ready], weight_N[:ready])
+        return self._without_start(summed_BN[:, :ready], weight_N[:ready])
 
     def finish(self) -> Tensor:
         """The samples (B, N) up to the last frame's centre."""
         rest = self._fourier.n_fft // 2 - self._fourier.hop_length
-        return self._heard(self._summed_BN[:, :rest], self._weight_N[:rest])
+        return self._without_start(self._summed_BN[:, :rest], self._weight_N[:rest])
 
-    def _heard(self, summed_BN: Tensor, weight_N: Tensor) -> Tensor:
+    def _without_start(self, summed_BN: Tensor, weight_N: Tensor) -> Tensor:
         dropped = min(self._dropped, len(weight_N))
         self._dropped -= dropped
         return summed_BN[:, dropped:] / weight_N[dropped:].clamp_min(1e-8)

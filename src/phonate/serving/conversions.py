@@ -96,7 +96,7 @@ class Conversion:
         return self.sample_rate
 
 
-class _Converted(SpeechResult):
+class _ConversionResult(SpeechResult):
     """The conversion of a recording."""
 
     def __init__(
@@ -167,7 +167,7 @@ async def conversions(
             param="reference_audio",
         )
     own = state.settings.aliases.get(voice or "", voice) or None
-    result = _Converted(conversion, recording, own, semitones, reference)
+    result = _ConversionResult(conversion, recording, own, semitones, reference)
     speech = await state.speaker.speak(request, rate, lambda: result, response_format, of_text=False)
     form = FORMATS[response_format]
     return StreamedSpeech(speech, speech.parts(), form.media_type, marks(form.rate or rate) | warned(unknown))

@@ -394,7 +394,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
         if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request = await _speech_request(state, service, body, content)
-    speech, left_out = await _spoken(request, service, speech_request, body.response_format)
+    speech, left_out = await _synthesise(request, service, speech_request, body.response_format)
     headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown, left_out)
     if body.stream_format == "sse":
         return StreamedSpeech(
@@ -446,7 +446,7 @@ async def _events(speech: Speech, characters: int, times: bool) -> AsyncIterator
         yield event(error_event(error))
 
 
-async def _spoken(
+async def _synthesise(
     request: Request, service: LazyService, asked: SpeechRequest, name: str, whole: bool = False
 ) -> tuple[Speech, str]:
     """The speech that is `asked` for, see `Speaker.speak`, and the characters of its text that are not read."""
@@ -575,7 +575,7 @@ async def generate_speech(
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
     content = state.spoken_text(service, text, "target_text")
     speech_request = SpeechRequest(content.text, reference=reference, script=content.script)
-    speech, left_out = await _spoken(request, service, speech_request, "wav", whole=True)
+    speech, left_out = await _synthesise(request, service, speech_request, "wav", whole=True)
     try:
         file = b"".join([part async for part in speech.parts()])
     finally:

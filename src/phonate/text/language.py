@@ -65,7 +65,7 @@ def _seconds(pauses: Any) -> dict[str, float]:
     return {mark: float(value) for mark, value in pauses.items()}
 
 
-def _made(kind: type[DataT], values: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]]) -> DataT:
+def _build(kind: type[DataT], values: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]]) -> DataT:
     """A `kind` of `values`, those with one of `readers` read by it. Raises InputError, naming the option."""
     read = {}
     for name, value in values.items():
@@ -103,7 +103,7 @@ class Questions:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """As a file has them. Raises InputError, naming the option with a mistake."""
         words = [one.name for one in fields(cls) if one.name not in ("rise", "tags")]
-        return _made(cls, values, {"rise": float, "tags": _patterns, **dict.fromkeys(words, _words)})
+        return _build(cls, values, {"rise": float, "tags": _patterns, **dict.fromkeys(words, _words)})
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -144,7 +144,7 @@ class Language:
         """As a file has them. Raises InputError, naming the option with a mistake."""
         words = dict.fromkeys(("abbreviations", "starters", "conjunctions"), _words)
         readers = {"questions": Questions.of, "readings": _readings, "pauses": _seconds}
-        return _made(cls, values, {**words, **readers})
+        return _build(cls, values, {**words, **readers})
 
     def read(self, text: str) -> str:
         """`text` with what `readings` say in the place of numbers, abbreviations and symbols, single spaces between."""

@@ -67,12 +67,12 @@ def compute(loss: nn.Module, outputs: Tensor, targets: Tensor, mask: Tensor | No
     for number in range(len(outputs)):
         item = slice(number, number + 1)
         if mask[item].any():
-            of_item, counted = _sum_and_count(loss, *(_kept(values[item], mask[item]) for values in (outputs, targets)))
+            of_item, counted = _sum_and_count(loss, *(_pick(values[item], mask[item]) for values in (outputs, targets)))
             total, count = total + of_item, count + counted
     return total, count
 
 
-def _kept(values: Tensor, mask: Tensor) -> Tensor:
+def _pick(values: Tensor, mask: Tensor) -> Tensor:
     """The values (1, N, ...) of one item, (1, T, ...), that a mask (1, T) keeps."""
     return values[mask.bool()] if mask.dim() == 1 else values[mask.bool()][None]
 

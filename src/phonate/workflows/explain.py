@@ -17,7 +17,7 @@ from phonate.config.tasks import task_info
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """One value of a resolved recipe."""
 
     key: str
@@ -27,12 +27,14 @@ class Explained:
     description: str
 
 
-def explain(resolved: Resolved) -> list[Explained]:
+def explain(resolved: Resolved) -> list[Explanation]:
     """Every value of `resolved`, in the order of the settings classes."""
     values = resolved.recipe.model_dump(mode="json")
     kind = type(resolved.recipe)
     return [
-        Explained(".".join(path), None if origin == REQUIRED else value_at(values, path), origin, describe(kind, path))
+        Explanation(
+            ".".join(path), None if origin == REQUIRED else value_at(values, path), origin, describe(kind, path)
+        )
         for path, origin in resolved.origins.items()
     ]
 

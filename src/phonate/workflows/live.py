@@ -22,7 +22,7 @@ _LOWEST_RATE, _HIGHEST_RATE = 8000, 192000
 
 
 @dataclass(frozen=True)
-class Converted:
+class LiveResult:
     """What was converted."""
 
     seconds: float
@@ -42,7 +42,7 @@ def convert_live(
     speaker: str | None = None,
     rate: int | None = None,
     semitones: float = 0.0,
-) -> Converted:
+) -> LiveResult:
     """Convert `source` to the voice of `speaker`, each block as soon as it is there, until it ends.
 
     Args:
@@ -72,7 +72,7 @@ def convert_live(
         return _run(source, live, blocks, output)
 
 
-def _run(source: str, live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> Converted:
+def _run(source: str, live: LiveConversion, blocks: Iterator[FloatArray], output: Sink) -> LiveResult:
     rate, written, busy, late = live.sample_rate, 0, list[float](), 0
     for block in blocks:
         start = time.perf_counter()
@@ -86,7 +86,7 @@ def _run(source: str, live: LiveConversion, blocks: Iterator[FloatArray], output
     if not (total := written + len(rest)):
         raise DataError(f"{source}: no sound came in, or less than a frame of it")
     seconds = total / rate
-    return Converted(seconds, live.latency / rate, sum(busy) / max(seconds, 1 / rate), late / max(len(busy), 1))
+    return LiveResult(seconds, live.latency / rate, sum(busy) / max(seconds, 1 / rate), late / max(len(busy), 1))
 
 
 @contextlib.contextmanager

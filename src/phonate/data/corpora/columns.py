@@ -272,11 +272,11 @@ def _said_twice(one: _Column, other: _Column) -> bool:
 
 def are_alike(one: str, other: str) -> bool:
     """Whether two texts share words."""
-    first, second = _spoken(one), _spoken(other)
+    first, second = _words_in(one), _words_in(other)
     return bool(first and second) and len(first & second) >= 0.3 * min(len(first), len(second))
 
 
-def _spoken(cell: str) -> set[str]:
+def _words_in(cell: str) -> set[str]:
     """The words of a cell, or its letters where there are no spaces between words."""
     spaced = _UNSPACED.sub(r" \g<0> ", unicodedata.normalize("NFKC", cell).casefold())
     return {word for part in spaced.split() if (word := "".join(filter(str.isalnum, part)))}

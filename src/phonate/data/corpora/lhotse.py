@@ -505,7 +505,7 @@ def _downloaded(
         raise
     except _FAILURES as error:
         raise DataError(
-            f"{dataset.name}: the download failed ({_said(error)}); without a network, put the corpus into {corpus}"
+            f"{dataset.name}: the download failed ({_message(error)}); without a network, put the corpus into {corpus}"
         ) from error
     folder = Path(returned) if isinstance(returned, str | Path) else corpus
     _write_record(corpus, {"corpus": str(folder.resolve())})
@@ -535,7 +535,7 @@ def _prepare(
         except Interrupted:
             raise
         except _FAILURES as error:
-            failures.append(f"{corpus}: Lhotse's recipe {dataset.name} failed: {_said(error)}")
+            failures.append(f"{corpus}: Lhotse's recipe {dataset.name} failed: {_message(error)}")
             continue
         if not manifest_pairs(output):
             _write(returned, output, dataset.name)
@@ -584,6 +584,6 @@ def _write_record(folder: Path, facts: Mapping[str, Any]) -> None:
     (folder / PREPARED).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -137,7 +137,7 @@ def _recording(
             raise ValueError(times) from None
         named = as_text(listed.get("speaker_id"))
         speaker = alone if named is None or named.upper() == "N/A" else named
-        segments.append(Segment(start, end, speaker, _spoken(as_text(listed.get("text"))), as_text(listed.get("id"))))
+        segments.append(Segment(start, end, speaker, _signs(as_text(listed.get("text"))), as_text(listed.get("id"))))
     key = column_names(sample).get("id", "aid")
     id = as_text(sample.get(key)) or id_of(str(audio_name(sample)))
     segments.sort(key=lambda one: one.start)
@@ -150,7 +150,7 @@ _MARKS = {"<COMMA>": ",", "<PERIOD>": ".", "<QUESTIONMARK>": "?", "<EXCLAMATIONP
 _MARK = re.compile(r"\s*(<[A-Z]+>)")
 
 
-def _spoken(text: str | None) -> str | None:
+def _signs(text: str | None) -> str | None:
     """A text whose punctuation is written as words, as GigaSpeech's is, with signs; tags of noise are no words."""
     return text and (_MARK.sub(lambda match: _MARKS.get(match[1], ""), text).strip() or None)
 

@@ -325,7 +325,7 @@ class ClonedSpeech(SpeechResult):
         self._codec = codec
 
     def chunks(self, timeout: float | None = None) -> Iterator[FloatArray]:
-        return _spoken(self._generation.frames(timeout), self._codec, self._generation)
+        return _decode(self._generation.frames(timeout), self._codec, self._generation)
 
     def cancel(self) -> None:
         """Stop working on it."""
@@ -401,7 +401,7 @@ def _sampling(request: SpeechRequest) -> Sampling:
     return sampling(request.temperature, request.top_k, request.top_p)
 
 
-def _spoken(frames: Iterable[NDArray[np.int16]], codec: HiggsCodec, generation: Generation) -> Iterator[FloatArray]:
+def _decode(frames: Iterable[NDArray[np.int16]], codec: HiggsCodec, generation: Generation) -> Iterator[FloatArray]:
     """Chunks of the sound of `frames`, those of `generation`. Raises PhonateError if there are none."""
     empty = True
     for chunk in sound(frames, codec.stream()):
@@ -659,7 +659,7 @@ class VoiceCloner(Inference):
                 if step.codes is not None:
                     yield step.codes
 
-        return _spoken(frames(), self.codec, generation)
+        return _decode(frames(), self.codec, generation)
 
     def generate(self, pieces: Sequence[Sequence[Piece]], sampling: Sampling, seed: int) -> list[NDArray[np.int16]]:
         """The codes (T, K) of texts, each of several pieces."""

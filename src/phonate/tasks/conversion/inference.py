@@ -593,7 +593,7 @@ class Converter(Inference):
     ) -> list[FloatArray]:
         """The mels (T, M), from 0 to 1, of recordings in the voice of `speaker`. Long ones are read in overlapping
         windows, and windows of like length together; by a causal model each is read from its start to its end."""
-        number, voice, frames = self._wanted(speaker)
+        number, voice, frames = self._target(speaker)
         voice = self._moved(voice, semitones)
         if number is not None and self.model.causal:
             return [self._convert_in_order(recording, voice, number) for recording in recordings]
@@ -622,7 +622,7 @@ class Converter(Inference):
         ]
         return [self._equalised(mel_TM, of, voice) for mel_TM, of in zip(mels, recordings, strict=True)]
 
-    def _wanted(self, speaker: Target | None) -> tuple[int | None, Voice, SpeechFrames | None]:
+    def _target(self, speaker: Target | None) -> tuple[int | None, Voice, SpeechFrames | None]:
         """The number of a voice that the model learnt, or the frames of the one that is given; and that voice."""
         if isinstance(speaker, Reference) and self.extractor.reference_dim:
             return None, speaker.voice, speaker.frames

@@ -72,7 +72,7 @@ class EnglishAligner:
         Raises InputError where none of them is said."""
         waveform = as_waveform(audio, _RATE, sample_rate)
         words = self._words[text]
-        said, others = self._said(waveform, words) if waveform.any() else ({}, [])
+        said, others = self._word_times(waveform, words) if waveform.any() else ({}, [])
         if not said:
             raise InputError("none of the words of the text is said in the recording; is it the right one?")
         edges = self._edges(waveform, words, said)
@@ -96,7 +96,7 @@ class EnglishAligner:
         extra = [TimedWord("", start, end) for start, end in others if end - start > _SHORTEST_EXTRA]
         return Alignment(timed, len(waveform) / _RATE, "en", phones=phones, missing=missing, extra=extra)
 
-    def _said(
+    def _word_times(
         self, waveform: FloatArray, words: Sequence[Word]
     ) -> tuple[dict[int, tuple[float, float]], list[tuple[float, float]]]:
         """The times of the words that are said, by number, and when other things are said."""

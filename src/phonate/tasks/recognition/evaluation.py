@@ -55,7 +55,7 @@ def evaluate(
         )
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
-    clips = list(_spoken(candidates, settings.language))
+    clips = list(_clips_with_words(candidates, settings.language))
     if not clips:
         none = f"{run}: no validation recordings (data.validation); give recordings with {option('data')}"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
@@ -167,7 +167,7 @@ def _as_spoken(language: str) -> Callable[[str], str]:
     return spoken
 
 
-def _spoken(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
+def _clips_with_words(clips: Iterable[Clip], language: str) -> Iterator[Clip]:
     """The clips with a text that can be spoken, with the text replaced by its words."""
     wording = Wording(language)
     for clip in clips:

@@ -184,7 +184,7 @@ class TextGridTimes:
 
     def pronunciations(self, position: int, words: Sequence[Word]) -> list[Word]:
         """`words` with the phones of the TextGrid. Raises DataError naming the recording if they differ."""
-        return [word for group in self._groups(position, words) for word in self._heard(position, group)]
+        return [word for group in self._groups(position, words) for word in self._words(position, group)]
 
     def __call__(self, position: int, words: Sequence[Word]) -> Durations:
         """Frames of each token; `words` are the result of `said`. Pauses belong to the preceding boundary."""
@@ -211,7 +211,7 @@ class TextGridTimes:
         except DataError as error:
             raise DataError(f"{self._ids[position]}: {error} ({grid.path})") from None
 
-    def _heard(self, position: int, group: _Group) -> list[Word]:
+    def _words(self, position: int, group: _Group) -> list[Word]:
         """The words of a group, with the phones of the TextGrid if these differ in more than stress."""
         labels = [phone.label for phone in group.phones]
         own = [phone for word in group.words for phone in word.phones]

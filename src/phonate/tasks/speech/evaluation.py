@@ -233,10 +233,10 @@ def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:
 def _clips(synthesiser: Synthesiser, data: str | None) -> Iterator[Sentence]:
     if data is None:
         validation_ids = synthesiser.inference_metadata["validation"]
-        return _spoken(synthesiser, kept_for_validation(synthesiser.data, validation_ids))
+        return _clips_with_texts(synthesiser, kept_for_validation(synthesiser.data, validation_ids))
     lines = _lines(Path(data))
     if not lines or any("|" in line for line in lines):  # such as wav|text
-        return _spoken(synthesiser, clips_of(synthesiser.data, data))
+        return _clips_with_texts(synthesiser, clips_of(synthesiser.data, data))
     first = synthesiser.speakers[0]
     for number, line in enumerate(lines, start=1):
         if not has_words(line):
@@ -255,7 +255,7 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _spoken(synthesiser: Synthesiser, clips: Iterable[Clip]) -> Iterator[Clip]:
+def _clips_with_texts(synthesiser: Synthesiser, clips: Iterable[Clip]) -> Iterator[Clip]:
     """The clips with texts. A single-speaker voice speaks all of them."""
     for clip in clips:
         if clip.text:

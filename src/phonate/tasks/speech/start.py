@@ -151,7 +151,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
         changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
     if not is_english(recipe.data.language) and speakers == 1:
         changes |= _OTHER_LANGUAGE
-    reason = f"{_shown(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
+    reason = f"{_minutes_text(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
     if other:
         reason += f" and changes all of it, because it has {phones}"
     return Start(
@@ -167,10 +167,10 @@ def _from_scratch(unlike: str, origin: str) -> Start:
 
 
 def _origin(minutes: float, language: str) -> str:
-    return f"data: {_shown(minutes)} minutes, language {language}"
+    return f"data: {_minutes_text(minutes)} minutes, language {language}"
 
 
-def _shown(minutes: float) -> str:
+def _minutes_text(minutes: float) -> str:
     return f"{minutes:.1f}" if minutes <= MANY_MINUTES else f"over {MANY_MINUTES:.0f}"
 
 

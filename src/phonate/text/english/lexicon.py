@@ -47,10 +47,10 @@ def _halves() -> tuple[dict[str, Any], dict[str, Any]]:
 def _searched(word: str) -> tuple[Any, Any]:
     """What both halves have for a word, without reading all of them."""
     (content, border), key = _content(), word.encode()
-    return _found(content, key, len(b'{"checked":'), border), _found(content, key, border + 14, len(content))
+    return _search(content, key, len(b'{"checked":'), border), _search(content, key, border + 14, len(content))
 
 
-def _found(content: mmap.mmap, word: bytes, low: int, high: int) -> Any:
+def _search(content: mmap.mmap, word: bytes, low: int, high: int) -> Any:
     """The value of a word between two places, or None: a text without escapes, or a mapping of such."""
     while low < high:
         middle = (low + high) // 2

@@ -72,7 +72,7 @@ def plain(text: str) -> str:
     Characters without an English pronunciation are dropped, and logged the first time.
     """
     text = _in_context(text)
-    report_left_out(_unsaid(text), "without an English pronunciation")
+    report_left_out(_unpronounceable(text), "without an English pronunciation")
     return "".join(" " if (replacement := _ascii(character)) is None else replacement for character in text)
 
 
@@ -83,7 +83,7 @@ def says_all(text: str) -> bool:
 
 def without_pronunciation(text: str) -> list[str]:
     """The characters of `text` that are left out, each once."""
-    return list(dict.fromkeys(_unsaid(_in_context(text))))
+    return list(dict.fromkeys(_unpronounceable(_in_context(text))))
 
 
 def _in_context(text: str) -> str:
@@ -92,7 +92,7 @@ def _in_context(text: str) -> str:
     return text
 
 
-def _unsaid(text: str) -> Iterator[str]:
+def _unpronounceable(text: str) -> Iterator[str]:
     return (character for character in text if _ascii(character) is None)
 
 

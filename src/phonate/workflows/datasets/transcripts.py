@@ -118,7 +118,9 @@ class _Transcribing:
         befores = [0.0, *accumulate(lengths)]
         due = [_Due(*one, total) for one in zip(rows, lengths, befores, strict=False)]
         try:
-            results = self._executor.map(partial(_heard, *self._arguments), due, _crashed, lambda one: file_of(one.row))
+            results = self._executor.map(
+                partial(_texts_of, *self._arguments), due, _crashed, lambda one: file_of(one.row)
+            )
             for one, (texts, left_out) in zip(due, results, strict=True):
                 self._keep(one.row, texts, left_out)
                 one.report(one.seconds)
@@ -151,7 +153,7 @@ def _transcriber(model: str, language: str, device: str) -> Transcriber:
     return load_transcriber(model, language, ("data.transcribe", "data.language"), device)
 
 
-def _heard(model: str, language: str, device: str, due: _Due) -> tuple[list[Entry], list[Entry]]:
+def _texts_of(model: str, language: str, device: str, due: _Due) -> tuple[list[Entry], list[Entry]]:
     """The clips of a recording with their texts, and what is left out of it, with reasons."""
     transcriber, row = _transcriber(model, language, device), due.row
     texts: list[Entry] = []

@@ -383,7 +383,7 @@ _SHORTEST_SOURCE = 1.0  # seconds; a shorter one says too little of a voice
 
 
 @dataclass(frozen=True)
-class Divided:
+class Division:
     """The division."""
 
     training: list[dict[str, str]]
@@ -403,7 +403,7 @@ class _Recording:
     seconds: float
 
 
-def divide(folder: Path) -> Divided:
+def divide(folder: Path) -> Division:
     """Keep one recording of up to three speakers who are not the target.
 
     Raises InputError when `folder` has no two speakers, or none to spare a recording of, and DataError when it
@@ -434,7 +434,7 @@ def divide(folder: Path) -> Divided:
         if one.path not in sources
     ]
     clips = tuple(one.path for one in speakers[target])
-    return Divided(training, len(speakers), target, clips, tuple(held_out.values()))
+    return Division(training, len(speakers), target, clips, tuple(held_out.values()))
 
 
 def _by_speaker(folder: Path) -> dict[str, list[_Recording]]:

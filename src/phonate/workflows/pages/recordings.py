@@ -343,11 +343,11 @@ def _misheard(clip: CheckedRow, hypothesis: str | None) -> list[Finding]:
 
 
 def _render(worst: Sequence[Suspect], corpus: str, count: int) -> str:
-    clips = [_shown(one) for one in worst]
+    clips = [_clip_row(one) for one in worst]
     return render("worst.html.jinja", {"corpus": corpus, "count": count, "clips": clips})
 
 
-def _shown(one: Suspect) -> dict[str, Any]:
+def _clip_row(one: Suspect) -> dict[str, Any]:
     row = one.clip.row
     worst_first = sorted(one.findings, key=lambda worst_first: -worst_first.score)
     warned = [f"{finding.reason}: {finding.detail}" for finding in worst_first if finding.score >= 1.0]

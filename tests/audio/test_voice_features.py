@@ -66,14 +66,13 @@ def test_pitch_is_that_of_the_voice(pitch):
     found = voice_features(voice(3.0, pitch), RATE)
     assert found.pitch_mean == pytest.approx(pitch, rel=0.04)
     assert pitch * 0.8 < found.pitch_min < pitch < found.pitch_max < pitch * 1.2  # it glides by 15 %
-    assert found.pitch_range == pytest.approx(found.pitch_max - found.pitch_min)
     assert found.voiced_frames > 200
     assert found.duration == pytest.approx(3.0)
 
 
 def test_silence_has_no_pitch():
     found = voice_features(np.zeros(2 * RATE, dtype=np.float32), RATE)
-    assert (found.pitch_mean, found.pitch_range, found.voiced_frames) == (None, None, 0)
+    assert (found.pitch_mean, found.pitch_min, found.pitch_max, found.voiced_frames) == (None, None, None, 0)
     assert found.rms == found.spectral_centroid == found.zero_crossing_rate == 0.0
     assert np.isfinite([*found.mfcc_mean, *found.mfcc_std]).all()
 

@@ -275,13 +275,6 @@ class VoiceFeatures:
     """Mean over frames of the root mean square, in units of full scale."""
     rms_std: float
 
-    @property
-    def pitch_range(self) -> float | None:
-        """Highest less lowest pitch in Hz."""
-        if self.pitch_min is None or self.pitch_max is None:
-            return None
-        return self.pitch_max - self.pitch_min
-
 
 def voice_features(waveform: FloatArray, sample_rate: int) -> VoiceFeatures:
     """The features of a waveform (N,), at least one sample."""

@@ -105,6 +105,20 @@ def test_options_of_the_optimizer_may_change_at_a_resume_and_its_type_may_not(tm
         train(tmp_path / "run", resume="latest", max_steps=6, optimizer={"type": "sgd"})
 
 
+class DeeperTask(RegressionTask):
+    """With one layer more."""
+
+    def model(self, device):
+        return super().model(device).append(nn.Linear(4, 4, device=device))
+
+
+@pytest.mark.parametrize(("before", "after"), [(RegressionTask, DeeperTask), (DeeperTask, RegressionTask)])
+def test_a_resume_with_more_or_fewer_layers_is_refused_in_words(tmp_path, before, after):
+    train(tmp_path / "run", before(), max_steps=4)
+    with pytest.raises(InputError, match=r"does not fit this model: 4\.\w+ is not in "):
+        train(tmp_path / "run", after(), resume="latest", max_steps=5)
+
+
 def test_profiling_may_be_switched_at_a_resume(tmp_path, caplog):
     train(tmp_path / "run", max_steps=4, profiling=True)
     caplog.clear()

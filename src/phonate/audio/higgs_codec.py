@@ -238,8 +238,8 @@ def _loaded_class() -> Any:
     # resampler (the same filter) by the name of torchaudio. Nothing else sees this: torchaudio, where it is installed,
     # and transformers' own copy of the class are as they were.
     tolerate_broken_torchaudio()
-    stand_in = SimpleNamespace(functional=SimpleNamespace(resample=sinc_resample))
-    return load_copy(_MODULE, _COPY, {"torchaudio": stand_in}).HiggsAudioV2TokenizerModel
+    resampler = SimpleNamespace(functional=SimpleNamespace(resample=sinc_resample))
+    return load_copy(_MODULE, _COPY, {"torchaudio": resampler}).HiggsAudioV2TokenizerModel
 
 
 def codec_class() -> Any:

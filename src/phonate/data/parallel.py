@@ -13,11 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -120,9 +120,12 @@ class Threads:
             remaining = iter(items)
             under_way: deque[tuple[Item, Future[Result]]] = deque()
             try:
-                while True:
-                    for item in islice(remaining, _AHEAD * self.number - len(under_way)):
-                        under_way.append((item, pool.submit(one, item)))
+                for number in count():
+                    if number % (_TAKEN * self.number) == 0:
+                        for item in islice(remaining, 2 * _TAKEN * self.number - len(under_way)):
+                            under_way.append((item, pool.submit(one, item)))
+                        # each time that this thread wakes, others wait for Python's lock
+                        wait([done for _, done in islice(under_way, _TAKEN * self.number)], timeout=_MOMENT_SECONDS)
                     if not under_way:
                         return
                     item, done = under_way.popleft()
@@ -212,8 +215,8 @@ def executor_of(name: ExecutorName, local: Executor) -> Executor:
 
 FEW = 32
 """Fewer files are processed in this process, since starting others takes longer."""
-_AHEAD = 8
-"""Items of each thread that are under way or wait to be fetched: results may be large."""
+_TAKEN = 4
+"""Results of each thread that are taken at once; as many more are under way meanwhile. They may be large."""
 _BATCH = 16
 _BATCHES_AHEAD = 4
 _IDLE_SECONDS = 10

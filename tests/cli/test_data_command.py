@@ -332,14 +332,14 @@ def test_a_data_set_names_the_speaker_that_is_given(tone_corpus, tmp_path, caplo
 
 @pytest.mark.parametrize("task", ["recognition", "speech"])
 def test_the_check_of_a_recipe_refuses_what_its_training_leaves_out(tone_corpus, tmp_path, task):
-    """A text of 700 words, and one without a word of the language, in recordings of a second."""
+    """A text of 700 words, one without a word of the language, and none, in recordings of a second."""
     import importlib
 
     from phonate.config.resolve import resolve
     from phonate.workflows.prepare import check, corpus_settings
 
-    files = sorted(tone_corpus.rglob("*.wav"))[:6]
-    texts = ["good morning", "fine day", "word " * 700, "今日", "go home", "come in"]
+    files = sorted(tone_corpus.rglob("*.wav"))[:7]
+    texts = ["good morning", "fine day", "word " * 700, "今日", "", "go home", "come in"]
     lines = [f"{file}|anna|{text}\n" for file, text in zip(files, texts, strict=True)]
     (tmp_path / "list.csv").write_text("audio_path|speaker_id|text\n" + "".join(lines))
     recipe = tmp_path / "recipe.yaml"
@@ -359,7 +359,7 @@ def test_the_check_of_a_recipe_refuses_what_its_training_leaves_out(tone_corpus,
     assert report["usable"] == len(trained)
     names = {corpus.prepared.index.id[position] for position in trained}
     assert names.isdisjoint(problem["id"] for problem in report["refused"])
-    assert report["reasons"]["too short for its text"] == 1
+    assert (report["reasons"]["too short for its text"], report["reasons"]["no text"]) == (1, 2)
 
 
 def test_a_line_without_a_name_is_told_by_its_number_alone(tmp_path):

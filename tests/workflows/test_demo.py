@@ -436,6 +436,23 @@ def test_a_stop_that_comes_after_the_last_step_is_a_run_that_finished(
     assert not (tmp_path / "not stopped").exists()
 
 
+def test_what_is_finished_out_of_time_has_no_more_steps_than_its_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = []
+
+    def watch(command: list[str], output: Path, stops: object = None) -> Any:
+        watched.append(command)
+        return training._Progress(finished=False, step=149, startup=0.0, rate=1.0)
+
+    monkeypatch.setattr(training, "_watch", watch)
+    run = Training(["speech", f"data.path={RECORDINGS}"], tmp_path, Machine())
+    said: list[str] = []
+    run._finish(150, 150, 0.0, said.append)
+    assert said == ["\nout of time at step 149; finishing at step 150\n"]
+    assert not any("max_steps" in word for word in watched[-1])  # those of the recipe
+
+
 @pytest.mark.parametrize("text", ["my voices/anna", "1234", "null", "[a]", " a", "it's: 2 # x", "'"])
 def test_a_path_is_quoted_only_where_yaml_would_read_something_else(text: str) -> None:
     written = as_value(text)

@@ -345,7 +345,12 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
         return added
 
     show = sub_command("list", "list the checkpoints, and show which is the best")
-    show.add_argument("--sort-by", choices=("timestamp", "epoch", "val_loss"), default="timestamp")
+    show.add_argument(
+        "--sort-by",
+        choices=("timestamp", "epoch", "val_loss"),
+        default="timestamp",
+        help="newest first (timestamp, default), highest epoch first, or lowest validation loss first",
+    )
     verify = sub_command("verify", "compare size and SHA-256 of every file; exit code 1 if one is damaged")
     verify.add_argument("names", metavar="CHECKPOINT", nargs="*", help="only these; default: all")
     prune = sub_command("prune", "delete all but the newest ones and the best one")

@@ -139,6 +139,7 @@ class Training:
         if progress.finished or progress.step >= steps:
             return
         last = progress.step + max(2, round(_FINISH_STEPS * progress.step))
+        last = min(last, self._own_steps or last)
         say(f"\nout of time at step {progress.step}; finishing at step {last}\n")
         _watch(self._command(last, planned), self.output)
 

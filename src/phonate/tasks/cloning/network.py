@@ -554,7 +554,7 @@ class CloningNetwork(nn.Module):
         hidden_NH = rms_norm(base.model.norm, hidden_BLH).view(-1, hidden_BLH.shape[-1])
         if read is not None:
             audio_positions, text_positions = _among(read, input_ids.numel(), audio_positions, text_positions)
-        logits_PKV = base.audio_lm_head(hidden_NH.index_select(0, audio_positions))
+        (logits_PKV,) = project(hidden_NH.index_select(0, audio_positions), (base.audio_lm_head,))
         text_MV = of_text = None
         if base.text_lm_head is not None:
             text_MH = hidden_NH.index_select(0, text_positions)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -29,6 +28,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gauges import clock
+from phonate.compute.resources import processor_name
+from phonate.nn.products import linear
 from phonate.tasks.cloning.model import measure
 from phonate.tasks.cloning.network import CloningNetwork, sequence_layout, with_adapters
 from phonate.tasks.cloning.settings import CloningLoRA
@@ -188,6 +189,30 @@ def train_step(network: Any, batch: dict[str, Tensor], optimizer: Any, trained: 
     return float(loss.detach())
 
 
+def base_products(batches: list[dict[str, Any]], dtype: torch.dtype) -> float:
+    """Processor seconds of the products with frozen weights alone, of all batches: the layers' outputs and, but for
+    queries, keys and values of the first, the gradients of their inputs. A step can't take less."""
+    width, inner = SMALL["hidden_size"], SMALL["intermediate_size"]
+    heads, own = SMALL["num_key_value_heads"] * SMALL["head_dim"], SMALL["num_attention_heads"] * SMALL["head_dim"]
+    layers = [(own, width), *2 * [(heads, width)], (width, own), *2 * [(inner, width)], (width, inner)]
+    seconds = 0.0
+    for batch in batches:
+        tokens, read = batch["input_ids"].numel(), len(batch["read_frames"]) + len(batch["read_others"])
+        for number in range(SMALL["num_hidden_layers"]):
+            trimmed = number == SMALL["num_hidden_layers"] - 1
+            for place, (outputs, inputs) in enumerate(layers):
+                rows = read if trimmed and place > 2 else tokens
+                x, weight, gradient = (
+                    torch.ones(shape, dtype=dtype) for shape in ((rows, inputs), (outputs, inputs), (rows, outputs))
+                )
+                began = time.process_time()
+                linear(x, weight)
+                if number or place > 2:
+                    linear(gradient, weight.t())
+                seconds += time.process_time() - began
+    return seconds
+
+
 class Peer:
     """Steps of transformers.Trainer."""
 
@@ -282,6 +307,8 @@ class Comparison:
     ratios: list[float]
     """Of each round."""
     losses: tuple[float, float]
+    most: float
+    """The ratio if a step here were nothing but products with frozen weights."""
 
     def row(self) -> str:
         """Of the table."""
@@ -289,7 +316,7 @@ class Comparison:
         spread = f"{statistics.median(self.ratios):.2f} ({min(self.ratios):.2f} to {max(self.ratios):.2f})"
         ends = " | ".join(f"{loss:.2f}" for loss in self.losses)
         name = f"{self.precision}, {self.batch} samples"
-        return f"| {name} | {ours:.2f} | {peer:.2f} | {spread} | {self.tokens:.2f} | {ends} |"
+        return f"| {name} | {ours:.2f} | {peer:.2f} | {spread} | {self.most:.1f} | {self.tokens:.2f} | {ends} |"
 
 
 def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparison:
@@ -304,6 +331,10 @@ def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparis
         peer = Peer(model, groups, bf16, Path(folder), SMALL["audio_stream_eos_id"], CPU)
         ours.run(), peer.run()  # warm-up
         rounds = [(ours.run(), peer.run()) for _ in range(options.rounds)]
+        with torch.no_grad():
+            floor = statistics.median(
+                base_products(ours.batches, torch.bfloat16 if bf16 else torch.float32) for _ in range(options.rounds)
+            )
     mine, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
     count = batch * len(groups)
     computed = sum(padded(group, 0)["input_ids"].numel() for group in groups)
@@ -314,6 +345,7 @@ def compare(options: argparse.Namespace, precision: str, batch: int) -> Comparis
         computed / sum(len(one.ids) for group in groups for one in group),
         [second / first for first, second in rounds],
         (ours.loss, peer.loss),
+        theirs / floor,
     )
 
 
@@ -332,13 +364,16 @@ def report(options: argparse.Namespace) -> str:
         f"medians over {options.rounds} rounds of processor times; bf16 is autocast over fp32 weights. The peer "
         "pads to the longest sample of a batch.",
         "",
-        "| batches | here, samples / s | transformers.Trainer | ratio | tokens it computes for "
+        "| batches | here, samples / s | transformers.Trainer | ratio | at most | tokens it computes for "
         "each of a sample | loss here | loss there |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
         "Dropout is drawn once here for layers that read the same input, and for each layer by the peer. The recipe's "
         "own batch, a row of 2,048 tokens, holds about four of these samples.",
+        "",
+        "At most: the ratio of a step that were nothing but the products with the layers' frozen weights, of outputs "
+        "and of gradients of inputs.",
         "",
         "The losses are of other positions and normalised otherwise; they are not to be compared.",
         "",
@@ -346,8 +381,8 @@ def report(options: argparse.Namespace) -> str:
         "",
         f"Activations that 28 layers of the published size keep for each token (bf16): {kept}.",
         "",
-        f"{platform.processor() or platform.machine()}, one thread, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} "
-        f"cores; torch {torch.__version__}.",
+        f"{processor_name()} ({torch.backends.cpu.get_cpu_capability()}), one thread, load {os.getloadavg()[0]:.1f} on "
+        f"{os.cpu_count()} cores; torch {torch.__version__}.",
     ]
     return "\n".join(lines) + "\n"
 

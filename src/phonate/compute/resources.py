@@ -377,7 +377,7 @@ class ResourceDetector:
             }
             for gpu in self._probe.gpus()
         ]
-        cpu = {"type": "cpu", "id": 0, "name": _processor(), "memory_gb": self._probe.memory_gb()}
+        cpu = {"type": "cpu", "id": 0, "name": processor_name(), "memory_gb": self._probe.memory_gb()}
         return [*devices, {**cpu, "cores": self._probe.cores()}]
 
     def get_device_memory(self, device_id: int) -> tuple[float, float]:
@@ -478,7 +478,7 @@ def _remedy(gpus: list[Gpu]) -> str:
     return other_modes() + (f", or require less with {option('min_gpu_memory')}" if gpus else "")
 
 
-def _processor() -> str:
+def processor_name() -> str:
     """The processor's name; its architecture where the system has no name for it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():

@@ -348,7 +348,7 @@ class _Adapted(torch.autograd.Function):
         into_low_NRR = torch.cat([linear(gradient, up_OR.t()).mul_(scaling) for gradient, up_OR, scaling in lows], 1)
         into_downs = over_rows(into_low_NRR, dropped_NI).split(ctx.ranks)  # type: ignore[no-untyped-call]
         lows = zip(gradients, low_NRR.split(ctx.ranks, 1), ctx.scalings, strict=True)
-        into_ups = [over_rows(low_NR, gradient).mul_(scaling).t() for gradient, low_NR, scaling in lows]
+        into_ups = [over_rows(gradient, low_NR).mul_(scaling) for gradient, low_NR, scaling in lows]
         into_inputs = None
         if ctx.needs_input_grad[0]:
             into_inputs = linear(into_low_NRR, down_RRI.t())

@@ -74,6 +74,8 @@ def over_rows(one_NI: Tensor, other_NO: Tensor) -> Tensor:
     """(I, O): sums over N of products, as gradients of weights are, in the same way."""
     if not _is_wide(other_NO):
         return one_NI.t() @ other_NO
+    if one_NI.shape[1] > other_NO.shape[1]:  # what comes first is copied
+        return over_rows(other_NO, one_NI).t()
     return _product(one_NI.t(), other_NO.contiguous().t())  # with part of a matrix oneDNN takes 100 times as long
 
 

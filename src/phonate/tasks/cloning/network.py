@@ -554,7 +554,7 @@ class CloningNetwork(nn.Module):
         hidden_NH = rms_norm(base.model.norm, hidden_BLH).view(-1, hidden_BLH.shape[-1])
         if read is not None:
             audio_positions, text_positions = _among(read, input_ids.numel(), audio_positions, text_positions)
-        (logits_PKV,) = project(hidden_NH.index_select(0, audio_positions), (base.audio_lm_head,))
+        (logits_PV,) = project(hidden_NH.index_select(0, audio_positions), (base.audio_lm_head,))
         text_MV = of_text = None
         if base.text_lm_head is not None:
             text_MH = hidden_NH.index_select(0, text_positions)
@@ -565,7 +565,7 @@ class CloningNetwork(nn.Module):
                 of_text = text_loss(base.text_lm_head, text_MH, text_labels, vocabulary, label_smoothing)
         codebooks = (self.config.num_codebooks, self.config.codebook_size)
         hidden = hidden_NH if read is None else None
-        return NetworkOutput(logits_PKV.unflatten(-1, codebooks), text_MV, of_text, hidden)
+        return NetworkOutput(logits_PV.view(-1, *codebooks), text_MV, of_text, hidden)
 
     def _embedded(
         self,

@@ -74,9 +74,19 @@ def test_no_other_parts_of_a_batch_have_less_padding(lengths):
     assert cost(parts_by_length(lengths), lengths) == pytest.approx(least)
 
 
+@given(LENGTHS, st.integers(1, 8))
+def test_parts_of_a_batch_may_have_few_numbers_of_samples(lengths, multiple):
+    parts = parts_by_length(lengths, multiple)
+    assert sorted(np.concatenate(parts)) == list(range(len(lengths)))
+    assert all(lengths[one].min() >= lengths[other].max() for one, other in itertools.pairwise(parts))
+    assert all(len(part) % multiple == 0 for part in parts[:-1])
+    assert cost(parts, lengths) <= cost([np.arange(len(lengths))], lengths) + 1e-6
+
+
 def test_batches_of_like_length_stay_whole():
     assert [len(part) for part in parts_by_length(np.array([95, 100, 97, 99]))] == [4]
     assert [len(part) for part in parts_by_length(np.array([10, 100, 9, 11]))] == [1, 3]
+    assert [len(part) for part in parts_by_length(np.array([10, 100, 9, 11]), 2)] == [2, 2]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])

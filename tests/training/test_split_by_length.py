@@ -102,6 +102,26 @@ def test_parts_are_the_same_with_workers_and_from_any_position(workers):
     made.close()
 
 
+def test_parts_are_of_few_shapes_where_batches_are_to_be():
+    class WithLengths(Sequences):
+        def collate(self, items):
+            batch = super().collate(items)
+            return {**batch, "lengths": batch["mask"].sum(1)}
+
+    samples = WithLengths(100, 1)
+    samples.lengths = samples.lengths * 20
+    samples.inputs, samples.targets = ([one.repeat(20, 0) for one in all] for all in (samples.inputs, samples.targets))
+    shapes = {}
+    for few in (True, False):
+        options = settings(batch_size=16, performance={"split_by_length": True, "batch_shim": few})
+        made = batch_source(samples, options, Ranks(), torch.device("cpu"))
+        # the last batch has four samples
+        shapes[few] = {tuple(one.batch["x"].shape[:2]) for epoch in range(4) for one in made.epoch(epoch)}
+    assert all(items % 4 == 0 and frames % 32 == 0 for items, frames in shapes[True])
+    assert len({items for items, _ in shapes[True]}) > 1
+    assert len(shapes[True]) < len(shapes[False]) / 2
+
+
 @pytest.mark.parametrize(
     ("device", "ranks", "validation"),
     [("cuda", Ranks(), False), ("cpu", Ranks(rank=1, world_size=2), False), ("cpu", Ranks(), True)],

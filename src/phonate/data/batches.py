@@ -417,11 +417,12 @@ def _cut(ordered: Indices, lengths: NDArray[np.int64], max_frames: int, batch_si
     return batches
 
 
-def parts_by_length(lengths: NDArray[np.int64]) -> list[Indices]:
+def parts_by_length(lengths: NDArray[np.int64], multiple: int = 1) -> list[Indices]:
     """Cut a batch into parts of similar length, such that all parts together have the fewest frames with padding.
 
     Args:
         lengths: (B,) frames of each sample.
+        multiple: all parts but the last have a multiple of so many samples.
 
     Returns:
         Positions in the batch, for each part; long samples come first. One part where cutting does not pay.
@@ -432,11 +433,11 @@ def parts_by_length(lengths: NDArray[np.int64]) -> list[Indices]:
     each = PART_COST * count * float(sorted_B[0])
     least = np.zeros(count + 1)  # cost of the first i samples
     begins = np.zeros(count + 1, dtype=np.int64)  # where the last part of the first i samples begins
-    for end in range(1, count + 1):
-        starts = np.arange(end)
-        costs = least[:end] + sorted_B[:end] * (end - starts) + each
-        begins[end] = costs.argmin()
-        least[end] = costs[begins[end]]
+    for end in (*range(multiple, count, multiple), count):
+        starts = np.arange(0, end, multiple)
+        costs = least[starts] + sorted_B[starts] * (end - starts) + each
+        begins[end] = starts[costs.argmin()]
+        least[end] = costs.min()
     parts, end = [], count
     while end:
         parts.append(order[begins[end] : end])

@@ -219,7 +219,8 @@ class PlannedBatches(torch.utils.data.Dataset[list[MicroBatch]]):
         if self.streams is not None and position + self.merged < len(plan):
             self.samples.expect(self._mine(epoch, position + self.merged)[1].tolist())  # type: ignore[attr-defined]
         lengths = -(-self.lengths[mine] // self.multiple) * self.multiple
-        parts = [mine[part] for part in parts_by_length(lengths)] if self.by_length else [mine]
+        each = 1 if self.multiple == 1 else PART_ITEMS
+        parts = [mine[part] for part in parts_by_length(lengths, each)] if self.by_length else [mine]
         *before, last = (self._part(part, [items[int(i)] for i in part], weight) for part in parts)
         ends = position + len(merged) == len(plan)
         last = replace(last, planned=len(merged), samples=len(batch), last=ends, left_out=tuple(left_out))
@@ -324,20 +325,22 @@ def accumulation_groups(planned: Iterator[MicroBatch], times: int) -> Iterator[l
         yield group
 
 
-FRAMES_PER_TOKEN = 4
-"""Where batches are padded to few shapes, tokens are to multiples of this part of the frames': there are fewer."""
+PART_ITEMS = 4
+"""Where batches are padded to few shapes, parts of them by length have a multiple of so many items."""
+SHIM_TOKENS = 16
+"""Where batches are padded to few shapes, tokens are to multiples of this."""
 
 
 def padded_to(batch: Batch, multiple: int) -> Batch:
-    """`batch` with its frames padded by zeros up to a multiple of `multiple`, and its tokens up to a multiple of a
-    quarter of it, so that few shapes occur.
+    """`batch` with its frames padded by zeros up to a multiple of `multiple`, and its tokens up to one of
+    SHIM_TOKENS, so that few shapes occur.
 
     Only for batches that say their `lengths`: frames are the second dimension of each tensor that is as long there as
     the longest of them. Tokens are that of tensors as long as the longest of `token_lengths`.
     """
     if multiple == 1 or "lengths" not in batch:
         return batch
-    multiples = {"token_lengths": max(1, multiple // FRAMES_PER_TOKEN), "lengths": multiple}
+    multiples = {"token_lengths": SHIM_TOKENS, "lengths": multiple}
     missing = {}
     for name, each in multiples.items():
         if name in batch:

@@ -318,7 +318,8 @@ class PerformanceSettings(Settings):
     TF32, which has 10 bits of mantissa, on GPUs that have it. medium: in bf16. Matters most in mixed_precision fp32."""
     batch_shim: bool = False
     """Pad each batch to a multiple of 64 frames, and of 16 tokens where it has both, to limit the number of shapes: for
-    compile_model, CUDA, and processors, whose matrix products are compiled for each shape."""
+    compile_model, CUDA, and processors, whose matrix products are compiled for each shape. Parts of batches
+    (split_by_length) have a multiple of 4 samples and of 32 frames."""
     split_by_length: bool = False
     """Compute batches of short and long samples in parts of similar length, which have less padding and, up to
     rounding, the same gradient. For one process without a GPU; elsewhere it has no effect."""

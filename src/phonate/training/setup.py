@@ -33,8 +33,8 @@ from phonate.training.task import Coupling, Dataset, Task
 
 logger = logging.getLogger(__name__)
 
-SHIM_FRAMES = 64
-"""`training.performance.batch_shim` pads to multiples of this."""
+SHIM_FRAMES, SHIM_PART_FRAMES = 64, 32
+"""`training.performance.batch_shim` pads to multiples of the first; parts by length, of few sizes, of the second."""
 MUCH_PADDING = 0.5
 """From this share of the frames on, it is said that batches by length would have less."""
 
@@ -109,6 +109,7 @@ def batch_source(
             _warn_idle(settings, ranks, idle)
     # a GPU is not filled by parts of a batch, and ranks would wait for each other's
     split = performance.split_by_length and not validation and device.type == "cpu" and ranks.world_size == 1
+    few = SHIM_PART_FRAMES if split else SHIM_FRAMES
     source = BatchSource(
         samples,
         seed=settings.random_seed,
@@ -121,7 +122,7 @@ def batch_source(
         # A validation always starts at epoch 0 and ends: workers that ran on would prepare batches for nobody.
         persistent_workers=performance.persistent_workers and not validation,
         pin_memory=pin,
-        multiple=SHIM_FRAMES if performance.batch_shim else 1,
+        multiple=few if performance.batch_shim else 1,
         merged=merged,
         by_length=split,
         tolerant=settings.quarantine > 0 and not validation,

@@ -87,7 +87,7 @@ class ShortTimeFourier(nn.Module):
     def _of_padded(self, padded_BN: Tensor) -> Tensor:
         """Spectra of the windows that fit into (B, N)."""
         if self.as_products:
-            return self._product(self._frames(padded_BN))
+            return self._product(padded_BN)
         if on_processor(padded_BN) and torch.is_grad_enabled() and padded_BN.requires_grad:
             spectra: Tensor = _Transform.apply(padded_BN, self)  # type: ignore[no-untyped-call]
             return spectra
@@ -103,7 +103,7 @@ class ShortTimeFourier(nn.Module):
         parts_BTKC = spectrum_BTC.reshape(*spectrum_BTC.shape[:2], 2, -1).transpose(2, 3).contiguous()
         parts_BTKC[:, :, :: self.bins - 1] *= 2.0  # an inverse counts bins but the first and the last twice
         frames_BTN = torch.fft.irfft(torch.view_as_complex(parts_BTKC), self.n_fft, norm="forward")
-        return self._overlap_add(frames_BTN * (0.5 * self.window))
+        return self._overlap_add(frames_BTN * (0.5 * self.window), self.hop_length)
 
     def inverse(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop), by overlap-add, normalised by the sum of squared windows."""
@@ -114,64 +114,118 @@ class ShortTimeFourier(nn.Module):
         length = (frames - 1) * self.hop_length
         return summed_BN[:, half : half + length] / weight_N[half : half + length]
 
-    def _matrices(self) -> tuple[Tensor, Tensor]:
-        """The cosines (K, K) and the sines (K - 2, K - 2), for neither the first nor the last sample or bin, of the
-        first half of a frame, times its window: rows are samples, columns are bins. The second half has the same
-        backwards, the sines negative: where the halves are added and subtracted first, half of the products remain."""
-        numbers_K = torch.arange(self.bins)
-        turns_KK = numbers_K[:, None] * numbers_K % self.n_fft
-        window_K1 = self.window[: self.bins, None]
-        return window_K1 * self.cosine_N[turns_KK], window_K1[1:-1] * self.sine_N[turns_KK[1:-1, 1:-1]]
+    @property
+    def _by_quarters(self) -> bool:
+        return self.n_fft % 4 == 0 and self.hop_length % 2 == 0
 
-    def _frames(self, padded_BN: Tensor) -> Tensor:
-        """(B, N) -> (B, T, n_fft), of blocks of a hop. `unfold` becomes a gather of single samples where it is
+    def _tables(self, samples: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the first samples of a frame (rows), times the window, for each bin (columns)."""
+        turns_SK = torch.arange(samples)[:, None] * torch.arange(self.bins) % self.n_fft
+        window_S1 = self.window[:samples, None]
+        return window_S1 * self.cosine_N[turns_SK], window_S1 * self.sine_N[turns_SK]
+
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Cosines of even and odd samples, and sines of both, for the first halves of a frame and of its bins.
+
+        The second half of a frame has the same backwards, the sines negative. So has the second half of the bins, there
+        with cosines of odd and sines of even samples negative. Where halves are added and subtracted beside the
+        products, a quarter of these remains."""
+        cosine_KK, sine_KK = self._tables(self.bins)
+        quarter = self.n_fft // 4
+        cosines = cosine_KK[::2, : quarter + 1], cosine_KK[1::2, :quarter]
+        return (*cosines, sine_KK[2:-1:2, 1:quarter], sine_KK[1::2, 1 : quarter + 1])
+
+    def _frames(self, padded_BN: Tensor, size: int, hop: int) -> Tensor:
+        """(B, N) -> (B, T, size), of blocks of a hop. `unfold` becomes a gather of single samples where it is
         exported."""
-        hop, blocks = self.hop_length, -(-self.n_fft // self.hop_length)
-        frames = (padded_BN.shape[1] - self.n_fft) // hop + 1
+        blocks = -(-size // hop)
+        frames = (padded_BN.shape[1] - size) // hop + 1
         whole = (frames - 1 + blocks) * hop
-        parts_BRH = F.pad(padded_BN, (0, blocks * hop - self.n_fft))[:, :whole].reshape(len(padded_BN), -1, hop)
+        parts_BRH = F.pad(padded_BN, (0, blocks * hop - size))[:, :whole].reshape(len(padded_BN), -1, hop)
         moved = [parts_BRH[:, at : at + frames] for at in range(blocks)]
-        return torch.cat(moved, dim=-1)[..., : self.n_fft]
+        return torch.cat(moved, dim=-1)[..., :size]
 
-    def _product(self, frames_BTN: Tensor) -> Tensor:
-        """Frames (B, T, n_fft) -> the spectra of their windows (B, T, 2K)."""
-        cosines_KK, sines_SS = self._matrices()
-        half = self.n_fft // 2
-        first_BTS, second_BTS = frames_BTN[..., 1:half], frames_BTN[..., half + 1 :].flip(-1)
-        even_BTK = torch.cat((frames_BTN[..., :1], first_BTS + second_BTS, frames_BTN[..., half : half + 1]), dim=-1)
-        zero_BT1 = torch.zeros_like(frames_BTN[..., :1])
-        return torch.cat((even_BTK @ cosines_KK, zero_BT1, (second_BTS - first_BTS) @ sines_SS, zero_BT1), dim=-1)
+    def _product(self, padded_BN: Tensor) -> Tensor:
+        """`_of_padded` by products."""
+        if not self._by_quarters:
+            frames_BTN = self._frames(padded_BN, self.n_fft, self.hop_length)
+            cosine_NK, sine_NK = self._tables(self.n_fft)
+            return torch.cat((frames_BTN @ cosine_NK, -frames_BTN @ sine_NK), dim=-1)
+        quarter = self.n_fft // 4
+        cosine_even, cosine_odd, sine_even, sine_odd = self._matrices()
+        even_BTH, odd_BTH = (
+            self._frames(padded_BN[:, start::2], 2 * quarter, self.hop_length // 2) for start in range(2)
+        )
+        later_even_BTS, later_odd_BTQ = even_BTH[..., quarter + 1 :].flip(-1), odd_BTH[..., quarter:].flip(-1)
+        first_even_BTS, first_odd_BTQ = even_BTH[..., 1:quarter], odd_BTH[..., :quarter]
+        ends = even_BTH[..., :1], even_BTH[..., quarter : quarter + 1]
+        real_BTK = torch.cat((ends[0], first_even_BTS + later_even_BTS, ends[1]), dim=-1) @ cosine_even
+        of_odd_BTQ = (first_odd_BTQ + later_odd_BTQ) @ cosine_odd
+        imaginary_BTQ = (later_odd_BTQ - first_odd_BTQ) @ sine_odd
+        of_even_BTS = (later_even_BTS - first_even_BTS) @ sine_even
+        of_even_BTQ, of_odd_BTS = real_BTK[..., :-1], imaginary_BTQ[..., :-1]
+        zero_BT1 = torch.zeros_like(ends[0])
+        return torch.cat(
+            (
+                *(of_even_BTQ + of_odd_BTQ, real_BTK[..., -1:], (of_even_BTQ - of_odd_BTQ).flip(-1)),
+                *(zero_BT1, of_odd_BTS + of_even_BTS, imaginary_BTQ[..., -1:], (of_odd_BTS - of_even_BTS).flip(-1)),
+                zero_BT1,
+            ),
+            dim=-1,
+        )
 
     def _inverse_product(self, spectrum_BTC: Tensor) -> Tensor:
-        """Spectra (B, T, 2K) -> frames (B, T, n_fft), times the window."""
-        cosines_KK, sines_SS = self._matrices()
-        share_K1 = torch.full((self.bins, 1), 2.0 / self.n_fft)  # of the sum, both halves of the spectrum
-        share_K1[0] = share_K1[-1] = 1.0 / self.n_fft
-        even_BTK = spectrum_BTC[..., : self.bins] @ (share_K1 * cosines_KK.T)
-        odd_BTS = spectrum_BTC[..., self.bins + 1 : -1] @ (2.0 / self.n_fft * sines_SS.T)
-        middle_BTS = even_BTK[..., 1:-1]
-        second_BTS = (middle_BTS + odd_BTS).flip(-1)
-        return torch.cat((even_BTK[..., :1], middle_BTS - odd_BTS, even_BTK[..., -1:], second_BTS), dim=-1)
+        """`_summed` by products."""
+        real_BTK, imaginary_BTK = spectrum_BTC.chunk(2, dim=-1)
+        if not self._by_quarters:
+            share_K1 = torch.full((self.bins, 1), 2.0 / self.n_fft)  # of the sum, both halves of the spectrum
+            share_K1[0] = share_K1[-1] = 1.0 / self.n_fft
+            cosine_KN, sine_KN = (share_K1 * one_NK.T for one_NK in self._tables(self.n_fft))
+            frames_BTN = real_BTK @ cosine_KN - imaginary_BTK @ sine_KN
+            return self._overlap_add(frames_BTN, self.hop_length)
+        quarter = self.n_fft // 4
+        share_K1 = torch.full((quarter + 1, 1), 2.0 / self.n_fft)
+        share_K1[0] = 1.0 / self.n_fft
+        cosine_even, cosine_odd, sine_even, sine_odd = self._matrices()
+        low_BTQ, high_BTQ = real_BTK[..., :quarter], real_BTK[..., quarter + 1 :].flip(-1)
+        low_BTS, high_BTS = imaginary_BTK[..., 1:quarter], imaginary_BTK[..., quarter + 1 : -1].flip(-1)
+        both_BTK = torch.cat((low_BTQ + high_BTQ, real_BTK[..., quarter : quarter + 1]), dim=-1)
+        both_BTQ = torch.cat((low_BTS + high_BTS, imaginary_BTK[..., quarter : quarter + 1]), dim=-1)
+        cosines_BTK = both_BTK @ (share_K1 * cosine_even.T)
+        cosines_BTQ = (low_BTQ - high_BTQ) @ (share_K1[:-1] * cosine_odd.T)
+        sines_BTS = (low_BTS - high_BTS) @ (share_K1[1:-1] * sine_even.T)
+        sines_BTQ = both_BTQ @ (share_K1[1:] * sine_odd.T)
+        middle_BTS = cosines_BTK[..., 1:-1]
+        ends = cosines_BTK[..., :1], cosines_BTK[..., -1:]
+        even_BTH = torch.cat((ends[0], middle_BTS - sines_BTS, ends[1], (middle_BTS + sines_BTS).flip(-1)), dim=-1)
+        odd_BTH = torch.cat((cosines_BTQ - sines_BTQ, (cosines_BTQ + sines_BTQ).flip(-1)), dim=-1)
+        summed = [self._overlap_add(one_BTH, self.hop_length // 2) for one_BTH in (even_BTH, odd_BTH)]
+        return torch.stack(summed, dim=-1).flatten(-2)
 
     def _summed(self, spectrum_BTC: Tensor) -> Tensor:
         """(B, T, 2K) -> (B, (T - 1) * hop + n_fft): the windowed frames, added where they overlap."""
         if self.as_products:
-            return self._overlap_add(self._inverse_product(spectrum_BTC))
+            return self._inverse_product(spectrum_BTC)
         real_BTK, imaginary_BTK = spectrum_BTC.float().chunk(2, dim=-1)
-        return self._overlap_add(torch.fft.irfft(torch.complex(real_BTK, imaginary_BTK), self.n_fft) * self.window)
+        frames_BTN = torch.fft.irfft(torch.complex(real_BTK, imaginary_BTK), self.n_fft) * self.window
+        return self._overlap_add(frames_BTN, self.hop_length)
 
-    def _overlap_add(self, frames_BTN: Tensor) -> Tensor:
-        """(B, T, n_fft) -> (B, (T - 1) * hop + n_fft). Adds blocks of a hop: a fifteenth of the time of `F.fold`."""
-        frames, hop = frames_BTN.shape[1], self.hop_length
-        blocks = -(-self.n_fft // hop)
-        padded_BTN = F.pad(frames_BTN, (0, blocks * hop - self.n_fft)) if self.n_fft % hop else frames_BTN
+    def _overlap_add(self, frames_BTN: Tensor, hop: int) -> Tensor:
+        """(B, T, N) -> (B, (T - 1) * hop + N). Adds blocks of a hop: a fifteenth of the time of `F.fold`."""
+        frames, size = frames_BTN.shape[1:]
+        blocks = -(-size // hop)
+        padded_BTN = F.pad(frames_BTN, (0, blocks * hop - size)) if size % hop else frames_BTN
         parts_BTRH = padded_BTN.reshape(len(padded_BTN), frames, blocks, hop)
         moved = [F.pad(parts_BTRH[:, :, at], (0, 0, at, blocks - 1 - at)) for at in range(blocks)]
-        return functools.reduce(torch.add, moved).flatten(1)[:, : self.n_fft + (frames - 1) * hop]
+        return functools.reduce(torch.add, moved).flatten(1)[:, : size + (frames - 1) * hop]
 
     def _weight(self, frames: int) -> Tensor:
-        squares_1TN = self.window.square()[None, None].expand(1, frames, -1)
-        return self._overlap_add(squares_1TN)[0].clamp_min(1e-8)
+        """Sums of squared windows ((T - 1) * hop + n_fft,): of each block of a hop, those of the frames over it."""
+        hop, blocks = self.hop_length, -(-self.n_fft // self.hop_length)
+        squares_AH = F.pad(self.window.square(), (0, blocks * hop - self.n_fft)).reshape(blocks, hop)
+        over_T = self.window.new_ones(frames)
+        over_RA = torch.stack([F.pad(over_T, (at, blocks - 1 - at)) for at in range(blocks)], dim=-1)
+        return (over_RA @ squares_AH).flatten()[: self.n_fft + (frames - 1) * hop].clamp_min(1e-8)
 
 
 class AnalysisStream:
@@ -216,7 +270,7 @@ class SynthesisStream:
         overlap, ready = self._summed_BN.shape[1], frames * fourier.hop_length
         squares_1TN = fourier.window.square()[None, None].expand(1, frames, -1)
         summed_BN = fourier._summed(spectrum_BTC)
-        weight_N = fourier._overlap_add(squares_1TN)[0]
+        weight_N = fourier._overlap_add(squares_1TN, fourier.hop_length)[0]
         summed_BN[:, :overlap] += self._summed_BN
         weight_N[:overlap] += self._weight_N
         self._summed_BN, self._weight_N = summed_BN[:, ready:], weight_N[ready:]

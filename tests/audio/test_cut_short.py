@@ -33,9 +33,10 @@ LIBSNDFILE = {
 }
 """Kinds that FFmpeg does not write."""
 FFMPEG = [name for name in KINDS if "late" not in name and "paused" not in name]
+CUT = "its last frame is cut off; what comes before is read"
 ENDS = {
     "its header has no length; it is read to the end of the file": "to their end",
-    "its last frame is cut off; what comes before is read": "up to a frame that is cut off",
+    CUT: "up to a frame that is cut off",
 }
 """The remark -> what the page says of kinds that get it."""
 
@@ -97,6 +98,34 @@ def test_a_frame_that_is_cut_off_is_told_once_and_by_all(name: str, tmp_path: Pa
     read_audio(path)
     assert caplog.text.count(remark) == 1
     assert remark in ENDS
+
+
+@pytest.mark.parametrize("behind", [b"\0" * 1000, b"\0" * 200_000, b"TAG" + bytes(125)], ids=["few", "many", "ID3v1"])
+@pytest.mark.parametrize("name", ["mp3 without a header", "mp2", "ac3", "eac3", "aac, ADTS", "mpeg-ts"])
+def test_zeros_and_tags_behind_the_last_frame_are_no_part_of_it(name: str, behind: bytes, tmp_path: Path) -> None:
+    whole, _ = read(tmp_path / "whole", content(name))
+    samples, remarks = read(tmp_path / "padded", content(name) + behind)
+    np.testing.assert_allclose(samples, whole, atol=1e-5)  # AC-3's decoder fills bands with noise
+    assert not remarks
+
+
+@pytest.mark.parametrize("left", [7, 6, 1])
+def test_a_frame_of_aac_of_which_only_the_header_is_there_is_told(left: int, tmp_path: Path) -> None:
+    everything = content("aac, ADTS")
+    samples, remarks = read(tmp_path / "cut", everything[: everything.rindex(everything[:3]) + left])
+    assert remarks == [CUT]
+    assert len(samples) == len(read(tmp_path / "cut", everything)[0]) - 1024
+
+
+def test_an_mp4_without_its_last_bytes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cut short: the header says 3\.00 s, 2\.9\d s are there"):
+        read(tmp_path / "cut", content("mp4, header first")[:-8])
+
+
+def test_what_is_behind_a_hole_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    everything = content("mp3 without a header")
+    with pytest.raises(DataError, match=r"not readable as audio from \d\.\d\d s on"):
+        read(tmp_path / "hole", everything + bytes(200_000) + everything)
 
 
 def test_an_ogg_without_a_last_page_is_read(tmp_path: Path) -> None:

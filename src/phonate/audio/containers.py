@@ -124,6 +124,7 @@ HEAD = 512
 """First bytes of a file that are enough to recognise it."""
 _SNDFILE_FLAC = (7, 15, 23)
 """Bits of a sample, less one as FLAC's header has them (RFC 9639, section 8.2), that libsndfile decodes."""
+_ADTS_HEADER = 7
 _CHUNK = 2**20
 _FARTHEST = 2**62  # more can't be sought; damaged headers say so
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
@@ -344,14 +345,20 @@ def _aac(file: BinaryIO, part: Part) -> Examined:
     if footer[:8] == b"APETAGEX" and len(footer) == 32:
         size, flags = struct.unpack("<12xI4xI8x", footer)
         end -= size + (32 if flags >> 31 else 0)
-    return replace(part, end=max(part.start, end)), None
+    file.seek(part.start)
+    head = file.read(3)
+    file.seek(max(part.start, end - _ADTS_HEADER))
+    cut = file.read(3) == head  # of which FFmpeg reads nothing
+    return replace(part, end=max(part.start, end), cut_frame=cut), None
 
 
 def _ts(file: BinaryIO, part: Part) -> Examined:
     file.seek(part.start)
     match = _TS.match(file.read(HEAD))
     assert match is not None
-    return replace(part, cut_frame=(part.end - part.start) % (len(match[match.lastindex or 2]) + 1) > 0), None
+    rest = (part.end - part.start) % (len(match[match.lastindex or 2]) + 1)
+    file.seek(part.end - rest + len(match[1] or b""))
+    return replace(part, cut_frame=rest > 0 and file.read(1) == b"G"), None
 
 
 def _searched(file: BinaryIO, part: Part) -> Examined:
@@ -667,6 +674,8 @@ def _mp4(file: BinaryIO, part: Part) -> Examined:
             return replace(part, missing=1.0), None
         if length < 8:
             return part, None
+        if header[4:8] == b"mdat" and at + length > part.end:
+            part = replace(part, cut_frame=True)
         at += length
 
 
@@ -740,7 +749,7 @@ class Stream:
     vbri: bool = False
     """Whether VBRI counts them."""
     end: int | None = None
-    """The byte behind the last frame, where nothing but tags is behind it; libmpg123 looks for frames in them."""
+    """The byte behind the last frame, where only tags or zeros are behind it: libmpg123 looks for frames in them."""
     cut: bool = False
     """Whether the last of frames without a count goes on behind the end of the file."""
 
@@ -875,7 +884,7 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
                 break
             following = _next_frames(file, at + 1, 2)
             if following is None:
-                end = at if head.startswith(_TAGS) else None
+                end = at if head.startswith(_TAGS) or _only_zeros(file, at) else None
                 break
             at, damaged = following, damaged + 1
             continue
@@ -887,6 +896,12 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
         bit_rates.add(head[2] >> 4)
         at, stream = at + length, kind
     return Stream(first, False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end, cut=at > size)
+
+
+def _only_zeros(file: BinaryIO, at: int) -> bool:
+    """Whether nothing else is behind byte `at`."""
+    file.seek(at)
+    return not any(chunk.strip(b"\0") for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

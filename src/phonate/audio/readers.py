@@ -341,7 +341,7 @@ class _AVReader:
         # late, it is with what comes before where edits cut some of it out or it is a piece of a live MP4, else not.
         if kind.promises and duration and unit and start <= 0:
             self.frames = max(0, round(float((duration + start) * unit) * self.rate)) or None
-        self.slack = round(0.05 * self.rate)
+        self.slack = 0 if part.cut_frame else round(0.05 * self.rate)
         self.remarks = [*_remarks(part), *_tracks(container, stream)]
         self._endless = kind.endless or part.unknown_length
         self._cut_at: int | None = None
@@ -447,26 +447,52 @@ class _AVReader:
         """The frames of a packet. Of what has no length, the last may be cut."""
         import av.error
 
+        promised = 0
         if self._kind.endless and packet.size:
             promised = frame_bytes(self._stream.codec_context.name, bytes(memoryview(packet)[:8]))
             if packet.is_corrupt or packet.size < promised:
                 self._cut_at = self.read
         try:
-            return packet.decode() if self._decoder is None else self._decoder.decode(packet)
+            return self._samples(packet)
         except av.error.FFmpegError:
             following = self._packet()
             if not self._endless or (following is not None and following.size):
                 raise
             self._packets = chain([] if following is None else [following], self._packets)
+            if 0 < promised < packet.size:  # FFmpeg takes tags and zeros behind the last frame for a part of it
+                frame = av.Packet(bytes(memoryview(packet)[:promised]))
+                frame.pts, frame.time_base = packet.pts, packet.time_base
+                return self._samples(frame)
             self._cut_at = self.read
             return []
 
+    def _samples(self, packet: av.Packet[Any]) -> list[av.AudioFrame]:
+        return self._stream.decode(packet) if self._decoder is None else self._decoder.decode(packet)
+
     def _packet(self) -> av.Packet[av.AudioStream] | None:
         """The next one, the last one empty; None behind it."""
+        import av.error
+
         try:
             return next(self._packets, None)
         except IndexError:  # of PyAV, behind the last one, where another stream began within the file
             return None
+        except av.error.FFmpegError as error:
+            following = self._behind_junk() if self._endless else None
+            if following is None or following.size:
+                raise
+            if not isinstance(error, av.error.BlockingIOError):
+                self._cut_at = self.read
+            return following
+
+    def _behind_junk(self) -> av.Packet[av.AudioStream] | None:
+        """What comes behind bytes that are no packets."""
+        import av.error
+
+        while True:
+            self._packets = self._container.demux(self._stream)
+            with suppress(av.error.BlockingIOError):  # for each 64 KiB of them in transport streams
+                return next(self._packets, None)
 
     def _check_channels(self, frame: av.AudioFrame, at: int) -> None:
         channels = frame.layout.nb_channels

@@ -818,6 +818,60 @@ OTHER_CAPTIONS = {
 }
 
 
+TTML = '<tt xmlns="http://www.w3.org/ns/ttml" xmlns:m="http://www.w3.org/ns/ttml#metadata" '
+RARER_CAPTIONS = {
+    # each word with its time in brackets, hours, centiseconds behind a colon
+    "words.lrc": "[00:01.00]Hello [00:01.50]there <00:01.80>you\n[00:02:50]\n[1:00:00.00]Bye\n[1:00:01.00]\n",
+    # times within those of a division, of spans, of frames at 29.97 Hz
+    "nested.ttml": f"""{TTML} xmlns:p="http://www.w3.org/ns/ttml#parameter" p:frameRate="30"
+      p:frameRateMultiplier="999 1000">
+      <body><div begin="1s"><p begin="0s" end="1.5s"><metadata m:x="1">cc</metadata>Hello there you</p></div>
+      <div><p><span begin="107892f" end="3601s">Bye</span></p></div></body></tt>""",
+    "lyrics.ttml": f"""{TTML} xmlns:i="http://music.apple.com/lyric-ttml-internal" i:timing="Word">
+      <body><div begin="1.0"><p begin="1.0" end="2.5"><span begin="1.0" end="1.5">Hello</span> there you</p>
+      <p begin="1:00:00.000" end="1:00:01.000">Bye</p></div></body></tt>""",
+    "utf16.ttml": f"""<?xml version="1.0" encoding="UTF-16"?>{TTML}><body><div>
+      <p begin="1s" end="2.5s">Hello there you</p><p begin="1h" end="3601s">Bye</p></div></body></tt>""",
+}
+
+
+@pytest.mark.parametrize("name", RARER_CAPTIONS)
+def test_rarer_forms_of_captions(name, tmp_path):
+    file = tmp_path / name
+    file.write_text(RARER_CAPTIONS[name], encoding="utf-16" if name.startswith("utf16") else "utf-8")
+    said = [(round(start, 3), round(end, 3), words) for start, end, _, words in segments(file)]
+    assert said == [(1.0, 2.5, "Hello there you"), (3600.0, 3601.0, "Bye")]
+
+
+def test_speakers_of_ttml(tmp_path):
+    agents = '<m:agent xml:id="a"><m:name>Ann Lee</m:name></m:agent><m:agent xml:id="v1"/>'
+    paragraphs = '<p begin="1s" end="2s" m:agent="a">Hi</p><p begin="2s" end="3s" m:agent="v1">Ho</p>'
+    content = f"{TTML}><head><metadata>{agents}</metadata></head><body><div>{paragraphs}</div></body></tt>"
+    assert segments(text(tmp_path, "a.ttml", content)) == [(1.0, 2.0, "Ann Lee", "Hi"), (2.0, 3.0, None, "Ho")]
+
+
+def test_lyrics_with_odd_times_are_counted(tmp_path):
+    (labels,) = LABEL_FORMATS["captions"].read(text(tmp_path, "a.lrc", "[00:01.00]Hi\n[00:2]Ho\n[00:03.00]\n"))
+    assert labels.left_out["captions whose times can't be read"] == 1
+
+
+def test_of_what_whisper_writes_each_sentence_is_read_once(tmp_path):
+    wav(tmp_path / "a.wav", 5.0)
+    said = [(0.0, 1.2, "Hello there."), (1.2, 2.0, "How is it?")]
+    times = [(f"00:00:0{start:.3f}", f"00:00:0{end:.3f}", words) for start, end, words in said]
+    text(tmp_path, "a.srt", "\n".join(f"{i}\n{s} --> {e}\n{w}\n" for i, (s, e, w) in enumerate(times)))
+    text(tmp_path, "a.vtt", "WEBVTT\n\n" + "\n".join(f"{s} --> {e}\n{w}\n" for s, e, w in times))
+    lines = "".join(f"{start * 1000:.0f}\t{end * 1000:.0f}\t{words}\n" for start, end, words in said)
+    text(tmp_path, "a.tsv", f"start\tend\ttext\n{lines}")
+    whole = [{"start": start, "end": end, "text": words} for start, end, words in said]
+    text(tmp_path, "a.json", json.dumps({"text": "Hello there. How is it?", "segments": whole, "language": "en"}))
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [row.start for row in rows] == [0.0, 1.2]
+    text(tmp_path, "a.txt", "Hello there.\nHow is it?\n")
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert [row.text for row in rows] == ["Hello there. How is it?"]
+
+
 @pytest.mark.parametrize("name", OTHER_CAPTIONS)
 def test_captions_of_other_programs(name, tmp_path):
     file = text(tmp_path, name, OTHER_CAPTIONS[name])

@@ -110,8 +110,9 @@ def is_captions(path: Path) -> bool:
 def read_captions(path: Path) -> list[RecordingLabels]:
     """Whisper's tables, YouTube's captions, lyrics with times, and TTML."""
     left_out: Counter[str] = Counter()
+    text = text_of(path)
     try:
-        cues = _OTHERS[path.suffix.lower()](text_of(path), left_out)
+        cues = _OTHERS[path.suffix.lower()](text, left_out)
     except (ValueError, LookupError, TypeError, AttributeError, ET.ParseError) as error:
         raise DataError(f"{path}: not readable as captions ({error}); save it as .srt") from error
     if not cues:
@@ -156,7 +157,7 @@ def _of_json3(text: str, left_out: Counter[str]) -> list[Cue]:
     ]
 
 
-_STAMP = r"\[\d+:\d\d(?:[.:]\d+)?\]"
+_STAMP = r"\[\d+:\d\d(?:[.:]\d+|:\d\d\.\d+)?\]"
 
 
 def _of_lyrics(text: str, left_out: Counter[str]) -> list[Cue]:
@@ -165,10 +166,12 @@ def _of_lyrics(text: str, left_out: Counter[str]) -> list[Cue]:
     earlier = float(notes.get("offset", 0)) / 1000
     lines = []
     for stamps, said in re.findall(rf"^((?:{_STAMP} *)+)(.*)$", text, re.MULTILINE):
-        times = (one[1:-1].replace(".", ":").split(":") for one in re.findall(_STAMP, stamps))
-        lines += [
-            (max(0.0, clock_seconds(f"{time[0]}:{'.'.join(time[1:])}") - earlier), said.strip()) for time in times
-        ]
+        said = re.sub(rf"{_STAMP}|<[\d:.]+>", "", said)  # of words
+        # The last colon of mm:ss:cc is a point.
+        times = (re.sub(r"^(\d+:\d+):(\d+)$", r"\1.\2", one[1:-1]) for one in re.findall(_STAMP, stamps))
+        lines += [(max(0.0, clock_seconds(time) - earlier), said.strip()) for time in times]
+    unread = re.findall(rf"^(?!{_STAMP})\[\d+:", text, re.MULTILINE)
+    left_out["captions whose times can't be read"] += len(unread)
     lines.sort()
     if lines and lines[-1][1] and "length" not in notes:
         left_out["captions without an end"] += 1
@@ -177,11 +180,15 @@ def _of_lyrics(text: str, left_out: Counter[str]) -> list[Cue]:
 
 
 def _of_ttml(text: str, left_out: Counter[str]) -> list[Cue]:
-    """Paragraphs with `begin`, and `end` or `dur` (TTML2, 12.3)."""
-    document = ET.fromstring(text.encode())
-    rates = {name.rpartition("}")[2]: float(value) for name, value in document.attrib.items() if name.endswith("Rate")}
-    frames = rates.get("frameRate", 30.0)
-    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "f": 1 / frames, "t": 1 / rates.get("tickRate", frames)}
+    """Paragraphs, or spans in those without times, with `begin`, and `end` or `dur` (TTML2, 12.3). Times count from
+    that of what they are in, but in Apple's lyrics, which say that they have times of lines or words."""
+    document = ET.fromstring(text)
+    values = {name.rpartition("}")[2]: value for name, value in document.attrib.items()}
+    over, under = map(float, re.split(r"[\s:]+", values.get("frameRateMultiplier", "1 1")))
+    frames = float(values.get("frameRate", 30.0)) * over / under
+    ticks = float(values.get("tickRate", frames))
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "f": 1 / frames, "t": 1 / ticks}
+    agents = _agents(document)
 
     def seconds(value: str) -> float:
         if match := re.fullmatch(r"([\d.]+)(h|ms?|s|f|t)", value):
@@ -189,19 +196,41 @@ def _of_ttml(text: str, left_out: Counter[str]) -> list[Cue]:
         clocks = value.split(":")
         return clock_seconds(":".join(clocks[:3])) + sum(map(float, clocks[3:])) / frames
 
-    cues = []
-    for paragraph in document.iter():
-        if paragraph.tag.rpartition("}")[2] == "p" and "begin" in paragraph.attrib:
-            start, end = (seconds(paragraph.get(name, "0s")) for name in ("begin", "end"))
-            if "dur" in paragraph.attrib:
-                end = start + seconds(paragraph.attrib["dur"])
-            cues.append((start, end, _plain(_lines_of(paragraph)).split("\n")))
-    return cues
+    def cues(element: ET.Element, earlier: float, agent: str) -> Iterator[Cue]:
+        own = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+        start = earlier + seconds(own.get("begin", "0s"))
+        agent = own.get("agent", agent)
+        if _name_of(element) in ("p", "span") and "begin" in own:
+            end = start + seconds(own["dur"]) if "dur" in own else earlier + seconds(own.get("end", "0s"))
+            voice = f"<v {_plain(agents[agent])}>" if agent in agents else ""
+            yield start, end, f"{voice}{_plain(_lines_of(element))}".split("\n")
+            return
+        for child in element:
+            yield from cues(child, 0.0 if "timing" in values else start, agent)
+
+    return list(cues(document, 0.0, ""))
+
+
+def _agents(document: ET.Element) -> dict[str, str]:
+    """Of those of TTML that have a name, by their id (TTML2, 14.2)."""
+    named = {}
+    for agent in document.iter():
+        names = [one.text.strip() for one in agent if _name_of(one) == "name" and one.text and one.text.strip()]
+        if _name_of(agent) == "agent" and names:
+            named[agent.get("{http://www.w3.org/XML/1998/namespace}id", "")] = names[0]
+    return named
+
+
+def _name_of(element: ET.Element) -> str:
+    """The name of an element, without its namespace."""
+    return element.tag.rpartition("}")[2]
 
 
 def _lines_of(element: ET.Element) -> str:
     """The text of an element of TTML, in which white space is one space, with its breaks."""
-    inner = "\n" if element.tag.rpartition("}")[2] == "br" else re.sub(r"\s+", " ", element.text or "")
+    if _name_of(element) == "metadata":
+        return ""
+    inner = "\n" if _name_of(element) == "br" else re.sub(r"\s+", " ", element.text or "")
     return inner + "".join(_lines_of(child) + re.sub(r"\s+", " ", child.tail or "") for child in element)
 
 

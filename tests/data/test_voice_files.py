@@ -643,7 +643,11 @@ def test_all_who_ask_refuse_for_the_same_reason_in_the_same_words(tmp_path):
     ]
     (tmp_path / "other/chatml.json").write_text(json.dumps(pairs))
     cloning = check_pairs(CloningData(path=str(tmp_path / "other/chatml.json"), min_seconds=2.0)).report
-    for refused, setting in ((report.refused, "data.audio"), (voices.refused, "rules"), (cloning.refused, "data")):
+    for refused, setting in (
+        (report.refused, "data.audio"),
+        (voices.refused, "session.rules"),
+        (cloning.refused, "data"),
+    ):
         assert [one.reason for one in refused] == ["unreadable", "too short"]
         assert "not readable as audio" in refused[0].detail
         assert f"1.500 s, shorter than {setting}.min_seconds 2; record longer ones, or join them" in refused[1].detail

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from test_timeline import KINDS, sound, written
 
-from phonate.audio.decoding import joined, open_recording, probe, read_audio
+from phonate.audio.decoding import joined, open_recording, probe, read_audio, read_start
 from phonate.config.errors import DataError
 
 LIBSNDFILE = {
@@ -95,6 +95,7 @@ def test_a_frame_that_is_cut_off_is_told_once_and_by_all(name: str, tmp_path: Pa
     path = tmp_path / "cut"
     path.write_bytes(content(name)[:-3])
     (remark,) = probe(path).remarks
+    assert [*read_start(path, 0.5)[1].remarks] == [remark]
     read_audio(path)
     assert caplog.text.count(remark) == 1
     assert remark in ENDS

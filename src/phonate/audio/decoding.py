@@ -222,7 +222,7 @@ def read_start(path: str | Path, seconds: float, sample_rate: int | None = None)
         info = recording.info()
         whole = reader.frames is not None and info.duration <= seconds
         waveform = joined(recording.blocks(0.0, None if whole else min(seconds, info.duration)))
-        info = replace(info, remarks=tuple(reader.remarks))
+        info = replace(info, remarks=tuple(dict.fromkeys([*info.remarks, *reader.remarks])))
     return (waveform if sample_rate in (None, rate) else resample(waveform, rate, sample_rate)), info
 
 

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from test_timeline import KINDS, sound, written
 
+from phonate.audio.containers import frame_bytes
 from phonate.audio.decoding import joined, open_recording, probe, read_audio, read_start
 from phonate.config.errors import DataError
 
@@ -121,6 +122,19 @@ def test_a_frame_of_aac_of_which_only_the_header_is_there_is_told(left: int, tmp
 def test_an_mp4_without_its_last_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cut short: the header says 3\.00 s, 2\.9\d s are there"):
         read(tmp_path / "cut", content("mp4, header first")[:-8])
+
+
+def test_an_mp3_of_free_format_that_is_cut_is_refused(tmp_path: Path) -> None:
+    """Of which no frame says how long it is."""
+    everything = bytearray(content("mp3"))
+    at = everything.index(b"\xff\xfb")
+    while length := frame_bytes("mp3", bytes(everything[at : at + 4])):
+        everything[at + 2] &= 0x0F
+        at += length
+    whole, remarks = read(tmp_path / "free.mp3", bytes(everything))
+    assert (len(whole), remarks) == (144_000, [])
+    with pytest.raises(DataError, match=r"cut short: the header says 3\.00 s, 2\.\d\d s are there"):
+        read(tmp_path / "free.mp3", bytes(everything[:-1000]))
 
 
 def test_what_is_behind_a_hole_is_not_left_out_in_silence(tmp_path: Path) -> None:

@@ -758,11 +758,13 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     """What begins at byte `start`, behind tags, of a file of `size` bytes; None where no frames do. `surely`: take only
     several in a row for frames."""
     first = _next_frames(file, start, 4 if surely else 2)
-    if first is None:
-        return None if surely else Stream(start, False, None)
-    file.seek(first)
+    if first is None and surely:
+        return None
+    file.seek(start if first is None else first)
     head = file.read(_HEAD)
     frames, length = _count(head)
+    if first is None:  # of free format, whose frames don't say how long they are
+        return Stream(start, frames > 0, None)
     if not frames:
         return _uncounted(file, first, size)
     end, changes = _behind(file, first, frames)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from phonate.audio.decoding import read_audio
-from phonate.audio.quality import describe
+from phonate.audio.quality import describe, describe_blocks
 
 RATE = 16000
 TONE = (0.5 * np.sin(2 * np.pi * 200 * np.arange(RATE) / RATE)).astype(np.float32)
@@ -34,6 +34,18 @@ def test_silence_offset_and_holes_are_seen():
     holes[[5, 6]] = np.nan, np.inf
     assert describe(holes, RATE).not_finite == 2
     assert describe(holes, RATE).peak == pytest.approx(0.5, rel=1e-3)
+
+
+def test_copies_have_one_checksum_however_they_come_and_others_another():
+    noise = np.random.default_rng(0).normal(0.0, 0.1, RATE).astype(np.float32)
+    checksum = describe(noise, RATE).checksum
+    assert describe(noise.copy(), RATE).checksum == checksum
+    assert describe_blocks(np.split(noise, [1000, 5000]), RATE).checksum == checksum
+    assert describe(np.roll(noise, RATE // 50), RATE).checksum != checksum, "the same frames in another order"
+    another = noise.copy()
+    another[777] += np.float32(2.0**-10)
+    assert describe(another, RATE).checksum != checksum
+    assert describe(-noise, RATE) != describe(noise, RATE), "told by its offset"
 
 
 @pytest.mark.parametrize("waveform", [np.zeros(RATE), np.zeros(0), np.full(10, np.nan)], ids=["zero", "none", "nan"])

@@ -259,7 +259,7 @@ def _checked_blocks(
     held = 0
     for samples in _mono(path, reader, start, channel):
         part = samples if count is None else samples[: count - held]
-        _require_sound(path, part, rate, start + held)
+        _require_sound(path, part, reader, start + held)
         held += len(part)
         yield part
         if count is not None and held >= count:
@@ -273,12 +273,12 @@ def _checked_blocks(
         raise cut_short(path, reader.frames / rate, (start + held) / rate)
 
 
-def _require_sound(path: Path, waveform: FloatArray, rate: int, first: int) -> None:
-    # max and min allocate nothing, and every recording passes through here. NaN compares false with any bound.
-    if not (waveform.max(initial=0.0) <= _LARGEST and waveform.min(initial=0.0) >= -_LARGEST):
+def _require_sound(path: Path, waveform: FloatArray, reader: Reader, first: int) -> None:
+    # max and min allocate nothing. NaN compares false with any bound.
+    if not (reader.integers or (waveform.max(initial=0.0) <= _LARGEST and waveform.min(initial=0.0) >= -_LARGEST)):
         at = int(np.argmin(np.abs(waveform) <= _LARGEST))
         what = f"{waveform[at]:.3g}, far over full scale" if np.isfinite(waveform[at]) else "NaN or infinite"
-        raise DataError(f"{path}: sample {first + at} ({(first + at) / rate:.3f} s) is {what}; export it again")
+        raise DataError(f"{path}: sample {first + at} ({(first + at) / reader.rate:.3f} s) is {what}; export it again")
 
 
 def _span(path: Path, frames: int, rate: int, offset: float, duration: float | None) -> tuple[int, int]:

@@ -150,7 +150,8 @@ class AudioProcessor:
         if samples.ndim != 1 or samples.size == 0:
             raise ValueError(f"a waveform must be one-dimensional (mono) and not empty, got shape {samples.shape}")
         around = self.config.n_fft // 2
-        padded = np.zeros(len(samples) + 2 * around, dtype=np.float32)
+        padded = np.empty(len(samples) + 2 * around, dtype=np.float32)
+        padded[:around] = padded[len(padded) - around :] = 0.0
         emphasised = preemphasised(samples, self.config.preemphasis, padded[around : around + len(samples)])
         if not math.isfinite(peak := _peak(emphasised)):
             raise ValueError("the waveform holds NaN or infinite samples")

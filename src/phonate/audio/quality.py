@@ -11,6 +11,7 @@ where the estimate is not conclusive.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -103,6 +104,8 @@ class AudioQuality:
     """Seconds of the longest silence between them."""
     noise_db: float = -120.0
     """Level of the quietest tenth of the frames, in dB under that of the loudest tenth."""
+    checksum: int = 0
+    """CRC-32 of the levels of all frames, which is made in no time beside one of the samples: copies have the same."""
 
 
 def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
@@ -131,6 +134,7 @@ def describe(waveform: npt.ArrayLike, sample_rate: int) -> AudioQuality:
         trailing_silence=trailing * _FRAME_SECONDS,
         longest_pause=longest * _FRAME_SECONDS,
         noise_db=_noise_db(loudness),
+        checksum=zlib.crc32(loudness.data),
     )
 
 
@@ -177,6 +181,7 @@ def describe_blocks(blocks: Iterable[npt.NDArray[np.float32]], sample_rate: int)
         trailing_silence=trailing * _FRAME_SECONDS,
         longest_pause=longest * _FRAME_SECONDS,
         noise_db=_noise_db(frames),
+        checksum=zlib.crc32(frames.data),
     )
 
 

@@ -76,6 +76,8 @@ class Reader(Protocol):
     """The format's name, such as WAV or AAC."""
     frames: int | None
     """Samples of each channel that the header promises; None where it does not say."""
+    integers: bool
+    """Whether its samples are integers, so that none can be NaN, infinite or over full scale."""
     slack: int
     """Samples by which the promise may exceed what is there: codecs round a length to their own frames."""
     remarks: list[str]
@@ -219,8 +221,10 @@ class _SoundfileReader:
         self.frames: int | None = file.frames
         self._block = _BLOCK * (4 if self.channels == 1 else 1)  # as a rule all of a clip
         self._left: int = file.frames
+        subtype = file.subtype
+        self.integers = subtype.startswith("PCM_")
         # Integers of 16 bits are scaled by a power of two, which numpy does in a quarter of libsndfile's time.
-        self._integers = file.subtype == "PCM_16" and self.format != "FLAC"
+        self._scales = subtype == "PCM_16" and self.format != "FLAC"
         self.remarks = _remarks(part, made_here=file.comment == MADE)
         if self.format == "MP3" and not part.counted:
             self.frames = None
@@ -246,7 +250,7 @@ class _SoundfileReader:
         """The next block (samples, channels)."""
         count = min(self._block, self._left)
         with quiet() if self.format == "MP3" else nullcontext():
-            if self._integers:
+            if self._scales:
                 scaled = self._file.read(count, dtype="int16", always_2d=True) * np.float32(2.0**-15)
             else:
                 scaled = self._file.read(count, dtype="float32", always_2d=True)
@@ -313,6 +317,8 @@ def _unreadable(path: Path, part: Part, error: soundfile.LibsndfileError) -> Dat
 
 
 class _AVReader:
+    integers = False
+
     def __init__(
         self, path: Path, container: av.container.InputContainer, stream: av.AudioStream, kind: Kind, part: Part
     ) -> None:
@@ -586,6 +592,7 @@ def _decodable(path: Path, part: Part, kind: Kind, source: _Range | None) -> flo
 class _JoinedReader:
     """Files that were joined end to end, each read by itself, at the rate of the first."""
 
+    integers = False
     slack = 0
 
     def __init__(self, path: Path, files: Sequence[Part], first: Reader) -> None:

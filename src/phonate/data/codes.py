@@ -123,7 +123,7 @@ def _measured(max_seconds: float, audio: Audio) -> Measurement:
             end = require_part(audio.start, audio.end, info.duration, _SLACK_SECONDS)
             require_length(end - audio.start, "data", most=max_seconds)
             row = Row(audio.path, path, (), audio.path, start=audio.start, end=audio.end)
-            return inspect(row, recording, info, content_digest)[0]
+            return inspect(row, recording, info, content_digest())[0]
     except Unusable as why:
         return why
 

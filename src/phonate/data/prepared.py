@@ -371,7 +371,7 @@ def _computed_of(features: Features, item: CheckedRow, waveform: FloatArray | No
     if equalises_level(features):
         unscaled = samples
         full, quieter = full_scale(lambda: [unscaled], rate, features.audio.loudness)
-        samples = unscaled / full
+        samples = np.divide(unscaled, full, out=None if unscaled is waveform else unscaled)
     return samples, features.of_recording(item.row.id).compute(samples), quieter
 
 

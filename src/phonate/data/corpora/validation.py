@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import unicodedata
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -143,9 +142,9 @@ class Finding:
 class Inspection:
     """What one look at all samples of a recording, or of a part of it, tells. Who asks decides what is required."""
 
-    digest: str
-    """Of the samples and their rate: the same for copies of a file."""
     quality: AudioQuality
+    digest: str = ""
+    """Of the samples and their rate: the same for copies of a file; "" where nobody asked for it."""
     remarks: tuple[str, ...] = ()
     """What is unusual about the file and was mended."""
 
@@ -182,8 +181,8 @@ class CheckedRow(Inspection):
 
     @property
     def content(self) -> Hashable:
-        """The same for copies of a recording, and for no others: a checksum with what was measured of all samples."""
-        return self.digest, self.quality
+        """The same for copies of a recording, and hardly for any other: what was measured of all samples."""
+        return self.sample_rate, self.quality
 
     @cached_property
     def segments(self) -> list[Segment]:
@@ -214,40 +213,13 @@ def reason_of(error: BaseException) -> str:
     return message if isinstance(error, DataError | OSError) else f"{type(error).__name__}: {message}; export it again"
 
 
-class Digest(Protocol):
-    """A digest as of hashlib."""
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        """Take the next bytes."""
-
-    def hexdigest(self) -> str:
-        """Of the bytes so far."""
-
-
-class Checksum:
-    """CRC-32 as hashlib has digests, in a fifth of the time of BLAKE2."""
-
-    name, digest_size, block_size = "crc32", 4, 1
-
-    def __init__(self) -> None:
-        self._sum = 0
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        """Take the next bytes."""
-        self._sum = zlib.crc32(data, self._sum)
-
-    def hexdigest(self) -> str:
-        """Of the bytes so far."""
-        return f"{self._sum:08x}"
-
-
-def content_digest() -> Digest:
+def content_digest() -> hashlib.blake2b:
     """BLAKE2, by which a recording is known for good."""
     return hashlib.blake2b(digest_size=16)
 
 
 def inspect(
-    row: Row, recording: Recording, info: AudioInfo, digest: Callable[[], Digest]
+    row: Row, recording: Recording, info: AudioInfo, digest: hashlib.blake2b | None = None
 ) -> tuple[Inspection, FloatArray | None]:
     """Read all samples of a row whose recording is open, and described by `info`. They are returned, too, at their own
     rate, but for a row over LONG_SECONDS (None), which is read in blocks.
@@ -256,26 +228,32 @@ def inspect(
     end = info.duration if row.end is None else row.end
     with decoding():
         blocks = blocks_of(row, recording)
-        return inspected(joined(blocks) if end - row.start <= LONG_SECONDS else blocks, recording, digest())
+        return inspected(joined(blocks) if end - row.start <= LONG_SECONDS else blocks, recording, digest)
+
+
+def digested(blocks: Iterable[FloatArray], rate: int, digest: hashlib.blake2b) -> Iterator[FloatArray]:
+    """The blocks, which `digest` takes, too."""
+    digest.update(f"{rate}\n".encode())
+    for block in blocks:
+        digest.update(np.ascontiguousarray(block).data)
+        yield block
 
 
 def inspected(
-    samples: FloatArray | Iterator[FloatArray], recording: Recording, digest: Digest
+    samples: FloatArray | Iterator[FloatArray], recording: Recording, digest: hashlib.blake2b | None = None
 ) -> tuple[Inspection, FloatArray | None]:
     """What the samples of a recording tell: all of them (samples,), or blocks of them."""
     rate = recording.sample_rate
-    digest.update(f"{rate}\n".encode())
-
-    def digested(blocks: Iterator[FloatArray]) -> Iterator[FloatArray]:
-        for block in blocks:
-            digest.update(np.ascontiguousarray(block).data)
-            yield block
-
-    if isinstance(samples, np.ndarray):
-        quality, waveform = describe(next(digested(iter([samples]))), rate), samples
+    waveform = samples if isinstance(samples, np.ndarray) else None
+    blocks = iter([waveform]) if waveform is not None else samples
+    if digest is not None:
+        blocks = digested(blocks, rate, digest)
+    if waveform is not None:
+        quality = describe(next(blocks), rate)
     else:
-        quality, waveform = describe_blocks(regrouped(digested(samples), round(BLOCK_SECONDS * rate)), rate), None
-    return Inspection(digest=digest.hexdigest(), quality=quality, remarks=tuple(recording.remarks)), waveform
+        quality = describe_blocks(regrouped(blocks, round(BLOCK_SECONDS * rate)), rate)
+    name = "" if digest is None else digest.hexdigest()
+    return Inspection(digest=name, quality=quality, remarks=tuple(recording.remarks)), waveform
 
 
 @contextmanager
@@ -724,9 +702,9 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
             if whole is None or row.end is not None:
                 if not recording.counted:  # it may be read already, and decoders of streams do not go back
                     recording = stack.enter_context(recording_of(file))
-                inspection, waveform = inspect(row, recording, info, Checksum)
+                inspection, waveform = inspect(row, recording, info)
             else:
-                inspection, waveform = inspected(whole, recording, Checksum())
+                inspection, waveform = inspected(whole, recording)
         # Again, by the samples that are there: some headers only estimate the length.
         require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
         inspection.require_sound()

@@ -245,7 +245,7 @@ def inspected(
     """What the samples of a recording tell: all of them (samples,), or blocks of them."""
     rate = recording.sample_rate
     waveform = samples if isinstance(samples, np.ndarray) else None
-    blocks = iter([waveform]) if waveform is not None else samples
+    blocks: Iterator[FloatArray] = iter([samples]) if isinstance(samples, np.ndarray) else samples
     if digest is not None:
         blocks = digested(blocks, rate, digest)
     if waveform is not None:

@@ -103,6 +103,9 @@ def test_a_model_that_converts_to_any_voice_needs_a_recording_of_it(turning: Mak
     turns.target = None
     assert_error(posted(client, wav), 400, "send one of about a minute", "reference_audio")
     assert posted(client, wav, reference=wav).status_code == 200
+    joined = recording(kind="MP3") * 2
+    warning = posted(client, joined, reference=joined).headers["warning"]
+    assert all(f"{name}: 2 files were joined in it" in warning for name in ("file", "reference_audio"))
     assert "reference_audio=@recording.wav" in client.get("/").text
 
 
@@ -114,6 +117,7 @@ def test_a_recording_comes_back_in_another_voice(turning: Make, wav: bytes, form
     assert answer.headers["X-AI-Generated"] == "true"
     assert "instructions" in answer.headers["warning"]
     assert turns.asked == [("ben", 16_000, -2.0)]
+    assert "file: " not in answer.headers["warning"]
     samples, rate = soundfile.read(io.BytesIO(answer.content))
     assert len(samples) / rate == pytest.approx(1.0, abs=0.1)
     if form in ("wav", "flac"):  # the others filter what is constant

@@ -135,6 +135,7 @@ def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) ->
     prompted = _posted(client, mp3, prompt="names", temperature="0")
     assert prompted.status_code == 200
     assert "prompt" in prompted.headers["warning"]
+    assert "file: 2 files were joined in it" in _posted(client, mp3 + mp3).headers["warning"]
     assert {one["id"] for one in client.get("/v1/models").json()["data"]} == {"stand-in", "whisper"}
 
 

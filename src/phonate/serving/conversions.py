@@ -33,6 +33,7 @@ from phonate.serving.routes import (
     warned,
 )
 from phonate.serving.speech import FORMATS
+from phonate.serving.uploads import Upload
 from phonate.training.inference import SpeechResult
 
 router = APIRouter(prefix="/v1/audio/conversions")
@@ -102,10 +103,10 @@ class _ConversionResult(SpeechResult):
     def __init__(
         self,
         conversion: Conversion,
-        recording: tuple[FloatArray, int],
+        recording: Upload,
         voice: str | None,
         semitones: float,
-        reference: tuple[FloatArray, int] | None,
+        reference: Upload | None,
     ) -> None:
         self._conversion, self._recording, self._voice = conversion, recording, voice
         self._semitones, self._reference = semitones, reference
@@ -115,8 +116,8 @@ class _ConversionResult(SpeechResult):
         with self._conversion.model.use() as converter:
             voice: Any = self._voice
             if self._reference is not None:
-                voice = converter.reference(self._reference[0], sample_rate=self._reference[1])
-            waveform, rate = self._recording
+                voice = converter.reference(self._reference.waveform, sample_rate=self._reference.sample_rate)
+            waveform, rate, _ = self._recording
             for chunk in converter.stream(waveform, voice, sample_rate=rate, semitones=self._semitones):
                 if self._cancelled:
                     return
@@ -170,10 +171,13 @@ async def conversions(
     result = _ConversionResult(conversion, recording, own, semitones, reference)
     speech = await state.speaker.speak(request, rate, lambda: result, response_format, of_text=False)
     form = FORMATS[response_format]
-    return StreamedSpeech(speech, speech.parts(), form.media_type, marks(form.rate or rate) | warned(unknown))
+    sent = {"file": recording} | ({} if reference is None else {"reference_audio": reference})
+    remarks = [f"{name}: {remark}" for name, upload in sent.items() for remark in upload.remarks]
+    headers = marks(form.rate or rate) | warned(unknown, remarks=remarks)
+    return StreamedSpeech(speech, speech.parts(), form.media_type, headers)
 
 
-async def _decoded(state: ServerState, file: UploadFile, most: float, name: str) -> tuple[FloatArray, int]:
+async def _decoded(state: ServerState, file: UploadFile, most: float, name: str) -> Upload:
     recording = await file.read()
     return await state.in_thread(lambda: state.decoders.decoded(recording, most, state.settings.decode_seconds, name))
 

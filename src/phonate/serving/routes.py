@@ -167,10 +167,10 @@ class ServerState:
         settings = self.settings
         if text is not None:
             text = self.text(text, text_name)
-        waveform, rate = await self.in_thread(
+        upload = await self.in_thread(
             lambda: self.decoders.decoded(recording, settings.max_reference_seconds, settings.decode_seconds, name)
         )
-        return Reference(waveform, rate, text)
+        return Reference(upload.waveform, upload.sample_rate, text)
 
     def stands_for(self, alias: str) -> bool:
         """Whether a name of no model is one by which a request may ask for one."""
@@ -259,12 +259,19 @@ def marks(sample_rate: int, ignored: Iterable[str] = (), left_out: str = "") -> 
     return headers | warned(ignored, left_out)
 
 
-def warned(ignored: Iterable[str], left_out: str = "") -> dict[str, str]:
-    """The header that names unknown fields of a request, and characters that are not read, where there are any."""
-    names = ", ".join(json.dumps(name[:50])[1:-1].replace("\\", "") for name in ignored)[:500]
+def warned(ignored: Iterable[str], left_out: str = "", remarks: Iterable[str] = ()) -> dict[str, str]:
+    """The header that names unknown fields of a request, characters that are not read, and what is unusual about the
+    recordings that came (`remarks`), where there are any."""
+    names = ", ".join(_within_quotes(name[:50]) for name in ignored)[:500]
     told = [f"ignored, as this server knows no such field: {names}"] * bool(names)
     told += [not_read(left_out)] * bool(left_out)
+    told += [_within_quotes(remark) for remark in remarks]
     return {"Warning": ", ".join(f'299 phonate "{one}"' for one in told)} if told else {}
+
+
+def _within_quotes(text: str) -> str:
+    """ASCII that may stand between quotation marks."""
+    return json.dumps(text)[1:-1].replace("\\", "")
 
 
 def not_read(left_out: str) -> str:

@@ -100,11 +100,11 @@ async def transcriptions(
             param="response_format",
         )
     unknown = [name for name in await request.form() if name not in _KNOWN]
-    waveform = await _samples(state, await file.read())
+    waveform, remarks = await _samples(state, await file.read())
     transcription = await anyio.to_thread.run_sync(
         lambda: recogniser.transcribe(waveform, language or None, with_speakers), limiter=state.recognising
     )
-    headers = warned(unknown)
+    headers = warned(unknown, remarks=[f"file: {remark}" for remark in remarks])
     if stream:
         return StreamingResponse(_events(transcription, with_speakers), 200, headers, "text/event-stream")
     if response_format in ("srt", "vtt"):
@@ -136,13 +136,16 @@ def recogniser_of(state: ServerState, model: str | None) -> Recogniser:
     return next(iter(own.values()))
 
 
-async def _samples(state: ServerState, recording: bytes) -> FloatArray:
-    """The samples (N,) of an upload at 16 kHz."""
+async def _samples(state: ServerState, recording: bytes) -> tuple[FloatArray, tuple[str, ...]]:
+    """The samples (N,) of an upload at 16 kHz, and what is unusual about the file."""
     settings = state.settings
-    waveform, rate = await state.in_thread(
+    upload = await state.in_thread(
         lambda: state.decoders.decoded(recording, settings.max_transcription_seconds, settings.decode_seconds, "file")
     )
-    return await state.in_thread(lambda: np.asarray(resample(waveform, rate, RATE), dtype=np.float32))
+    waveform_N = await state.in_thread(
+        lambda: np.asarray(resample(upload.waveform, upload.sample_rate, RATE), dtype=np.float32)
+    )
+    return waveform_N, upload.remarks
 
 
 def _usage(transcription: Transcription) -> dict[str, Any]:

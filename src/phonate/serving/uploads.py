@@ -10,14 +10,15 @@ import multiprocessing
 import queue
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from phonate.audio.decoding import FloatArray, read_blocks, sample_rate_of
+from phonate.audio.decoding import FloatArray, joined, open_recording
 from phonate.compute.system import limit_memory, limit_processor_time
 from phonate.config.errors import DataError, InputError, PhonateError
 
@@ -25,10 +26,20 @@ _MEMORY = 2 * 2**30
 """Bytes of address space beyond what a process has at its start."""
 _CLOCK = 3.0
 """Seconds by the clock for one of processor time: the machine may be busy."""
-_BLOCK_SECONDS = 1.0
 _REUSED = 200
 """Recordings that a process decodes before it is replaced, in case a decoder leaks."""
 _START_SECONDS = 60.0
+
+
+class Upload(NamedTuple):
+    """A recording that a client sent, decoded."""
+
+    waveform: FloatArray
+    """(N,), its channels mixed."""
+    sample_rate: int
+    """Hz."""
+    remarks: tuple[str, ...] = ()
+    """What is unusual about the file and was mended, one line each."""
 
 
 class Decoders:
@@ -54,10 +65,8 @@ class Decoders:
         for _ in range(count):
             self._free.put(None)
 
-    def decoded(
-        self, recording: bytes, limit: float, seconds: float, name: str = "reference_audio"
-    ) -> tuple[FloatArray, int]:
-        """The samples (N,) of a recording, its channels mixed, and its rate in Hz. Blocks for as long as that takes.
+    def decoded(self, recording: bytes, limit: float, seconds: float, name: str = "reference_audio") -> Upload:
+        """A recording, decoded. Blocks for as long as that takes.
 
         Args:
             recording: A whole file in memory.
@@ -75,7 +84,7 @@ class Decoders:
             raise InputError(f"{name}: {outcome}")
         return outcome
 
-    def _decoded(self, path: Path, limit: float, seconds: float) -> tuple[FloatArray, int] | str:
+    def _decoded(self, path: Path, limit: float, seconds: float) -> Upload | str:
         decoder = self._free.get()
         try:
             decoder = decoder or _Decoder()
@@ -115,8 +124,8 @@ class _Decoder:
         """Whether it may decode another one."""
         return self._left > 0
 
-    def decode(self, path: Path, limit: float, seconds: float) -> tuple[FloatArray, int] | str:
-        """Samples and rate of a recording, or what is wrong with it."""
+    def decode(self, path: Path, limit: float, seconds: float) -> Upload | str:
+        """A recording, or what is wrong with it."""
         try:
             self._connection.send((path, limit, seconds))
             if not self._connection.poll(_CLOCK * seconds):
@@ -126,7 +135,8 @@ class _Decoder:
             self._left -= 1
             if isinstance(answer, str):
                 return answer
-            return np.frombuffer(self._connection.recv_bytes(), dtype=np.float32), int(answer)
+            rate, remarks = answer
+            return Upload(np.frombuffer(self._connection.recv_bytes(), dtype=np.float32), rate, remarks)
         except (EOFError, OSError):  # the process was ended by a limit or a crash
             self._left = 0
             return "can't be decoded; is it damaged? Convert it to WAV"
@@ -140,8 +150,8 @@ class _Decoder:
 
 
 def _decode_all(connection: Connection[Any, Any]) -> None:
-    """Answer each path with the rate and then the samples, or with what is wrong as a string. Runs in its own process,
-    until the other end is closed."""
+    """Answer each path with rate and remarks and then the samples, or with what is wrong as a string. Runs in its own
+    process, until the other end is closed."""
     limit_memory(_MEMORY)
     connection.send("ready")
     while True:
@@ -151,23 +161,28 @@ def _decode_all(connection: Connection[Any, Any]) -> None:
             return
         limit_processor_time(time.process_time() + seconds)
         try:
-            rate, waveform = _limited(path, limit)
+            upload = _limited(path, limit)
         except DataError as error:
             connection.send(str(error).removeprefix(f"{path}: "))
         except MemoryError:
             connection.send("needs too much memory to decode")
         else:
-            connection.send(rate)
-            connection.send_bytes(waveform.tobytes())
+            connection.send((upload.sample_rate, upload.remarks))
+            connection.send_bytes(upload.waveform.tobytes())
 
 
-def _limited(path: Path, limit: float) -> tuple[int, FloatArray]:
-    """Rate and samples of a recording of at most `limit` seconds, of which no more is decoded. Raises DataError."""
-    blocks: list[FloatArray] = []
-    rate, samples = sample_rate_of(path), 0
-    for block in read_blocks(path, block_seconds=_BLOCK_SECONDS):
-        blocks.append(block)
+def _limited(path: Path, limit: float) -> Upload:
+    """A recording of at most `limit` seconds, of which no more is decoded. Raises DataError."""
+    with open_recording(path) as recording:
+        rate = recording.sample_rate
+        waveform = joined(_not_longer(path, recording.blocks(), limit * rate, limit))
+        return Upload(waveform, rate, tuple(recording.remarks))
+
+
+def _not_longer(path: Path, blocks: Iterable[FloatArray], most: float, limit: float) -> Iterator[FloatArray]:
+    samples = 0
+    for block in blocks:
         samples += len(block)
-        if samples > limit * rate:
+        if samples > most:
             raise DataError(f"{path}: longer than {limit:g} s, which is the limit; cut it")
-    return rate, np.concatenate(blocks)
+        yield block

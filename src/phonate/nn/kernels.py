@@ -1,4 +1,5 @@
-"""What training on a processor, mostly in bf16, computes beside matrix products, in C: one pass where torch takes up to twelve.
+"""What training on a processor, mostly in bf16, computes beside matrix products, in C: one pass where torch takes up
+to twelve.
 
 The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in half a second.
 Where there is none, layers compute the same with torch: results then differ by rounding, and dropout leaves out others.

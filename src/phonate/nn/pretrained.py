@@ -462,7 +462,8 @@ class _Turned(torch.autograd.Function):
         gradient = gradient.contiguous()
         fast = kernels.of_either(gradient)
         assert fast is not None
-        return fast.turned(gradient, *ctx.saved_tensors, back=True), None, None
+        cosines_NE, sines_NE = ctx.saved_tensors
+        return fast.turned(gradient, cosines_NE, sines_NE, back=True), None, None
 
 
 # ---------------------------------------------------------------- The weights of partly trained models

@@ -331,9 +331,9 @@ def _with_positions(queries: Tensor, keys: Tensor, position_embeddings: tuple[Te
     from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
 
     cosines, sines = (one.flatten(0, 1) for one in position_embeddings)
-    moved = turned(queries, cosines, sines), turned(keys, cosines, sines)
-    if moved[0] is not None and moved[1] is not None:
-        return moved
+    turned_queries, turned_keys = turned(queries, cosines, sines), turned(keys, cosines, sines)
+    if turned_queries is not None and turned_keys is not None:
+        return turned_queries, turned_keys
     together = apply_rotary_pos_emb(queries, keys, cosines, sines, unsqueeze_dim=1)
     return together[0], together[1]
 

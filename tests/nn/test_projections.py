@@ -160,7 +160,8 @@ def test_gated_silu_has_torchs_gradients_in_fp32_and_bf16(dtype: torch.dtype, to
     gradients = [torch.autograd.grad((one.float() * weights).sum(), given) for one in (ours, torchs)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-    assert gated_silu(torch.full((2, 2), float("nan"), dtype=dtype), torch.ones(2, 2, dtype=dtype)).isnan().all()
+    gates = torch.full((2, 2), float("nan"), dtype=dtype, requires_grad=True)
+    assert gated_silu(gates, torch.ones(2, 2, dtype=dtype)).isnan().all()
 
 
 @pytest.mark.skipif(kernels.of(torch.bfloat16) is None, reason="needs a C compiler that works (cc)")
@@ -173,9 +174,10 @@ def test_positions_turn_heads_as_transformers_does() -> None:
     assert ours is not None
     torch.testing.assert_close(ours, theirs)
     weights = torch.randn(50, 8, 3).transpose(1, 2)
-    (one,), (other,) = (torch.autograd.grad((turned_ * weights).sum(), heads) for turned_ in (ours, theirs))
+    (one,), (other,) = (torch.autograd.grad((heads_ * weights).sum(), heads) for heads_ in (ours, theirs))
     torch.testing.assert_close(one, other)
     assert turned(heads.double(), *angles) is None
+    assert turned(heads.detach(), *angles) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -424,7 +424,7 @@ class _GatedSilu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, values: Tensor) -> Tensor:
         ctx.save_for_backward(gates, values)
-        fast = kernels.of_either(gates, values)
+        fast = kernels.of_either(gates, values) if any(ctx.needs_input_grad) else None  # compiled for training alone
         return functional.silu(gates).mul_(values) if fast is None else fast.gated_silu(gates, values)
 
     @staticmethod
@@ -441,8 +441,13 @@ class _GatedSilu(torch.autograd.Function):
 
 
 def turned(x_NHE: Tensor, cosines_NE: Tensor, sines_NE: Tensor) -> Tensor | None:
-    """Heads with the positions of transformers' `apply_rotary_pos_emb`, in one pass; None where no kernel does it."""
-    if x_NHE.dtype is not torch.float32 or kernels.of_either(x_NHE, cosines_NE, sines_NE) is None:
+    """Heads with the positions of transformers' `apply_rotary_pos_emb`, in one pass; None where no kernel does it, as
+    without gradients."""
+    if (
+        not x_NHE.requires_grad
+        or x_NHE.dtype is not torch.float32
+        or kernels.of_either(x_NHE, cosines_NE, sines_NE) is None
+    ):
         return None
     out_NHE: Tensor = _Turned.apply(x_NHE, cosines_NE, sines_NE)  # type: ignore[no-untyped-call]
     return out_NHE

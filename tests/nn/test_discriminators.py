@@ -84,7 +84,7 @@ def test_convolutions_over_folded_bands_are_the_plain_ones(network: vocoder._Con
     weights = list(network.parameters())[-8:]
     results = []
     for given, (scores, outputs) in (
-        (ours, network.judged(ours.transpose(1, 2))),
+        (ours, *network.judged(ours.transpose(1, 2))),
         (plain, plainly_judged(network, plain)),
     ):
         loss = scores.square().mean() + sum(one.square().mean() for one in outputs)
@@ -102,6 +102,18 @@ def test_gradients_of_inputs_and_of_weights_can_be_asked_for_apart() -> None:
     together = torch.autograd.grad(loss, [given, *weights], retain_graph=True)
     apart = *torch.autograd.grad(loss, [given], retain_graph=True), *torch.autograd.grad(loss, weights)
     torch.testing.assert_close(apart, together, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("with_condition", [False, True])
+def test_both_are_judged_as_each_alone(with_condition: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    network, bins, given = Discriminators(((64, 16), (32, 8)), 4), (66, 34), []
+    fake, real = ([torch.randn(2, 21, size, generator=generator) for size in bins] for _ in range(2))
+    if with_condition:
+        network, fake, real = MelDiscriminator(66, 6, 4), fake[0], real[0]
+        given = [torch.randn(2, 21, 6, generator=generator)]
+    alone = network(fake, *given), network(real, *given)
+    torch.testing.assert_close(network.of_both(fake, real, *given), alone, rtol=0.0, atol=0.0)
 
 
 def test_compressed_spectra_keep_their_phase_and_have_the_gradient_of_the_formula() -> None:

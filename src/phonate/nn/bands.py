@@ -21,21 +21,24 @@ SLOPE = 0.1
 """Of leaky ReLUs below 0."""
 
 
-def convolved(layers: Sequence[nn.Conv2d], x_BTCK: Tensor) -> list[Tensor]:
-    """What each of the layers, centred convolutions with leaky ReLUs, makes of (B, T, C, K): (B, C, T', K') each.
+def convolved(layers: Sequence[nn.Conv2d], inputs_BTCK: Sequence[Tensor]) -> list[list[Tensor]]:
+    """What each of the layers, centred convolutions with leaky ReLUs, makes of each (B, T, C, K): (B, C, T', K') each.
 
     Steps along bands become channels, in the layout of channels last: oneDNN is slow where there are few channels and
     such steps. In bf16 forward and backward passes of a discriminator of spectra take a third of the time.
     """
-    kind = x_BTCK.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x_BTCK.dtype
-    padded_BTKC: Tensor = _Padded.apply(x_BTCK, *_ends(layers[0], x_BTCK.shape[3]), dtype)  # type: ignore[no-untyped-call]
-    outputs = []
+    kind, (bands,) = inputs_BTCK[0].device.type, {one.shape[3] for one in inputs_BTCK}
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs_BTCK[0].dtype
+    before, after = _ends(layers[0], bands)
+    padded: list[Tensor] = [_Padded.apply(x, before, after, dtype) for x in inputs_BTCK]  # type: ignore[no-untyped-call]
+    outputs: list[list[Tensor]] = [[] for _ in inputs_BTCK]
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        out_BTKC = _folded(layer, padded_BTKC)
-        ends = _ends(following, out_BTKC.shape[2])
-        padded_BTKC, output_BTKC = _LeakyReLU.apply(out_BTKC, *ends)  # type: ignore[no-untyped-call]
-        outputs.append(output_BTKC.permute(0, 3, 1, 2))
+        weight_OCIJ = _folded_weight(layer)
+        for i, padded_BTKC in enumerate(padded):
+            out_BTKC = _folded(layer, weight_OCIJ, padded_BTKC)
+            ends = _ends(following, out_BTKC.shape[2])
+            padded[i], output_BTKC = _LeakyReLU.apply(out_BTKC, *ends)  # type: ignore[no-untyped-call]
+            outputs[i].append(output_BTKC.permute(0, 3, 1, 2))
     return outputs
 
 
@@ -51,13 +54,17 @@ def _ends(layer: nn.Conv2d | None, bands: int) -> tuple[int, int]:
     return before, after
 
 
-def _folded(layer: nn.Conv2d, padded_BTKC: Tensor) -> Tensor:
-    """The convolution of padded bands, (B, T', K', O)."""
+def _folded_weight(layer: nn.Conv2d) -> Tensor:
+    """Its weights for bands of which a step is one: (O, S x C, I, J)."""
     step, size = layer.stride[1], layer.kernel_size[1]
-    folded_BTKC = padded_BTKC.view(*padded_BTKC.shape[:2], -1, step * padded_BTKC.shape[3])
     padded_OCIJ = F.pad(in_format(layer.weight), (0, -size % step))
     weight_OSCIJ = padded_OCIJ.view(*padded_OCIJ.shape[:3], -1, step).permute(0, 4, 1, 2, 3)
-    weight_OCIJ = weight_OSCIJ.flatten(1, 2).contiguous(memory_format=torch.channels_last)
+    return weight_OSCIJ.flatten(1, 2).contiguous(memory_format=torch.channels_last)
+
+
+def _folded(layer: nn.Conv2d, weight_OCIJ: Tensor, padded_BTKC: Tensor) -> Tensor:
+    """The convolution of padded bands, (B, T', K', O)."""
+    folded_BTKC = padded_BTKC.view(*padded_BTKC.shape[:2], -1, layer.stride[1] * padded_BTKC.shape[3])
     folded_BCTK, side = folded_BTKC.permute(0, 3, 1, 2), layer.kernel_size[0] // 2
     if layer.stride[0] == 1 and folded_BCTK.shape[1] <= _FEW:
         bias_O = None if layer.bias is None else in_format(layer.bias)
@@ -66,8 +73,8 @@ def _folded(layer: nn.Conv2d, padded_BTKC: Tensor) -> Tensor:
     return F.conv2d(folded_BCTK, weight_OCIJ, layer.bias, (layer.stride[0], 1), (side, 0)).permute(0, 2, 3, 1)
 
 
-_FEW = 8
-"""Channels of which oneDNN computes sixteen."""
+_FEW, _COMPUTED = 8, 16
+"""Channels, of which oneDNN computes sixteen."""
 
 
 class _OfFewChannels(torch.autograd.Function):
@@ -111,31 +118,37 @@ def _needs_gradient(ctx: Any, at: int) -> bool:
 
 
 def _of_input(grad_BOTK: Tensor, weight_OCIJ: Tensor, bands: int, side: int) -> Tensor:
-    """The gradient of the input (B, C, T, bands) of a convolution, as a convolution over pairs of bands."""
+    """The gradient of the input (B, C, T, bands) of a convolution, as a convolution over pairs of bands; of two frames
+    at once, where all this is not more than what oneDNN computes anyway."""
     outputs, channels, frames, size = weight_OCIJ.shape
     pairs, before = -(-bands // 2), size // 2  # pairs of bands, and those that reach into the first one
     grad_BTKO = grad_BOTK.permute(0, 2, 3, 1)
     batch, steps, kept, _ = grad_BTKO.shape
-    padded_BTKO = grad_BTKO.new_empty(batch, steps, 2 * (before + pairs), outputs)
+    rows = 2 if 4 * channels <= _COMPUTED else 1
+    padded_BTKO = grad_BTKO.new_empty(batch, steps + steps % rows, 2 * (before + pairs), outputs)
     ours = slice(2 * before, 2 * before + kept)
     _zero_ends(padded_BTKO, ours)
-    padded_BTKO[:, :, ours] = grad_BTKO
+    padded_BTKO[:, :steps, ours] = grad_BTKO
+    padded_BTKO[:, steps:] = 0
     turned_CIJO = weight_OCIJ.flip(2, 3).permute(1, 2, 3, 0)
-    weight_PCIJO = weight_OCIJ.new_zeros(2, channels, frames, 2 * before + 2, outputs)
-    for one in range(2):
-        end = one + 2 * before + 1
-        weight_PCIJO[one, :, :, end - size : end] = turned_CIJO
-    paired_OCIJ = weight_PCIJO.view(2 * channels, frames, before + 1, 2 * outputs).permute(0, 3, 1, 2)
-    paired_BCTK = padded_BTKO.view(batch, steps, before + pairs, 2 * outputs).permute(0, 3, 1, 2)
-    made_BTKC = F.conv2d(paired_BCTK, paired_OCIJ, padding=(frames - 1 - side, 0)).permute(0, 2, 3, 1)
-    return made_BTKC.reshape(batch, steps, 2 * pairs, channels)[:, :, :bands].permute(0, 3, 1, 2)
+    weight_RPCIJO = weight_OCIJ.new_zeros(rows, 2, channels, frames + rows - 1, 2 * before + 2, outputs)
+    for row in range(rows):
+        for one in range(2):
+            end = one + 2 * before + 1
+            weight_RPCIJO[row, one, :, row : row + frames, end - size : end] = turned_CIJO
+    paired_OCIJ = weight_RPCIJO.view(rows * 2 * channels, -1, before + 1, 2 * outputs).permute(0, 3, 1, 2)
+    paired_BCTK = padded_BTKO.view(batch, -1, before + pairs, 2 * outputs).permute(0, 3, 1, 2)
+    made_BCTK = F.conv2d(paired_BCTK, paired_OCIJ, stride=(rows, 1), padding=(frames - 1 - side, 0))
+    made_BTKRC = made_BCTK.permute(0, 2, 3, 1).reshape(batch, -1, pairs, rows, 2 * channels)
+    made_BTKC = made_BTKRC.transpose(2, 3).reshape(batch, -1, 2 * pairs, channels)
+    return made_BTKC[:, :steps, :bands].permute(0, 3, 1, 2)
 
 
-def scored(layer: nn.Conv2d, x_BCTK: Tensor) -> Tensor:
-    """What a centred convolution to one channel makes of (B, C, T, K): (B, T, K)."""
+def scored(layer: nn.Conv2d, inputs_BCTK: Sequence[Tensor]) -> list[Tensor]:
+    """What a centred convolution to one channel makes of each (B, C, T, K): (B, T, K)."""
     weight_1CIJ, bias_1 = in_format(layer.weight), None if layer.bias is None else in_format(layer.bias)
-    scores_B1TK: Tensor = _ToOneChannel.apply(x_BCTK, weight_1CIJ, bias_1)  # type: ignore[no-untyped-call]
-    return scores_B1TK.squeeze(1)
+    scores_B1TK = [_ToOneChannel.apply(x, weight_1CIJ, bias_1) for x in inputs_BCTK]  # type: ignore[no-untyped-call]
+    return [one.squeeze(1) for one in scores_B1TK]
 
 
 class _ToOneChannel(torch.autograd.Function):

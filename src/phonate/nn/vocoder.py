@@ -790,12 +790,15 @@ class _Convolutions(nn.Module):
         )
         self.last = normed(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
-    def judged(self, x_BTCK: Tensor) -> Judgement:
-        """Of two channels (B, T, 2, K)."""
+    def judged(self, *inputs_BTCK: Tensor) -> list[Judgement]:
+        """Of each of these in two channels (B, T, 2, K)."""
         layers = [one for one in self.layers if isinstance(one, nn.Conv2d)]
-        if on_processor(x_BTCK):
-            outputs = bands.convolved(layers, x_BTCK)
-            return bands.scored(self.last, outputs[-1]), outputs
+        if not on_processor(inputs_BTCK[0]):
+            return [self._plainly_judged(layers, one) for one in inputs_BTCK]
+        outputs = bands.convolved(layers, inputs_BTCK)
+        return list(zip(bands.scored(self.last, [one[-1] for one in outputs]), outputs, strict=True))
+
+    def _plainly_judged(self, layers: Sequence[nn.Conv2d], x_BTCK: Tensor) -> Judgement:
         outputs, hidden = [], x_BTCK.transpose(1, 2)
         for layer in layers:
             hidden = F.leaky_relu(layer(hidden), bands.SLOPE)
@@ -811,10 +814,10 @@ class SpectrogramDiscriminator(_Convolutions):
         super().__init__()
         self._build(channels, (3, 9), ((1, 3), (1, 3), (1, 2)))
 
-    def forward(self, spectrum_BTC: Tensor) -> Judgement:
-        """Of a spectrum (B, T, 2K)."""
-        spectrum_BTCK = spectrum_BTC.reshape(*spectrum_BTC.shape[:2], 2, -1)
-        return self.judged(bands.compressed(spectrum_BTCK, _SMALL, 0.5 * (_COMPRESSION - 1.0)))
+    def forward(self, *spectra_BTC: Tensor) -> list[Judgement]:
+        """Of each of these spectra (B, T, 2K)."""
+        apart_BTCK = [one.reshape(*one.shape[:2], 2, -1) for one in spectra_BTC]
+        return self.judged(*(bands.compressed(one, _SMALL, 0.5 * (_COMPRESSION - 1.0)) for one in apart_BTCK))
 
 
 class Discriminators(nn.Module):
@@ -826,7 +829,12 @@ class Discriminators(nn.Module):
 
     def forward(self, spectra: Sequence[Tensor]) -> list[Judgement]:
         """Each discriminator's; `spectra`: a (B, T, 2K) per resolution."""
-        return [member(spectrum) for member, spectrum in zip(self.members, spectra, strict=True)]
+        return [member(spectrum)[0] for member, spectrum in zip(self.members, spectra, strict=True)]
+
+    def of_both(self, fake: Sequence[Tensor], real: Sequence[Tensor]) -> tuple[list[Judgement], list[Judgement]]:
+        """Each one's, of fakes and of what is real; weights are normalised and laid out once."""
+        both = [member(*spectra) for member, *spectra in zip(self.members, fake, real, strict=True)]
+        return [one for one, _ in both], [one for _, one in both]
 
 
 class MelDiscriminator(_Convolutions):
@@ -839,8 +847,16 @@ class MelDiscriminator(_Convolutions):
 
     def forward(self, mel_BTM: Tensor, cond_BTD: Tensor) -> list[Judgement]:
         """Of a mel (B, T, M), from 0 to 1, and its condition (B, T, D); the only one."""
-        standard_BTM = (mel_BTM - _MEAN_LEVEL) / _DEVIATION
-        return [self.judged(torch.stack([standard_BTM, self.condition(cond_BTD)], dim=2))]
+        return self._of_each([mel_BTM], cond_BTD)
+
+    def of_both(self, fake_BTM: Tensor, real_BTM: Tensor, cond_BTD: Tensor) -> tuple[list[Judgement], list[Judgement]]:
+        """Of a fake and a real mel with the same condition, which is projected once, as weights are normalised once."""
+        fake, real = self._of_each([fake_BTM, real_BTM], cond_BTD)
+        return [fake], [real]
+
+    def _of_each(self, mels_BTM: Sequence[Tensor], cond_BTD: Tensor) -> list[Judgement]:
+        cond_BTM = self.condition(cond_BTD)
+        return self.judged(*(torch.stack([(one - _MEAN_LEVEL) / _DEVIATION, cond_BTM], dim=2) for one in mels_BTM))
 
 
 class MultiResolutionFourier(nn.Module):

@@ -56,7 +56,8 @@ class AdversarialTask(Task, Generic[OutputT]):
 
     Subclasses name both parts of the model and say what is generated, what is real, and the condition. The two take
     turns within a step; the discriminator's phase uses what the generator's phase made of the same batch. The model
-    calls the discriminator on `real` or `fake`, and `cond` if there is one, for a list of `Judgement`s.
+    calls the discriminator on `real` or `fake`, and `cond` if there is one, for a list of `Judgement`s; or its method
+    `of_both` on `fake`, `real` and `cond` for a list of each.
     """
 
     generator: ClassVar[str]
@@ -167,7 +168,9 @@ class _Verdict:
         self.parameters = list(model.get_submodule(task.discriminator).parameters())
         self.fake = _each(pair.fake, lambda one: one.detach().requires_grad_())
         with _unfrozen(self.parameters):
-            fake, real = (task.judged(model, inputs, pair.cond) for inputs in (self.fake, pair.real))
+            given = (self.fake, pair.real) if pair.cond is None else (self.fake, pair.real, pair.cond)
+            discriminator: Any = model.get_submodule(task.discriminator)
+            fake, real = discriminator.of_both(*given)
         without_graph = [(scores, [one.detach() for one in outputs]) for scores, outputs in real]
         self.of_generator: Sequence[Tensor] = _generator_terms(fake, without_graph)
         self.of_discriminator = _discriminator_term(fake, real)

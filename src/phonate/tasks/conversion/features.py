@@ -313,7 +313,9 @@ def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_p
 
 def normalised(features_SW: FloatArray) -> FloatArray:
     """Features (S, W) with mean 0 and deviation 1 over the utterance."""
-    return np.asarray((features_SW - features_SW.mean(axis=0)) / (features_SW.std(axis=0) + 0.1), dtype=np.float32)
+    centred_SW = features_SW - features_SW.mean(axis=0)
+    deviation_W = np.sqrt(np.mean(np.square(centred_SW), axis=0))  # as `std`, which would centre them anew
+    return np.asarray(centred_SW / (deviation_W + 0.1), dtype=np.float32)
 
 
 # ------------------------ Pitch as a model input: the harmonics at this pitch, drawn as a mel spectrum

@@ -623,3 +623,18 @@ def test_a_row_of_a_table_above_recordings_that_names_none(tmp_path):
     rows = "".join(f'a{i}.wav,"{TEXTS[i]}"\n' for i in range(4))
     (tmp_path / "texts.csv").write_text(f"file,text\n{rows},nobody said this\n")
     assert read(tmp_path) == all_of()
+
+
+GERMAN = ["Das Schiff lief früh aus.", "Niemand hörte es.", "Die Straße war leer.", "Später kam Wind auf."]
+
+
+@pytest.mark.parametrize(
+    ("texts", "language", "told"),
+    [(GERMAN, "en-us", True), (GERMAN, "de", False), (TEXTS, "en-us", False), ([*TEXTS[:3], GERMAN[0]], "en", False)],
+)
+def test_texts_in_a_language_that_is_not_english_are_told(voice, caplog, texts, language, told):
+    (voice / "list.csv").write_text("path,text\n" + "".join(f'wavs/a{i}.wav,"{texts[i]}"\n' for i in range(4)))
+    list_corpus(RecognitionData(path=str(voice), language=language))
+    warning = "4 of the first 4 texts have letters that English lacks (ß, ä, ö, ü), but data.language is en-us"
+    assert (warning in caplog.text) == told
+    assert ("English" in caplog.text) == told

@@ -185,6 +185,41 @@ def report_language(place: Path, codes: frozenset[str], language: str | None) ->
         )
 
 
+_TEXTS = 1000
+"""Of a corpus, whose letters are looked at."""
+_FOREIGN_SHARE = 0.2
+"""Of texts with letters that English lacks, from which on they are taken for texts in another language: a café or a
+name is in few."""
+
+
+def report_letters(place: Path, texts: Iterable[str], language: str | None) -> None:
+    """Warns, once, that many of a corpus's `texts` have letters that no English word has, where `language`, which is
+    `data.language`, is English."""
+    if language is not None and primary(language) == "en":
+        foreign = [
+            {letter for letter in text.lower() if letter.isalpha() and not letter.isascii()}
+            for text in islice(texts, _TEXTS)
+        ]
+        count = sum(map(bool, foreign))
+        if count > 1 and count >= _FOREIGN_SHARE * len(foreign):
+            letters = Counter(letter for one in foreign for letter in one)
+            usual = sorted(letter for letter, _ in letters.most_common(5))
+            _warn_of_letters(printable(str(place)), count, len(foreign), ", ".join(usual), language)
+
+
+@cache
+def _warn_of_letters(place: str, count: int, texts: int, letters: str, language: str) -> None:
+    logger.warning(
+        "%s: %d of the first %d texts have letters that English lacks (%s), but data.language is %s; if they are in "
+        "another language, say in which, such as data.language=de",
+        place,
+        count,
+        texts,
+        letters,
+        language,
+    )
+
+
 _REPORTED = set[tuple[Path, str, tuple[str, ...]]]()
 
 

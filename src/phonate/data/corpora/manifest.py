@@ -27,7 +27,7 @@ from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package
 from phonate.data.corpora.layout import tell_speakers_in_folders
 from phonate.data.corpora.lhotse import manifests_of
-from phonate.data.corpora.lists import read_lines
+from phonate.data.corpora.lists import read_lines, report_letters
 from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_alike, tell_speakers_in_names
 from phonate.data.corpora.rows import (
     FORMATS,
@@ -306,6 +306,8 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
     if unit == "segment" or (declared is not None and _is_of_segments(declared, listed)):
         listed = list(by_segment(listed, settings.requirements.one_speaker))
     listed = limit_rows(leave_out(listed, corpus.drop, report), corpus.limit, report)
+    texts = (row.text for row in listed if isinstance(row, Row) and row.text)
+    report_letters(path, texts, getattr(settings, "language", None))
     return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
 
 

@@ -89,7 +89,7 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     yield judges
     yield base
     if few:
-        reason = "so few recordings only change how it sounds; pronunciation, rhythm and melody stay the same"
+        reason = "so few recordings change how it sounds, and its pace and melody hardly"
         yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
 
 

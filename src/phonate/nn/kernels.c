@@ -1,4 +1,4 @@
-/* What training computes beside matrix products, in one pass each where torch takes many. See kernels.py.
+/* What training in bf16 computes beside matrix products, in one pass each where torch takes many. See kernels.py.
 
    A bf16 is the upper half of a float. Rows are frames, columns features. Sums over rows are cut into parts that do not
    depend on the number of threads, so that results do not. */
@@ -64,14 +64,8 @@ static inline uint64_t drawn(uint64_t seed, count number) { /* SplitMix64 (Steel
     return z ^ (z >> 31);
 }
 
-static inline void draw(uint64_t seed, count block, uint16_t *restrict numbers) { /* BLOCK of them */
-    uint64_t draws[BLOCK / 4];
-    for (count i = 0; i < BLOCK / 4; i++) draws[i] = drawn(seed, block * (BLOCK / 4) + i);
-    memcpy(numbers, draws, sizeof(draws));
-}
-
 /* GELUs of so many values, by their tanh form, and their derivatives; 0 with a probability of `zeros` / 65,536. */
-static inline void gelus(count size, const bf16 *restrict x, uint64_t seed, count block, int zeros, float *restrict value, float *restrict slope) {
+static inline void gelus(count size, const bf16 *restrict x, uint64_t seed, count draw, int zeros, float *restrict value, float *restrict slope) {
     for (count i = 0; i < size; i++) {
         float a = up(x[i]), square = a * a;
         float v = a * (1.5957691216f + 0.0713548162726f * square);
@@ -82,8 +76,10 @@ static inline void gelus(count size, const bf16 *restrict x, uint64_t seed, coun
         slope[i] = s + s * s * power * a * (1.5957691216f + 0.2140644488178f * square);
     }
     if (zeros) {
+        uint64_t draws[BLOCK / 4];
         uint16_t numbers[BLOCK];
-        draw(seed, block, numbers);
+        for (count i = 0; i < BLOCK / 4; i++) draws[i] = drawn(seed, draw + i);
+        memcpy(numbers, draws, sizeof(numbers));
         for (count i = 0; i < size; i++) {
             value[i] = numbers[i] >= zeros ? value[i] : 0.0f;
             slope[i] = numbers[i] >= zeros ? slope[i] : 0.0f;
@@ -99,7 +95,7 @@ void gelu(count rows, count columns, const bf16 *restrict x, uint64_t seed, int 
         count from = b % blocks * BLOCK, place = b / blocks * columns + from;
         float value[BLOCK], slope[BLOCK];
         count size = columns - from < BLOCK ? columns - from : BLOCK;
-        gelus(size, x + place, seed, b, zeros, value, slope);
+        gelus(size, x + place, seed, b * (BLOCK / 4), zeros, value, slope);
         narrow(size, value, activated + place);
     }
 }
@@ -116,7 +112,7 @@ void gelu_backward(count rows, count columns, const bf16 *restrict x, uint64_t s
             for (count b = 0; b < blocks; b++) {
                 count from = b * BLOCK, place = r * columns + from, size = columns - from < BLOCK ? columns - from : BLOCK;
                 float value[BLOCK], slope[BLOCK];
-                gelus(size, x + place, seed, r * blocks + b, zeros, value, slope);
+                gelus(size, x + place, seed, (r * blocks + b) * (BLOCK / 4), zeros, value, slope);
                 narrow(size, value, activated + place);
                 for (count i = 0; i < size; i++) {
                     slope[i] *= up(gradient[place + i]);
@@ -374,99 +370,4 @@ void signed_sizes(count n, const int8_t *restrict signs, double size, bf16 *rest
     bf16 plus = down((float)size);
 #pragma omp parallel for simd num_threads(threads) schedule(static)
     for (count i = 0; i < n; i++) out[i] = signs[i] > 0 ? plus : signs[i] < 0 ? plus ^ 0x8000 : 0;
-}
-
-/* A block that is read next: without this, dropout takes 2.5 times as long. */
-static inline void awaited(const void *x, int wide, count from) {
-    count size = wide ? sizeof(float) : sizeof(bf16);
-    for (count i = 0; i < size * BLOCK; i += 64) __builtin_prefetch((const char *)x + size * from + i);
-}
-
-static inline void stored(count n, const float *restrict row, int wide, count from, void *restrict out) {
-    if (wide) memcpy((float *)out + from, row, n * sizeof(float));
-    else narrow(n, row, (bf16 *)out + from);
-}
-
-/* x, floats (`wide`) or bf16, with 0 with a probability of `zeros` / 65,536, as `seed` draws them. `out` may be x. */
-void dropped(count n, int wide, const void *x, uint64_t seed, int zeros, void *out, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (count from = 0; from < n; from += BLOCK) {
-        count size = n - from < BLOCK ? n - from : BLOCK;
-        float row[BLOCK];
-        uint16_t numbers[BLOCK];
-        awaited(x, wide, from + BLOCK);
-        draw(seed, from / BLOCK, numbers);
-        widened(x, wide, from, size, row);
-        for (count i = 0; i < size; i++) row[i] = numbers[i] >= zeros ? row[i] : 0.0f;
-        stored(size, row, wide, from, out);
-    }
-}
-
-/* 1 / (1 + exp(-x)), to 3e-7. */
-static inline float sigmoid(float x) {
-    float v = x > 87.0f ? 87.0f : x;
-    v = v < -87.0f ? -87.0f : v;
-    return 1.0f / (1.0f + exponential(-v));
-}
-
-/* silu(gates) * values, all floats (`wide`) or bf16. */
-void gated_silu(count n, int wide, const void *restrict gates, const void *restrict values, void *restrict out, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (count from = 0; from < n; from += BLOCK) {
-        count size = n - from < BLOCK ? n - from : BLOCK;
-        float g[BLOCK], v[BLOCK];
-        awaited(gates, wide, from + BLOCK);
-        awaited(values, wide, from + BLOCK);
-        widened(gates, wide, from, size, g);
-        widened(values, wide, from, size, v);
-        for (count i = 0; i < size; i++) v[i] *= g[i] * sigmoid(g[i]);
-        stored(size, v, wide, from, out);
-    }
-}
-
-/* The gradients of gates and values from that of the product. */
-void gated_silu_backward(count n, int wide, const void *restrict gates, const void *restrict values,
-                         const void *restrict gradient, void *restrict of_gates, void *restrict of_values, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (count from = 0; from < n; from += BLOCK) {
-        count size = n - from < BLOCK ? n - from : BLOCK;
-        float g[BLOCK], v[BLOCK], one[BLOCK];
-        awaited(gates, wide, from + BLOCK);
-        awaited(values, wide, from + BLOCK);
-        widened(gates, wide, from, size, g);
-        widened(values, wide, from, size, v);
-        awaited(gradient, wide, from + BLOCK);
-        widened(gradient, wide, from, size, one);
-        for (count i = 0; i < size; i++) {
-            float s = sigmoid(g[i]), slope = s + g[i] * s * (1.0f - s);
-            g[i] *= s * one[i];
-            v[i] *= slope * one[i];
-        }
-        stored(size, v, wide, from, of_gates);
-        stored(size, g, wide, from, of_values);
-    }
-}
-
-/* Pairs of the halves of each head (rows, heads, 2 half) turned by the angles of the row (rows, 2 half); or back, as
-   their gradients are. */
-void turned(count rows, count heads, count half, const float *restrict x, const float *restrict cosines, const float *restrict sines,
-            float *restrict out, int back, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (count r = 0; r < rows; r++) {
-        const float *restrict c = cosines + 2 * r * half, *restrict s = sines + 2 * r * half;
-        for (count h = 0; h < heads; h++) {
-            const float *restrict one = x + 2 * (r * heads + h) * half, *restrict other = one + half;
-            float *restrict to = out + 2 * (r * heads + h) * half;
-            if (back)
-                for (count i = 0; i < half; i++) {
-                    to[i] = one[i] * c[i] + other[i] * s[half + i];
-                    to[half + i] = other[i] * c[half + i] - one[i] * s[i];
-                }
-            else
-                for (count i = 0; i < half; i++) {
-                    to[i] = one[i] * c[i] - other[i] * s[i];
-                    to[half + i] = other[i] * c[half + i] + one[i] * s[half + i];
-                }
-        }
-    }
 }

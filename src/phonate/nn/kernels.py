@@ -1,5 +1,4 @@
-"""What training on a processor, mostly in bf16, computes beside matrix products, in C: one pass where torch takes up
-to twelve.
+"""What training in bf16 on a processor computes beside matrix products, in C: one pass where torch takes up to twelve.
 
 The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in half a second.
 Where there is none, layers compute the same with torch: results then differ by rounding, and dropout leaves out others.
@@ -23,8 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from phonate.nn.sequences import on_processor
 
 logger = logging.getLogger("phonate")
 
@@ -156,37 +153,6 @@ class Kernels:
         self._library.signed_sizes(_count(signs.numel()), _at(signs), ctypes.c_double(size), _at(out), _threads())
         return out
 
-    def dropped(self, x: Tensor, seed: int, zeros: int, out: Tensor) -> None:
-        """fp32 or bf16 with 0 with a probability of `zeros` / 65,536, as `seed` draws them; in place, too."""
-        self._library.dropped(*_all(x), ctypes.c_uint64(seed), zeros, _at(out), _threads())
-
-    def gated_silu(self, gates: Tensor, values: Tensor) -> Tensor:
-        """silu(gates) * values, all fp32 or bf16."""
-        out = torch.empty_like(values)
-        self._library.gated_silu(*_all(gates), _at(values), _at(out), _threads())
-        return out
-
-    def gated_silu_backward(self, gates: Tensor, values: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of gates and values."""
-        into = torch.empty_like(gates), torch.empty_like(values)
-        self._library.gated_silu_backward(*_all(gates), _at(values), _at(gradient), *map(_at, into), _threads())
-        return into
-
-    def turned(self, x_NHE: Tensor, cosines_NE: Tensor, sines_NE: Tensor, back: bool = False) -> Tensor:
-        """Heads in fp32, the halves of each turned by the angles of the row; or `back`, their gradient."""
-        out_NHE, (rows, heads, size) = torch.empty_like(x_NHE), x_NHE.shape
-        sizes, given = map(_count, (rows, heads, size // 2)), map(_at, (x_NHE, cosines_NE, sines_NE, out_NHE))
-        self._library.turned(*sizes, *given, int(back), _threads())
-        return out_NHE
-
-
-def of_either(*tensors: Tensor) -> Kernels | None:
-    """The kernels that take fp32 and bf16, where they take these and there is a compiler."""
-    first = tensors[0]
-    fit = first.dtype in (torch.float32, torch.bfloat16) and on_processor(first)
-    fit = fit and all(one.dtype is first.dtype and one.is_contiguous() for one in tensors)
-    return _kernels() if fit else None
-
 
 def of(dtype: torch.dtype) -> Kernels | None:
     """The kernels, where this format has them and there is a compiler."""
@@ -212,18 +178,13 @@ def _kernels() -> Kernels | None:
             return Kernels(ctypes.CDLL(str(library)))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[:1]
-        logger.info("%s can't be compiled, so steps take longer (%s)", _SOURCE.name, *told)
+        logger.info("bf16: %s can't be compiled, so steps take longer (%s)", _SOURCE.name, *told)
         return None
 
 
 def _at(x: Tensor) -> Any:
     assert x.is_contiguous()
     return ctypes.c_void_p(x.data_ptr())
-
-
-def _all(x: Tensor) -> tuple[Any, int, Any]:
-    """The number of values, whether they are fp32, and where they are."""
-    return _count(x.numel()), int(x.dtype is torch.float32), _at(x)
 
 
 def _in_rows(x_BTKC: Tensor) -> tuple[Tensor, int]:

@@ -44,9 +44,8 @@ from phonate.config.errors import (
 )
 from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe
-from phonate.nn import kernels
 from phonate.nn.products import add_linear, linear, over_rows
-from phonate.nn.sequences import NUMBERS, drawn_seed, on_processor, random_numbers
+from phonate.nn.sequences import NUMBERS, on_processor, random_numbers
 from phonate.nn.settings import Dtype, LoRASettings, Quantization, require_packages
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
@@ -253,28 +252,14 @@ def project(inputs_NI: Tensor, layers: Sequence[nn.Module]) -> list[Tensor]:
     return outputs
 
 
-def dropped(inputs: Tensor, zeros: int) -> tuple[Tensor, Tensor | int]:
-    """Inputs times 0 with a probability of `zeros` / 65,536, else times 1; and what they were multiplied with, or the
-    seed by which the kernels draw that again. On a processor, integers: booleans take three times as long."""
-    if (fast := kernels.of_either(inputs)) is not None:
-        seed, out = drawn_seed(), torch.empty_like(inputs)
-        fast.dropped(inputs, seed, zeros, out)
-        return out, seed
-    if on_processor(inputs):
-        kept = (random_numbers(inputs.numel()) >= zeros - NUMBERS // 2).view(torch.int8).view(inputs.shape)
-    else:
-        kept = torch.empty_like(inputs, dtype=torch.bool).bernoulli_(1.0 - zeros / NUMBERS)
-    return inputs * kept, kept
-
-
-def _drop_again(gradient: Tensor, kept: Tensor | int, zeros: int) -> None:
-    """In place, the gradient of inputs from that of what `dropped` gave."""
-    if isinstance(kept, Tensor):
-        gradient.mul_(kept)
-    else:
-        fast = kernels.of_either(gradient)
-        assert fast is not None
-        fast.dropped(gradient, kept, zeros, gradient)
+def kept_inputs(like: Tensor, dropout: float) -> tuple[Tensor, float]:
+    """What dropout multiplies values like these with: 0 with the probability `dropout`, else 1; and the exact
+    probability. On a processor integers, as it multiplies with booleans in three times as long."""
+    if not on_processor(like):
+        return torch.empty_like(like, dtype=torch.bool).bernoulli_(1.0 - dropout), dropout
+    zeros = round(dropout * NUMBERS)
+    kept = random_numbers(like.numel()) >= zeros - NUMBERS // 2
+    return kept.view(torch.int8).view(like.shape), zeros / NUMBERS
 
 
 @dataclass(frozen=True)
@@ -318,45 +303,46 @@ def _project_adapted(inputs_NI: Tensor, adapters: Sequence[_Adapter]) -> tuple[T
     """(N, O) of each layer."""
     kind = inputs_NI.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs_NI.dtype
-    zeros = round(adapters[0].dropout * NUMBERS)
-    scalings = [one.scaling * NUMBERS / (NUMBERS - zeros) for one in adapters]
+    kept_NI, scalings = None, [one.scaling for one in adapters]
+    if adapters[0].dropout:
+        kept_NI, probability = kept_inputs(inputs_NI, adapters[0].dropout)
+        scalings = [scaling / (1 - probability) for scaling in scalings]
     trained = (weight.to(dtype) for one in adapters for weight in (one.down_RI, one.up_OR))
     frozen = [(one.weight_OI.to(dtype), None if one.bias_O is None else one.bias_O.to(dtype)) for one in adapters]
-    outputs: tuple[Tensor, ...] = _Adapted.apply(inputs_NI.to(dtype), zeros, frozen, scalings, *trained)  # type: ignore[no-untyped-call]
+    outputs: tuple[Tensor, ...] = _Adapted.apply(inputs_NI.to(dtype), kept_NI, frozen, scalings, *trained)  # type: ignore[no-untyped-call]
     return outputs
 
 
 class _Adapted(torch.autograd.Function):
-    """y_i = x W_i^T + b_i + s_i d A_i^T B_i^T for the layers i, where d is x after dropout."""
+    """y_i = x W_i^T + b_i + s_i d A_i^T B_i^T for the layers i, where d is x times what dropout keeps."""
 
     @staticmethod
     def forward(
         ctx: Any,
         inputs_NI: Tensor,
-        zeros: int,
+        kept_NI: Tensor | None,
         frozen: list[tuple[Tensor, Tensor | None]],
         scalings: list[float],
         *trained: Tensor,
     ) -> tuple[Tensor, ...]:
         downs, ups = trained[0::2], trained[1::2]
-        dropped_NI, kept_NI = dropped(inputs_NI, zeros) if zeros else (inputs_NI, None)
-        mask_NI, ctx.seed, ctx.zeros = (kept_NI, None, zeros) if isinstance(kept_NI, Tensor) else (None, kept_NI, zeros)
+        dropped_NI = inputs_NI if kept_NI is None else inputs_NI * kept_NI
         down_RRI = torch.cat(downs)
         low_NRR = linear(dropped_NI, down_RRI)
         ranks = [len(down) for down in downs]
         lows = low_NRR.split(ranks, 1)  # type: ignore[no-untyped-call]
         outputs = tuple(
-            add_linear(linear(low_NR, up_OR * scaling), inputs_NI, weight, bias)
+            linear(inputs_NI, weight, bias).addmm_(low_NR, up_OR.t(), alpha=scaling)
             for (weight, bias), low_NR, up_OR, scaling in zip(frozen, lows, ups, scalings, strict=True)
         )
-        ctx.save_for_backward(dropped_NI, mask_NI, down_RRI, low_NRR, *(weight for weight, _ in frozen), *ups)
+        ctx.save_for_backward(dropped_NI, kept_NI, down_RRI, low_NRR, *(weight for weight, _ in frozen), *ups)
         ctx.ranks, ctx.scalings = ranks, scalings
         return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        dropped_NI, mask_NI, down_RRI, low_NRR, *rest = ctx.saved_tensors
+        dropped_NI, kept_NI, down_RRI, low_NRR, *rest = ctx.saved_tensors
         weights, ups = rest[: len(gradients)], rest[len(gradients) :]
         lows = zip(gradients, ups, ctx.scalings, strict=True)
         into_low_NRR = torch.cat([linear(gradient, up_OR.t()).mul_(scaling) for gradient, up_OR, scaling in lows], 1)
@@ -366,8 +352,8 @@ class _Adapted(torch.autograd.Function):
         into_inputs = None
         if ctx.needs_input_grad[0]:
             into_inputs = linear(into_low_NRR, down_RRI.t())
-            if ctx.zeros:
-                _drop_again(into_inputs, ctx.seed if mask_NI is None else mask_NI, ctx.zeros)
+            if kept_NI is not None:
+                into_inputs.mul_(kept_NI)
             for gradient, weight_OI in zip(gradients, weights, strict=True):
                 into_inputs = add_linear(into_inputs, gradient, weight_OI.t())
         pairs = zip(into_downs, into_ups, strict=True)
@@ -424,51 +410,14 @@ class _GatedSilu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, values: Tensor) -> Tensor:
         ctx.save_for_backward(gates, values)
-        fast = kernels.of_either(gates, values) if any(ctx.needs_input_grad) else None  # compiled for training alone
-        return functional.silu(gates).mul_(values) if fast is None else fast.gated_silu(gates, values)
+        return functional.silu(gates).mul_(values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         gates, values = ctx.saved_tensors
-        if (fast := kernels.of_either(gates, values, gradient)) is not None:
-            return fast.gated_silu_backward(gates, values, gradient)
         into_gates = torch.ops.aten.silu_backward(gradient * values, gates)
         return into_gates, functional.silu(gates).mul_(gradient)
-
-
-# -------------------------------------------------------------------------- Rotary positions of heads
-
-
-def turned(x_NHE: Tensor, cosines_NE: Tensor, sines_NE: Tensor) -> Tensor | None:
-    """Heads with the positions of transformers' `apply_rotary_pos_emb`, in one pass; None where no kernel does it, as
-    without gradients."""
-    if (
-        not x_NHE.requires_grad
-        or x_NHE.dtype is not torch.float32
-        or kernels.of_either(x_NHE, cosines_NE, sines_NE) is None
-    ):
-        return None
-    out_NHE: Tensor = _Turned.apply(x_NHE, cosines_NE, sines_NE)  # type: ignore[no-untyped-call]
-    return out_NHE
-
-
-class _Turned(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_NHE: Tensor, cosines_NE: Tensor, sines_NE: Tensor) -> Tensor:
-        ctx.save_for_backward(cosines_NE, sines_NE)
-        fast = kernels.of_either(x_NHE)
-        assert fast is not None
-        return fast.turned(x_NHE, cosines_NE, sines_NE)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        gradient = gradient.contiguous()
-        fast = kernels.of_either(gradient)
-        assert fast is not None
-        cosines_NE, sines_NE = ctx.saved_tensors
-        return fast.turned(gradient, cosines_NE, sines_NE, back=True), None, None
 
 
 # ---------------------------------------------------------------- The weights of partly trained models

@@ -63,13 +63,11 @@ def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Ten
     return _product(x_NI, weight_OI, bias_O) if _is_wide(x_NI) else F.linear(x_NI, weight_OI, bias_O)
 
 
-def add_linear(total_NO: Tensor, x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """(N, O): a total, which may be overwritten, plus what `linear` gives, in the same way."""
+def add_linear(total_NO: Tensor, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """(N, O): a total, which may be overwritten, plus a product, in the same way."""
     if _is_wide(x_NI):
-        added: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x_NI, total_NO, weight_OI, bias_O, "add")
-        return added
-    total_NO.addmm_(x_NI, weight_OI.t())
-    return total_NO if bias_O is None else total_NO.add_(bias_O)
+        return total_NO.add_(_product(x_NI, weight_OI))
+    return total_NO.addmm_(x_NI, weight_OI.t())
 
 
 def over_rows(one_NI: Tensor, other_NO: Tensor) -> Tensor:

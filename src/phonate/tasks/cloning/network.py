@@ -38,7 +38,7 @@ from phonate.audio.whisper import WhisperEncoder
 from phonate.config.errors import InputError
 from phonate.data.dialogues import Audio
 from phonate.nn.norms import LayerNorm
-from phonate.nn.pretrained import add_adapters, check_targets, gated_silu, project, rms_norm, turned
+from phonate.nn.pretrained import add_adapters, check_targets, gated_silu, project, rms_norm
 from phonate.nn.products import causal_attention
 from phonate.tasks.cloning.settings import CloningLoRA, Mode
 
@@ -314,28 +314,19 @@ def _attend_to_sequences(
 ) -> Tensor:
     """Causal self-attention (B, L, H) of each packed sequence, or (R, H) of the `tokens` (R,): what transformers'
     attention gives, whose layers are used, without a mask."""
+    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
+
     queries, keys, values = (
-        projected.view(len(projected), -1, layer.head_dim)
+        projected.view(*hidden_BLH.shape[:-1], -1, layer.head_dim)
         for projected in project(hidden_BLH.flatten(0, 1), (layer.q_proj, layer.k_proj, layer.v_proj))
     )
-    flat = [*_with_positions(queries, keys, position_embeddings), values]
+    queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings, unsqueeze_dim=2)
+    flat = [one.flatten(0, 1) for one in (queries, keys, values)]
     # a GPU would wait for the start of each small kernel; a CPU would compute on the padding
     in_turn = attention.lengths is not None and hidden_BLH.device.type == "cpu"
     context_NH = (_in_turn if in_turn else _side_by_side)(layer, flat, attention)
     (attended,) = project(context_NH if tokens is None else context_NH.index_select(0, tokens), (layer.o_proj,))
     return attended.view_as(hidden_BLH) if tokens is None else attended
-
-
-def _with_positions(queries: Tensor, keys: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """(N, heads, head size) of each."""
-    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
-
-    cosines, sines = (one.flatten(0, 1) for one in position_embeddings)
-    turned_queries, turned_keys = turned(queries, cosines, sines), turned(keys, cosines, sines)
-    if turned_queries is not None and turned_keys is not None:
-        return turned_queries, turned_keys
-    together = apply_rotary_pos_emb(queries, keys, cosines, sines, unsqueeze_dim=1)
-    return together[0], together[1]
 
 
 def _in_turn(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:

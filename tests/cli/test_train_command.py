@@ -203,7 +203,7 @@ def test_a_run_of_another_task_is_not_resumed(arguments: list[str], capsys: pyte
         error = capsys.readouterr().err
         assert (
             error == "error: first: holds a model of the task my_task, not of speech; give a run of speech; "
-            "phonate train makes one\n"
+            "phonate train speech makes one\n"
         )
     assert not Path("second").exists()
 

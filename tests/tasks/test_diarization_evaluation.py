@@ -37,20 +37,20 @@ def test_validation_recordings(trained, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(trained / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["focus"] == "the model, voices clustered"
+    assert found["focus"] == "the model, as phonate diarize does it"
     assert f"{found['columns']['speakers']['label']}: mean absolute error of the number" in found["legend"]
     systems = found["systems"]
     assert set(systems) == {
         "one speaker throughout",
         "voice activity, embeddings, clustering",
         "the same, number of speakers given",
-        "the model, windows by overlap",
-        "the model, voices clustered",
-        "the model, voices clustered, number of speakers given",
+        "the model, voices not compared",
+        "the model, as phonate diarize does it",
+        "the model, voices compared, number of speakers given",
     }
     for values in systems.values():
         assert values["der"] == pytest.approx(values["miss"] + values["false_alarm"] + values["confusion"])
-    assert systems["the model, windows by overlap"]["der"] < systems["one speaker throughout"]["der"]
+    assert systems["the model, voices not compared"]["der"] < systems["one speaker throughout"]["der"]
     assert found["notes"]["recordings_trained_on"] == 0
     assert len(found["items"]) == found["notes"]["recordings"]
     assert json.loads((trained / "run" / "evaluation.json").read_text())["systems"] == systems
@@ -137,7 +137,7 @@ def test_the_model_that_training_began_from_is_judged_beside_the_run(trained, tm
         assert not any("where training began" in name for name in systems)
         assert "what training began from is not compared" in caplog.text
     else:
-        before, now = systems[f"{source}, where training began"], systems["the model, voices clustered"]
+        before, now = systems[f"{source}, where training began"], systems["the model, as phonate diarize does it"]
         assert before["der"] == now["der"]  # it is the same model
 
 
@@ -152,14 +152,18 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     corpus = write_meetings(tmp_path / "corpus", 8)
     (tmp_path / "recipe.yaml").write_text(recipe(corpus, 40, decoding="{threshold: 0.999}"))
     run = tmp_path / "run"
-    assert main(["train", str(tmp_path / "recipe.yaml"), "--output", str(run)]) == 0
-    capsys.readouterr()
+    by_rate = "training.validation.metric_for_best_model=der"
+    assert main(["train", str(tmp_path / "recipe.yaml"), by_rate, "--output", str(run)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count(" and say little") + printed.err.count(" and says little") == 1
+    assert printed.out.startswith("Validation scores single chunks")
+    assert ", best der " in printed.out.splitlines()[1]
 
     def der(*options):
         assert main(["evaluate", str(run), "--json", *options]) == 0
         printed = capsys.readouterr()
         said.append(printed.err)
-        return json.loads(printed.out)["systems"]["the model, voices clustered"]["der"]
+        return json.loads(printed.out)["systems"]["the model, as phonate diarize does it"]["der"]
 
     said = []
     before = der()

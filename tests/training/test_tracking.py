@@ -624,8 +624,9 @@ VALUES = {"loss": 9.0, "mel": 1.0, "duration": 2.0, "pitch": 3.0, "energy": 4.0,
 )
 def test_of_many_terms_of_a_loss_the_first_are_shown(split, selected, shown, caplog):
     screen = console(terminal=False)
-    sink = ConsoleSink(9, console=screen, metrics=[*TERMS, Metric("mos", "higher")], selected=selected)
-    sink.write(1, split, VALUES, None)
+    metrics = [*TERMS, Metric("mos", "higher"), Metric("effect", "", "dB")]  # the last says nothing by itself
+    sink = ConsoleSink(9, console=screen, metrics=metrics, selected=selected)
+    sink.write(1, split, {**VALUES, "effect": 4.0}, None)
     assert screen.file.getvalue() == f"step 1/9  {split}  {shown}\n"
 
 

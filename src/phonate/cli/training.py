@@ -57,11 +57,12 @@ def demo(args: argparse.Namespace) -> int:
     say = partial(print, flush=True)
     result = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
     from phonate.cli.output import print_table
+    from phonate.config.metrics import DIRECTIONS
 
     if result.evaluation is not None:
         print()
         print_table(result.evaluation.rows(result.metrics), result.evaluation.header(result.metrics))
-        print("\u2191 higher is better, \u2193 lower is better; the report explains each\n")
+        print(f"{DIRECTIONS}; the report explains each\n")
     print(f"report: {result.report}")
     print("next:")
     for command in result.next_commands:
@@ -263,12 +264,14 @@ def _estimated(name: str, value: float) -> list[str]:
 
 def _summary(trained: Trained) -> str:
     """What was trained, its best validation, and how to use it; the metrics of the end are shown already."""
-    from phonate.config.metrics import NEWEST, told
+    from phonate.config.metrics import LOSS, NEWEST, plain, told
 
-    best, chosen = trained.best, ""
+    best, chosen, explained = trained.best, "", ""
     if best is not None and best.value is not None and best.metric != NEWEST:
         chosen = f", best {best.metric} {told(best.metric, best.value, trained.declared)} at {best.step}"
-    return f"{trained.run.path}: step {trained.step}{chosen}{f'; next: {trained.use}' if trained.use else ''}"
+        explained = f"{trained.validation}\n" if trained.validation and plain(best.metric) != LOSS else ""
+    next_command = f"; next: {trained.use}" if trained.use else ""
+    return f"{explained}{trained.run.path}: step {trained.step}{chosen}{next_command}"
 
 
 def _search(args: argparse.Namespace, planned: Plan) -> int:

@@ -15,6 +15,7 @@ LOSS = "loss"
 NEWEST = "step"
 """As the metric that selects the best checkpoint: the newest is the best."""
 Better = Literal["lower", "higher", ""]
+DIRECTIONS = "↑ higher is better, ↓ lower is better"
 ARROWS = {"lower": "↓", "higher": "↑", "": ""}
 _LEAST = 0.001
 """What is nearer to zero is not worth its digits."""

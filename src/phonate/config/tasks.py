@@ -138,11 +138,13 @@ class TaskInfo:
     metrics: tuple[Metric, ...] | None = None
     """What its validation may report besides loss terms. None: not declared here (`Task.metrics` may)."""
     validation: str = ""
-    """Why metrics of the same name differ between validation and evaluation, in a sentence."""
+    """What its validation measures, where evaluation measures otherwise or not at all, in a sentence."""
     hub_task: str | None = None
     """What the Hugging Face Hub calls it: text-to-speech."""
     use: str = ""
     """The command that uses a trained model, for the last line of training, with `{run}` for the run's folder."""
+    recipe: str = ""
+    """The shipped recipe to begin with, which errors name. Empty: the one called as the task, if there is one."""
     previews: Mapping[str, str] = field(default_factory=dict)
     """Sounds and pictures that its validations show (`Task.previews`), in the order of a report -> what they are. The
     picture of a sound is not named: reports draw their own."""

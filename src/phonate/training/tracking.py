@@ -465,7 +465,9 @@ class ConsoleSink(Sink):
         self._interval = interval
         self._declared = declared = list(metrics)
         terms = [one.name for one in declared if one.is_term]
-        self._later_terms = frozenset(terms[_TERMS:]) - {plain(selected)}
+        # what has no better direction is for experts
+        aside = {one.name for one in declared if not (one.better or one.is_term)}
+        self._later_terms = frozenset({*terms[_TERMS:], *aside}) - {plain(selected)}
         self._shown_in_training = {one.name for one in declared} - self._later_terms | _ALWAYS if declared else None
         self._trained = False
         """Whether training metrics were shown since the end of the last epoch."""

@@ -157,6 +157,8 @@ class Trained:
     """The command that uses the model."""
     declared: Sequence[Metric] = ()
     """What the task says of its metrics."""
+    validation: str = ""
+    """What sets the metrics of validation apart from those of `phonate evaluate`."""
 
 
 def train(
@@ -228,8 +230,10 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             )
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
-    use = task_info(plan.written.recipe.task).use.format(run=shlex.quote(str(run.path)))
-    return Trained(run, metrics, trainer.step, best if best.value is not None else None, use, task.metrics or ())
+    info = task_info(plan.written.recipe.task)
+    use = info.use.format(run=shlex.quote(str(run.path)))
+    chosen = best if best.value is not None else None
+    return Trained(run, metrics, trainer.step, chosen, use, task.metrics or (), info.validation)
 
 
 def _transcribed(plan: Plan) -> str:

@@ -255,6 +255,7 @@ def traits(recipe: CloningRecipe) -> Traits:
 
 INFO = TaskInfo(
     use="phonate clone {run} --reference RECORDING --text 'Good morning.' -o said.wav",
+    recipe="voice-cloning",
     hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),
     inference="phonate.tasks.cloning.inference:VoiceCloner",

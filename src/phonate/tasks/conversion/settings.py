@@ -216,6 +216,7 @@ METRICS = by_name(
 """What validation and evaluation measure, besides losses."""
 INFO = TaskInfo(
     use="phonate convert {run} RECORDING -o converted.wav",
+    recipe="conversion-whisper",
     previews={
         "source": "a validation recording of a speaker who is not the target",
         "converted": "the same in the target's voice",

@@ -204,6 +204,9 @@ _MEANINGS = {
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 _PIPELINE = "voice activity, embeddings, clustering"
+_DIARIZED = "the model, as phonate diarize does it"
+_OTHERWISE = {"embeddings": "the model, voices compared", "overlap": "the model, voices not compared"}
+"""The model with the `stitching` that its recipe does not have."""
 System = Callable[[LabelledRecording], list[SpeakerTurn]]
 
 
@@ -259,11 +262,14 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         "seconds": round(seconds, 1),
         "seconds_of_speech": round(tallies[focus].errors.speech, 1),
         "collar": "none",
-        "decoding": diarizer.decoding.model_dump(mode="json"),
+        "model.decoding": diarizer.decoding.model_dump(mode="json"),
         "recordings_trained_on": 0 if data is None else _trained_on(diarizer, recordings),
     }
+    simpler = results.get(_OTHERWISE["overlap"])
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes[TUNED_ON] = THESE if data is None else "validation data"
+    elif simpler is not None and simpler["der"] < results[focus]["der"]:
+        notes["advice"] = f"comparing voices makes it worse here; phonate evaluate {run} --tune may mend that"
     meaning = legend(_MEANINGS, results, METRICS)
     compared = tuple(name for name in systems if name in (_PIPELINE, start))
     return Evaluation(
@@ -278,20 +284,22 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str, str]:
         return {"always speech": _one_speaker, "the model": lambda one: _decoded(diarizer, one)}, "the model", ""
     baseline = Baseline(_BASELINE_DISTANCE, diarizer.device)
     rate = diarizer.sample_rate
-    alone, clustered = "the model, windows by overlap", "the model, voices clustered"
+    default, other = "overlap", "embeddings"
+    if diarizer.decoding.stitching == "embeddings":
+        default, other = other, default
     before = before_training(diarizer.recipe.training.init_from, partial(Diarizer.load, device=str(diarizer.device)))
     systems: dict[str, System] = {
         "one speaker throughout": _one_speaker,
         _PIPELINE: lambda one: baseline.diarize(one.read(), rate),
         "the same, number of speakers given": lambda one: baseline.diarize(one.read(), rate, _limits(one)),
         **{name: partial(_decoded, start) for name, start in before.items()},
-        alone: lambda one: _decoded(diarizer, one, stitching="overlap"),
-        clustered: lambda one: _decoded(diarizer, one, stitching="embeddings"),
-        f"{clustered}, number of speakers given": lambda one: _decoded(
+        _DIARIZED: lambda one: _decoded(diarizer, one, stitching=default),
+        _OTHERWISE[other]: lambda one: _decoded(diarizer, one, stitching=other),
+        "the model, voices compared, number of speakers given": lambda one: _decoded(
             diarizer, one, stitching="embeddings", limits=_limits(one)
         ),
     }
-    return systems, alone if diarizer.decoding.stitching == "overlap" else clustered, next(iter(before), "")
+    return systems, _DIARIZED, next(iter(before), "")
 
 
 def _one_speaker(one: LabelledRecording) -> list[SpeakerTurn]:

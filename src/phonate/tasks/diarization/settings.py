@@ -345,6 +345,7 @@ def check(recipe: DiarizationRecipe) -> None:
 
 INFO = TaskInfo(
     use="phonate diarize {run} RECORDING --page turns.html",
+    recipe="diarization-whisper",
     previews={
         "activity": "who speaks when in a part of a validation recording: a row for each speaker, white where they "
         "speak; above the reference, below the model",

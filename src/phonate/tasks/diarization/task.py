@@ -24,6 +24,7 @@ from phonate.config.randomness import generator
 from phonate.data.batches import evaluation_batches
 from phonate.data.progress import track
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
+from phonate.evaluation.tables import FEW
 from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset, DiarizationItem
 from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of, unit_counts
 from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
@@ -51,6 +52,7 @@ class DiarizationTask(Task):
         self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         self.random_features = recipe.model.random_features
         check(recipe)
+        self._few_told = False
         self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
 
     @cached_property
@@ -80,8 +82,18 @@ class DiarizationTask(Task):
 
     def dataset(self, split: str) -> DiarizationDataset:
         """Chunks of recordings and simulated conversations."""
+        if split == "validation":
+            self._tell_if_few()
         labels = self._build_labels(self.corpus.speakers)
         return DiarizationDataset(self.corpus, split, partial(unit_counts, labels, self.recipe.model.stride))
+
+    def _tell_if_few(self) -> None:
+        """Say once where few recordings validate."""
+        count = len(self.corpus.positions("validation")) if self.corpus.validates_on_recordings else 0
+        if 0 < count < FEW and not self._few_told:
+            self._few_told = True
+            few = "a single recording validates and says" if count == 1 else f"{count} recordings validate and say"
+            logger.info("%s little; data.validation holds out more", few)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The loss terms described in the module's docstring."""

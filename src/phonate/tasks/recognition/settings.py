@@ -239,6 +239,7 @@ def traits(recipe: RecognitionRecipe) -> Traits:
 
 INFO = TaskInfo(
     use="phonate transcribe {run} RECORDING",
+    recipe="recognition-whisper",
     previews={
         "mel": "a validation recording as the model gets it",
         "symbols": "the probabilities of its symbols, over the same time; the blank is the lowest row",

@@ -189,6 +189,7 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
 METRICS = by_name(SHARED["wer"], SHARED["mos"], Metric("quality", "higher"))
 """What judges measure in validation, and `quality`, by which they choose checkpoints."""
 INFO = TaskInfo(
+    validation="The quality in validation is the predicted MOS less 5 times the word error rate.",
     use="phonate speak {run} 'Good morning.' -o said.wav",
     previews={"natural": "a validation recording", "spoken": "its text, spoken by the model"},
     hub_task="text-to-speech",

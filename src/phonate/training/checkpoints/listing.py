@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import AwareDatetime, ValidationError
 
 from phonate.compute.system import require_space, sync
-from phonate.config.documents import parse
+from phonate.config.documents import parse, shipped
 from phonate.config.errors import (
     CheckpointError,
     InputError,
@@ -34,6 +34,7 @@ from phonate.config.errors import (
 )
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import nearest
+from phonate.config.tasks import task_info
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import BASE_DIARIZER as BASE_DIARIZER
 from phonate.training.checkpoints.files import BASE_VOCODER as BASE_VOCODER
@@ -522,7 +523,9 @@ def _examples(path: str | Path, task: str | None) -> str:
     own = re.compile(rf"^task: {task}$", re.MULTILINE)
     fitting = (recipe for recipe in others if task is None or own.search(recipe.read_text("utf-8", "replace")))
     here = [shlex.quote(str(recipe.parent)) for recipe in itertools.islice(fitting, _RUNS)]
-    return f", such as {', '.join(here)}" if here else "; phonate train makes one"
+    recipe = "" if task is None else task_info(task).recipe or task
+    maker = f"phonate train {recipe}" if recipe in shipped() else "phonate train"
+    return f", such as {', '.join(here)}" if here else f"; {maker} makes one"
 
 
 def located(path: Path) -> Path:

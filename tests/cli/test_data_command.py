@@ -250,8 +250,24 @@ def test_a_terminal_of_any_width_shows_all_of_a_table(columns, monkeypatch, caps
     assert "0.8153" in printed
     letters = sorted("".join(printed.split()))
     assert letters == sorted("".join(["optionvaluenumbermeaning", name, value, "0.8153asusual"]))
-    assert max(map(len, printed.splitlines())) <= columns or columns == 30  # four columns need 38, and a line each
+    # four columns need 38; where they don't fit a cell is a line, which the terminal breaks
+    assert max(map(len, printed.splitlines())) <= columns or len(printed.splitlines()) == 4
     assert (name in printed) == (columns != 50)
+
+
+@pytest.mark.parametrize(
+    ("systems", "third"), [(2, "measurement1 % ↓  1.25       1.25"), (20, "  measurement1 % ↓   1.25")]
+)
+def test_a_table_of_many_columns_is_turned_or_a_line_for_each_cell(systems, third, monkeypatch, capsys):
+    from phonate.cli.output import print_table
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    header = ["system", *(f"measurement{number} % ↓" for number in range(14))]
+    print_table([[f"system {name}", *(f"{one}.25" for one in range(14))] for name in range(systems)], header)
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split() == third.split()
 
 
 @pytest.mark.slow

@@ -48,15 +48,19 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
-    """Aligned columns, with nothing cut: wrapped to a terminal's width; in a pipe, a row is a line for grep and cut."""
-    if sys.stdout.isatty() and _print_wrapped(rows, header):
+    """Aligned columns, with nothing cut: wrapped to a terminal's width, or where that is too narrow with rows for
+    columns, or one row below the other; in a pipe, a row is a line for grep and cut."""
+    if sys.stdout.isatty():
+        first, *others = zip(header, *rows, strict=True)
+        if not (_print_wrapped(rows, header) or _print_wrapped(others, first, whole_words=True)):
+            _print_records(rows, header)
         return
     widths = [min(_WIDEST, max(len(row[column]) for row in [header, *rows])) for column in range(len(header))]
     for row in [header, *rows]:
         print((_GAP * " ").join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str]) -> bool:
+def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str], whole_words: bool = False) -> bool:
     """Print a table as wide as the terminal, if all of it can be read there."""
     from rich.cells import cell_len
     from rich.console import Console
@@ -69,7 +73,7 @@ def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str]) -> bool
         for cells in zip(header, *rows, strict=True)
     ]
     whole, words = ([max(cell[what] for cell in cells) for cells in columns] for what in (0, 1))
-    widths = _fitted(whole, words, console.width - _GAP * (len(header) - 1))
+    widths = _fitted(whole, words, console.width - _GAP * (len(header) - 1), whole_words)
     if widths is None:
         return False
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
@@ -81,12 +85,22 @@ def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str]) -> bool
     return True
 
 
-def _fitted(whole: Sequence[int], words: Sequence[int], room: int) -> list[int] | None:
+def _print_records(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
+    """Print each row by itself: its first cell, and below it a line for each other one."""
+    titles = [header[0], *(f"{_GAP * ' '}{title}" for title in header[1:])]
+    width = max(map(len, titles))
+    for row in rows:
+        for title, cell in zip(titles, row, strict=True):
+            print(f"{title.ljust(width)}{_GAP * ' '}{cell}")
+
+
+def _fitted(whole: Sequence[int], words: Sequence[int], room: int, whole_words: bool) -> list[int] | None:
     """Widths of columns whose cells are as wide as `whole`, and their longest words as `words`: the widest are made
     narrower, until all fit in `room`. Words are broken where they must be, in the column of the longest first; those of
-    the first column, which are names, last; and numbers never. None where that is not enough."""
+    the first column, which are names, last; and numbers never, as all with `whole_words`. None where that is not
+    enough."""
     least = list(words)
-    unbroken = [0, *sorted(range(1, len(words)), key=words.__getitem__)]
+    unbroken = [] if whole_words else [0, *sorted(range(1, len(words)), key=words.__getitem__)]
     while True:
         for widest in range(max(whole), -1, -1):
             widths = [min(one, max(word, widest)) for one, word in zip(whole, least, strict=True)]

@@ -50,6 +50,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
     log_to_console()
 
+    from phonate.config.metrics import DIRECTIONS
     from phonate.evaluation.tables import in_words
     from phonate.pretrained import NOT_INSTALLED
     from phonate.workflows.evaluate import evaluate
@@ -67,7 +68,7 @@ def evaluate(args: argparse.Namespace) -> int:
         print_json(evaluation.document())
     else:
         print_table(evaluation.rows(), evaluation.header())
-        print()
+        print(f"\n{DIRECTIONS}")
         if evaluation.legend:
             print(evaluation.legend.removesuffix(".").replace("; ", "\n") + "\n")
         for name, value in evaluation.notes.items():

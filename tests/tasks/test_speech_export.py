@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -389,7 +391,8 @@ def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: 
     killed.mkdir(parents=True)
     capfd.readouterr()
     assert main(["checkpoints", "export", str(run), str(tmp_path / "out"), "--format", "piper"]) == 0
-    assert capfd.readouterr().err == ""
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("exporting ")
     assert not list((tmp_path / "out").glob(".*"))
     names = [given.name for given in session(tmp_path / "out" / "voice.onnx").get_inputs()]
     assert names == ["input", "input_lengths", "scales"]
@@ -398,6 +401,19 @@ def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: 
     assert "Not evaluated" in card
     (chunk,) = piper_voice(tmp_path / "out" / "voice.onnx").synthesize(TEXTS[0])
     assert np.abs(chunk.audio_float_array).max() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_stopped_export_leaves_no_folder(
+    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    target = tmp_path / "out"
+    if there:
+        target.mkdir()
+    monkeypatch.setattr("phonate.tasks.speech.export._write_voice", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    words = ["--format", "piper", "--vocoder", str(folder / "vocoder")]
+    assert main(["checkpoints", "export", str(run), str(target), *words]) == 130
+    assert target.exists() == there
 
 
 def test_piper_has_no_letters(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:
     scratch = chosen(tmp_path / "few", "data.language=de", "training.init_from=null")
     assert scratch.changes["data.phonemes"] == "espeak"
     assert "training.init_from" not in scratch.changes, "null stays"
+
+
+def test_without_espeak_only_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "espeakng_loader", None)
+    path = noises(tmp_path / "few", 1.0)
+    assert main(["train", "speech", f"data.path={path}", "data.language=de", "--output", str(tmp_path / "run")]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs espeak-ng, which is not installed" in line
 
 
 @pytest.mark.parametrize("phonemes", ["espeak", "characters"])

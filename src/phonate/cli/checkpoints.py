@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phonate.cli.output import print_json, print_table
+from phonate.cli.output import log_to_console, print_json, print_table
 from phonate.cli.runs import WEIGHTS
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
@@ -144,6 +144,7 @@ def _export(args: argparse.Namespace) -> int:
     else:
         from phonate.workflows.evaluate import export
 
+        log_to_console()
         paths = export(source, target, args.format, options)
     names = sorted(path.name for path in paths)
     folder = paths[0].parent

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import itertools
 import re
 import threading
@@ -75,16 +76,21 @@ class _Voice(ctypes.Structure):
     )
 
 
+def require_espeak() -> None:
+    """Raises MissingPackageError where espeak-ng is not installed."""
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise MissingPackageError(
+            "the phonemizer 'espeak' needs espeak-ng, which is not installed; pip install 'phonate[espeak]'"
+        )
+
+
 class _Library:
     """The C library through ctypes; one per process."""
 
     def __init__(self) -> None:
-        try:
-            import espeakng_loader
-        except ModuleNotFoundError as error:
-            raise MissingPackageError(
-                "the phonemizer 'espeak' needs espeak-ng, which is not installed; pip install 'phonate[espeak]'"
-            ) from error
+        require_espeak()
+        import espeakng_loader
+
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())
         data = str(espeakng_loader.get_data_path())
         if self._library.espeak_Initialize(_RETRIEVAL, 0, data.encode(), _DONT_EXIT) <= 0:

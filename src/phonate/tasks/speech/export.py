@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 # ------------------- One HTML file that speaks: the voice, its phonemizer and onnxruntime-web
 
+logger = logging.getLogger("phonate")
 PHONEMIZERS = ("english", "characters")
 """Those that the page has, too."""
 PACKAGE = "onnxruntime-web@1.30.0"
@@ -515,12 +516,12 @@ def export(
         require_lexicon(synthesiser, source)
     network = _vocoder(synthesiser, source)
     model = written[0]
-    model.parent.mkdir(parents=True, exist_ok=True)
     facts = facts_of(synthesiser, str(vocoder or synthesiser.data.vocoder))
     spoken = SpokenText(parallel(synthesiser, "be exported"), network)
     stored: Dtype = dtype or ("int8" if form == "browser" else "fp32")
     inherited = sources_of(vocoder or synthesiser.data.vocoder, "the vocoder")
     rows = facts | sources_of(source) | sources_of_start(source) | inherited
+    logger.info("exporting %s as %s: this takes a while", source, form)
     # Files are moved from here once all are written.
     with writing(model), _folder_beside(model) as folder:
         require_space(folder, _BYTES[stored] * sum(one.numel() for one in spoken.parameters()))
@@ -548,15 +549,22 @@ def export(
 
 @contextlib.contextmanager
 def _folder_beside(file: Path) -> Iterator[Path]:
-    """A temporary folder on the disk of `file`. Those that killed exports of it left behind are removed."""
+    """A temporary folder on the disk of `file`, whose own folder is made, and is not left empty where the export
+    fails. Those that killed exports of it left behind are removed."""
+    is_new = not file.parent.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
     for former in file.parent.glob(f".{glob.escape(file.name)}.*.unfinished"):
         pid = former.name.rsplit(".", 3)[-3]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(former, ignore_errors=True)
-    with tempfile.TemporaryDirectory(
-        dir=file.parent, prefix=f".{file.name}.{os.getpid()}.", suffix=".unfinished"
-    ) as folder:
-        yield Path(folder)
+    try:
+        with tempfile.TemporaryDirectory(
+            dir=file.parent, prefix=f".{file.name}.{os.getpid()}.", suffix=".unfinished"
+        ) as folder:
+            yield Path(folder)
+    finally:
+        if is_new and not any(file.parent.iterdir()):
+            file.parent.rmdir()
 
 
 def _paths(target: Path, form: str) -> list[Path]:

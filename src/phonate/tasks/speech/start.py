@@ -32,6 +32,7 @@ from phonate.data.corpora.rows import Row, row_file
 from phonate.pretrained import MOS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
 from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe, phonemes_of
+from phonate.text.espeak import require_espeak
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.checkpoints.loading import describe_trained
 from phonate.training.settings import require_own_loss
@@ -255,6 +256,8 @@ def traits(recipe: SpeechRecipe) -> Traits:
             f"data.aligner_steps: has no effect with durations {recipe.data.durations}, which train no aligner"
         )
     require_own_loss(recipe.training.loss, "speech")
+    if phonemes_of(recipe.data) == "espeak":
+        require_espeak()
     check_judges(recipe)
     check_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
     terms, against = WEIGHTS[recipe.model.kind], () if autoregressive else ("adversarial", "features")

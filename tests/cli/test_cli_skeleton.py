@@ -115,7 +115,7 @@ def test_a_folder_in_the_wrong_place_is_put_right(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     for arguments, said in (
-        (["train", "speech"], "error: shipped speech.yaml:15:1 data.path: missing required option; give data.path=..."),
+        (["train", "speech"], "error: data.path: missing; give it as in phonate train speech data.path=... ("),
         (["train", "speech", "data.path", "mine"], "without spaces; did you mean data.path=mine?"),
         (["train", "mine.yaml"], "mine.yaml: no such recipe file; give one that is there, or a shipped one: "),
         (

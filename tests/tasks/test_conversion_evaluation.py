@@ -25,6 +25,7 @@ from phonate.tasks.conversion.evaluation import (
     compared,
     judge,
     reference,
+    references_of,
     speech_seconds,
     summary,
 )
@@ -139,6 +140,7 @@ def test_judges_that_are_missing_leave_their_columns_out(monkeypatch: pytest.Mon
     pair = Pair(Source(Clip("b0", "ben", "", np.zeros(4))), "", TargetVoice("anna", [], [], "anna"), "b0")
     item = compared(judges, pair, judge(judges, np.zeros(22050, np.float32), 1.0))
     assert summary([item]) == {"mos": 1.0}
+    assert references_of(judges, [pair.source]) is None
 
 
 def test_a_profile_has_unit_length() -> None:

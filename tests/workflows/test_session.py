@@ -101,6 +101,7 @@ def test_neither_recordings_nor_texts(place):
     done, document, _ = run()
     assert not done
     assert "No texts found in: recordings or datasets/samples" in error_of(document)
+    assert "Starting text training" not in messages(document, "INFO")
 
 
 def test_a_garbage_folder_ends_in_reasons_and_the_rest_is_trained_on(place):

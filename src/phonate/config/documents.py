@@ -89,6 +89,10 @@ def value_at(values: Any, path: Iterable[str]) -> Any:
     return values
 
 
+SHIPPED = "shipped "
+"""How the name of a shipped recipe's document begins."""
+
+
 def shipped() -> list[str]:
     """Names of the recipes inside the package."""
     folder = resources.files("phonate.recipes")
@@ -107,7 +111,7 @@ def read(source: str | Path, empty: bool = False) -> Document:
     source_path = Path(source)
     # errors name a file as it was given, so that terminals can open it; a shipped one by its name alone
     own = path.is_relative_to(source_path)
-    name = str(path) if own else f"shipped {path.name}"
+    name = str(path) if own else f"{SHIPPED}{path.name}"
     title = path.resolve().parent.name if own and source_path.is_dir() else path.stem
     try:
         text = path.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
-from phonate.config.documents import Key, Place, parse_value
+from phonate.config.documents import SHIPPED, Key, Place, parse_value
 from phonate.config.errors import InputError, RecipeError
 from phonate.config.registry import Named, load, nearest
 
@@ -426,7 +426,11 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
         nearest_key = next((places[upper].key for upper in above if upper in places), name)
         if path[-1].isdecimal():
             return f"{nearest_key} {key}: missing, the list is too short"
-        return f"{nearest_key} {key}: missing required option; give {key}=..." + (f" ({meaning})" if meaning else "")
+        meant = f" ({meaning})" if meaning else ""
+        if name.startswith(SHIPPED):  # nobody can write it there
+            recipe = name.removeprefix(SHIPPED).removesuffix(".yaml")
+            return f"{key}: missing; give it as in phonate train {recipe} {key}=...{meant}"
+        return f"{nearest_key} {key}: missing required option; give {key}=...{meant}"
     if "extra_forbidden" in kinds:
         return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
     where = f"{place.value} {key}".rstrip()

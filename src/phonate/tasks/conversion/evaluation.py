@@ -319,7 +319,7 @@ def evaluate(
         **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
         "recordings_trained_on": overlap and overlap.recordings + len(borrowed),
         "references_refused": refused,
-        "references": "texts" if all(s.clip.text for s in sources) else "transcripts of the natural clips",
+        "references": references_of(judges, sources),
     }
     meaning = legend(_MEANINGS, results, _COLUMNS)
     return Evaluation(
@@ -355,6 +355,13 @@ class _Systems:
             ("pitch shift, no model", lambda pair: self._baselines[pair.target.name](pair.source.clip.waveform), False),
             (_CONVERTED, lambda pair: converter.convert(pair.source.clip.waveform, pair.target.voice), False),
         ]
+
+
+def references_of(judges: Judges, sources: Sequence[Source]) -> str | None:
+    """What words are compared with; None where nobody judges them."""
+    if judges.recogniser is None:
+        return None
+    return "texts" if all(one.clip.text for one in sources) else "transcripts of the natural clips"
 
 
 def _pairs(sources: Sequence[Source], texts: Sequence[str], targets: Sequence[TargetVoice]) -> list[Pair]:

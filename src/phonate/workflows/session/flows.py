@@ -201,10 +201,10 @@ def train_text(work: Work) -> Path:
     without transformers.
     """
     log = work.log
-    log.info("Starting text training")
     config = work.config
     name = default_recipe("texts", pretrained=config.value("model", "name") is not None)
     overrides = {} if config.value("data", "path") is not None else {"data.path": str(_texts(work))}
+    log.info("Starting text training")
     plan = config.plan(name, overrides)
     written = plan.written
     log.success(f"Configuration: {written.document.name if work.config.exists else 'the recipe ' + written.name}")

@@ -84,7 +84,12 @@ with faster_import():
     import torch
 
 assert "torch._refs" not in sys.modules
+drawn = torch.rand(2, generator=torch.Generator().manual_seed(1))
+assert "torch._refs" not in sys.modules
 {first}
+torch.manual_seed(1)
+assert torch.equal(torch.rand(2), drawn)
+assert torch.equal(torch.rand(2, generator=torch.Generator().manual_seed(1)), drawn)
 shape = torch.nn.Conv1d(3, 4, 3, device="meta")(torch.empty(2, 3, 9, device="meta")).shape
 assert shape == (2, 4, 7)
 assert "torch._refs" in sys.modules

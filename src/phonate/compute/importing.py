@@ -111,6 +111,10 @@ class _MetaKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         import torch
 
         self._kernels = kernels
+        if hasattr(torch._C, "_set_generator_metaclass"):  # by one of them, before any generator
+            from torch._opaque_base import OpaqueBaseMeta
+
+            torch._C._set_generator_metaclass(OpaqueBaseMeta)
         self._first = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for create in (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default):
             self._first.impl(create, functools.partial(self._create, create), "Meta")  # type: ignore[no-untyped-call]

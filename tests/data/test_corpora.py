@@ -110,7 +110,7 @@ def test_a_row_that_cannot_be_read_is_refused_and_the_others_are_used(folder, na
 def test_librispeech_names_hold_the_speaker(tmp_path):
     for name in ("x/84-1-0000", "x/84-2-0001", "y/19-3-0002"):
         wav(tmp_path / "books" / f"{name}.wav")
-    (tmp_path / "books/x/84-2.trans.txt").write_text("84-2-0001 HE SAID\n")
+    (tmp_path / "books/x/84-2.trans.txt").write_text("\n84-2-0001 HE SAID\n \n")
     rows, report = rows_of(corpus(tmp_path / "books"))
     assert report.format == "librispeech"
     assert rows == {"84-1-0000": ("84", None), "84-2-0001": ("84", "HE SAID"), "19-3-0002": ("19", None)}

@@ -329,7 +329,7 @@ def _transcripts(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     texts: dict[str, tuple[list[str], int]] = {}
     doubts: dict[str, str] = {}
     for number, line in enumerate(read_lines(path) if path.is_file() else (), start=1):
-        name, *words = line.split()
+        name, *words = line.split() or ("",)
         if words:
             first, above = texts.setdefault(name, (words, number))
             if first != words:

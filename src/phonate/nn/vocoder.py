@@ -153,8 +153,9 @@ class ShortTimeFourier(nn.Module):
             return torch.cat((frames_BTN @ cosine_NK, -frames_BTN @ sine_NK), dim=-1)
         quarter = self.n_fft // 4
         cosine_even, cosine_odd, sine_even, sine_odd = self._matrices()
+        pairs = padded_BN.shape[1] // 2  # a last sample without another one is in no frame
         even_BTH, odd_BTH = (
-            self._frames(padded_BN[:, start::2], 2 * quarter, self.hop_length // 2) for start in range(2)
+            self._frames(padded_BN[:, start : 2 * pairs : 2], 2 * quarter, self.hop_length // 2) for start in range(2)
         )
         later_even_BTS, later_odd_BTQ = even_BTH[..., quarter + 1 :].flip(-1), odd_BTH[..., quarter:].flip(-1)
         first_even_BTS, first_odd_BTQ = even_BTH[..., 1:quarter], odd_BTH[..., :quarter]
@@ -223,9 +224,11 @@ class ShortTimeFourier(nn.Module):
         """Sums of squared windows ((T - 1) * hop + n_fft,): of each block of a hop, those of the frames over it."""
         hop, blocks = self.hop_length, -(-self.n_fft // self.hop_length)
         squares_AH = F.pad(self.window.square(), (0, blocks * hop - self.n_fft)).reshape(blocks, hop)
-        over_T = self.window.new_ones(frames)
-        over_RA = torch.stack([F.pad(over_T, (at, blocks - 1 - at)) for at in range(blocks)], dim=-1)
-        return (over_RA @ squares_AH).flatten()[: self.n_fft + (frames - 1) * hop].clamp_min(1e-8)
+        over_T1 = self.window.new_ones(frames, 1)
+        over_R1 = [F.pad(over_T1, (0, 0, at, blocks - 1 - at)) for at in range(blocks)]
+        # no product of matrices, which autocast and TF32 would round
+        summed_RH = functools.reduce(torch.add, map(torch.mul, over_R1, squares_AH))
+        return summed_RH.flatten()[: self.n_fft + (frames - 1) * hop].clamp_min(1e-8)
 
 
 class AnalysisStream:

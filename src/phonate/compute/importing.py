@@ -126,7 +126,7 @@ class _MetaKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def _register(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            self._first._destroy()  # type: ignore[no-untyped-call]  # puts torch's own functions back
+            del self._first  # puts torch's own functions back
             vars(self._kernels)  # executes the module
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:

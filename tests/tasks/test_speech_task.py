@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.loading import padded_to
+from phonate.evaluation.held_out import Sentence
 from phonate.tasks.speech import evaluation
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import melody, token_means
@@ -401,6 +403,12 @@ def test_the_voice_that_training_began_from_speaks_beside_the_run(
     assert all(systems[name]["seconds"] == systems["this voice"]["seconds"] for name in before)  # it is the same voice
     examples = json.loads((tmp_path / "figures" / "samples" / "samples.json").read_text())["examples"]
     assert all([clip["label"] for clip in example["clips"]] == list(systems) for example in examples)
+
+
+def test_a_voice_of_another_rate_is_judged_at_that_of_the_run() -> None:
+    voice: Any = SimpleNamespace(speakers=["ann"], sample_rate=16000, speak=lambda *_: np.zeros(1600, np.float32))
+    for rate, samples in ((16000, 1600), (24000, 2400)):
+        assert len(evaluation._spoken_by(voice, rate, Sentence("one", "ann", "Good morning."))) == samples
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phonate.audio.decoding import FloatArray
+from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError, optional_package, unreadable
 from phonate.config.language_codes import is_english, primary
@@ -215,15 +215,16 @@ def _before(synthesiser: Synthesiser, run: Path, vocoder: str | None) -> dict[st
     source = describe_trained(run, "speech", SpeechRecipe).recipe.training.init_from
     load = partial(Synthesiser.load, vocoder=vocoder, device=str(synthesiser.device))
     return {
-        name: partial(_spoken_by, voice)
+        name: partial(_spoken_by, voice, synthesiser.sample_rate)
         for name, voice in before_training(None if source == BASE else source, load).items()
         if primary(voice.inventory.language) == primary(synthesiser.data.language)
     }
 
 
-def _spoken_by(voice: Synthesiser, clip: Sentence) -> FloatArray:
-    """The text in the clip's voice, or else in the first one."""
-    return voice.speak(clip.text, clip.speaker if clip.speaker in voice.speakers else None)
+def _spoken_by(voice: Synthesiser, rate: int, clip: Sentence) -> FloatArray:
+    """The text in the clip's voice, or else in the first one, at `rate` Hz."""
+    waveform = voice.speak(clip.text, clip.speaker if clip.speaker in voice.speakers else None)
+    return waveform if voice.sample_rate == rate else resample(waveform, voice.sample_rate, rate)
 
 
 def _copy(synthesiser: Synthesiser, waveform: FloatArray) -> FloatArray:

@@ -1,6 +1,6 @@
 """How long each token of a recording lasts: pocketsphinx, TextGrids, espeak-ng's own times.
 
-The aligner may find a pronunciation that differs from ours. `said` then returns the words with the
+The aligner may find a pronunciation that differs from ours. `pronunciations` then returns the words with the
 aligner's phones. A file that does not match its text is an error.
 
 `phonate.workflows.demo.embedded.say` writes them.
@@ -187,7 +187,7 @@ class TextGridTimes:
         return [word for group in self._groups(position, words) for word in self._words(position, group)]
 
     def __call__(self, position: int, words: Sequence[Word]) -> Durations:
-        """Frames of each token; `words` are the result of `said`. Pauses belong to the preceding boundary."""
+        """Frames of each token; `words` are the result of `pronunciations`. Pauses belong to the preceding boundary."""
         starts: list[float] = []
         for group in self._groups(position, words):
             at = 0

@@ -19,6 +19,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.config.registry import UnknownVoiceError
 from phonate.serving import conversions
 from phonate.serving.conversions import Conversion
+from phonate.serving.routes import warned
 from phonate.serving.server import Hosted, create_app, hosted
 from phonate.serving.settings import ServingSettings
 
@@ -107,6 +108,10 @@ def test_a_model_that_converts_to_any_voice_needs_a_recording_of_it(turning: Mak
     warning = posted(client, joined, reference=joined).headers["warning"]
     assert all(f"{name}: 2 files were joined in it" in warning for name in ("file", "reference_audio"))
     assert "reference_audio=@recording.wav" in client.get("/").text
+
+
+def test_titles_of_tracks_do_not_fill_a_header() -> None:
+    assert len(warned((), remarks=[f"holds 2 sound tracks ({'x' * 9000}, en)"])["Warning"]) < 600
 
 
 @pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus"])

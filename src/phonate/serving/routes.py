@@ -265,7 +265,7 @@ def warned(ignored: Iterable[str], left_out: str = "", remarks: Iterable[str] = 
     names = ", ".join(_within_quotes(name[:50]) for name in ignored)[:500]
     told = [f"ignored, as this server knows no such field: {names}"] * bool(names)
     told += [not_read(left_out)] * bool(left_out)
-    told += [_within_quotes(remark) for remark in remarks]
+    told += [_within_quotes(remark)[:500] for remark in remarks]  # some quote titles of sound tracks
     return {"Warning": ", ".join(f'299 phonate "{one}"' for one in told)} if told else {}
 
 

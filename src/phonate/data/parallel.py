@@ -121,11 +121,11 @@ class Threads:
             under_way: deque[tuple[Item, Future[Result]]] = deque()
             try:
                 for number in count():
-                    if number % (_TAKEN * self.number) == 0:
-                        for item in islice(remaining, 2 * _TAKEN * self.number - len(under_way)):
+                    if number % (_ROUND * self.number) == 0:
+                        for item in islice(remaining, 2 * _ROUND * self.number - len(under_way)):
                             under_way.append((item, pool.submit(one, item)))
                         # each time that this thread wakes, others wait for Python's lock
-                        wait([done for _, done in islice(under_way, _TAKEN * self.number)], timeout=_MOMENT_SECONDS)
+                        wait([done for _, done in islice(under_way, _ROUND * self.number)], timeout=_MOMENT_SECONDS)
                     if not under_way:
                         return
                     item, done = under_way.popleft()
@@ -215,7 +215,7 @@ def executor_of(name: ExecutorName, local: Executor) -> Executor:
 
 FEW = 32
 """Fewer files are processed in this process, since starting others takes longer."""
-_TAKEN = 4
+_ROUND = 4
 """Results of each thread that are taken at once; as many more are under way meanwhile. They may be large."""
 _BATCH = 16
 _BATCHES_AHEAD = 4

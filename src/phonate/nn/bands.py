@@ -73,8 +73,8 @@ def _folded(layer: nn.Conv2d, weight_OCIJ: Tensor, padded_BTKC: Tensor) -> Tenso
     return F.conv2d(folded_BCTK, weight_OCIJ, layer.bias, (layer.stride[0], 1), (side, 0)).permute(0, 2, 3, 1)
 
 
-_FEW, _COMPUTED = 8, 16
-"""Channels, of which oneDNN computes sixteen."""
+_FEW, _LANES = 8, 16
+"""Channels: of few, oneDNN computes as many as a register has lanes."""
 
 
 class _OfFewChannels(torch.autograd.Function):
@@ -124,7 +124,7 @@ def _of_input(grad_BOTK: Tensor, weight_OCIJ: Tensor, bands: int, side: int) -> 
     pairs, before = -(-bands // 2), size // 2  # pairs of bands, and those that reach into the first one
     grad_BTKO = grad_BOTK.permute(0, 2, 3, 1)
     batch, steps, kept, _ = grad_BTKO.shape
-    rows = 2 if 4 * channels <= _COMPUTED else 1
+    rows = 2 if 4 * channels <= _LANES else 1
     padded_BTKO = grad_BTKO.new_empty(batch, steps + steps % rows, 2 * (before + pairs), outputs)
     ours = slice(2 * before, 2 * before + kept)
     _zero_ends(padded_BTKO, ours)

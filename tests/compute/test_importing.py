@@ -9,6 +9,7 @@ import weakref
 
 import pytest
 
+from phonate.compute import importing
 from phonate.compute.importing import aside, faster_import, lasting
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="libraries are bound otherwise there")
@@ -108,6 +109,15 @@ assert "torch._refs" in sys.modules
 )
 def test_tensors_without_data_have_their_kernels(first: str) -> None:
     subprocess.run([sys.executable, "-c", DEFERRED.format(first=first)], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("version", "wait"), [("2.10.0", True), ("2.13.1+cpu", True), ("2.14.0", False), ("3.0", False)]
+)
+def test_kernels_of_a_later_torch_do_not_wait(monkeypatch: pytest.MonkeyPatch, version: str, wait: bool) -> None:
+    monkeypatch.setattr(importing.metadata, "version", lambda _: version)
+    assert ("torch._meta_registrations" in importing._lazy_modules()) == wait
+    assert "torch.distributions" in importing._lazy_modules()
 
 
 def test_garbage_is_sought_only_in_what_is_made_aside():

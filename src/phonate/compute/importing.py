@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import CodeType, FrameType, ModuleType
@@ -49,7 +50,7 @@ def faster_import() -> Iterator[None]:
     with _lazily_bound(), _lazily_executed(), _modules_by_name(), _methods_compiled_once():
         yield
     kernels = sys.modules.get(_META_KERNELS)
-    if kernels is not None and "torch._decomp" not in sys.modules:
+    if kernels is not None and _META_KERNELS in _lazy_modules() and "torch._decomp" not in sys.modules:
         sys.meta_path.insert(0, _MetaKernels(kernels))
 
 
@@ -78,11 +79,22 @@ _UNUSED = frozenset(
     )
 )
 """What torch imports, 190 modules with theirs, and a training does not use, or only on a GPU."""
+_KNOWN = (2, 13)
+"""The newest torch with which its kernels for tensors without data may wait; in a later one they are not deferred, as
+it may rely on them elsewhere."""
+
+
+def _lazy_modules() -> frozenset[str]:
+    version = tuple(int(number) for number in metadata.version("torch").split(".")[:2])
+    return _UNUSED if version <= _KNOWN else _UNUSED - {_META_KERNELS}
 
 
 class _LazyFinder(importlib.abc.MetaPathFinder):
+    def __init__(self) -> None:
+        self._lazy = _lazy_modules()
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in _UNUSED else None
+        spec = PathFinder.find_spec(name, path, target) if name in self._lazy else None
         if spec is not None and spec.loader is not None:
             spec.loader = LazyLoader(spec.loader)
         return spec

@@ -240,7 +240,7 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
     assert decided(chosen)["training.max_steps"] == steps
     minutes = "over 20" if steps == 1200 else f"{count * seconds / 60:.1f}"
     assert f"{minutes} minutes of recordings: training starts from {BASE_VOICE}" in chosen.reason
-    assert ("training.callbacks" in decided(chosen)) == ("rhythm and melody stay" in chosen.reason) == (steps == 150)
+    assert ("training.callbacks" in decided(chosen)) == ("pace and melody hardly" in chosen.reason) == (steps == 150)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_recipe_of_ones_own_is_not_overruled(tmp_path: Path) -> None:
     copy = resolve("speech", [f"data.path={path}"])
     plain = plan("speech", [f"data.path={path}"])
     assert plain.recipe.training.max_steps == 150
-    assert "rhythm and melody stay" in plain.reason
+    assert "its pace and melody hardly" in plain.reason
     (tmp_path / "copy.yaml").write_text(copy.to_yaml())
     same = plan(tmp_path / "copy.yaml")
     assert same.recipe == plain.recipe
@@ -452,7 +452,7 @@ def test_marks_stay_behind_initials() -> None:
 def test_no_piece_of_a_stream_is_empty() -> None:
     """As encoders take none: a silence at the edge of a piece, and one of less than a sample."""
     voice = phonate.load(BASE_VOICE, "speech")
-    (spoken,) = voice.spoken(list(voice.sentences("Hmm (yes) no.")))
+    (spoken,) = voice.synthesise(list(voice.sentences("Hmm (yes) no.")))
     edges = np.cumsum([len(piece) for piece in voice.render.stream(spoken.mel_TM, spoken.f0_T)])
     at_an_edge = spoken._replace(shaping=Shaping(voice.sample_rate, [Pause(int(edges[0]), 100)]))
     assert [len(piece) for piece in voice.pieces(at_an_edge)] == [edges[0], 100, *np.diff(edges)]

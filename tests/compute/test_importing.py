@@ -97,6 +97,29 @@ assert "torch._refs" in sys.modules
 """
 
 
+TOGETHER = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from phonate.compute.importing import faster_import
+
+with faster_import():
+    import torch
+
+together = Barrier(3)
+
+def shape(_):
+    together.wait()
+    return torch.nn.Conv1d(3, 4, 3, device="meta")(torch.empty(2, 3, 9, device="meta")).shape
+
+with ThreadPoolExecutor(3) as threads:
+    assert set(threads.map(shape, range(3))) == {(2, 4, 7)}
+"""
+
+
+def test_threads_that_make_such_tensors_together_have_their_kernels() -> None:
+    subprocess.run([sys.executable, "-c", TOGETHER], check=True, timeout=120)
+
+
 @pytest.mark.parametrize(
     "first",
     [

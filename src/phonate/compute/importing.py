@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
+from threading import RLock
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -122,7 +123,7 @@ class _MetaKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, kernels: ModuleType) -> None:
         import torch
 
-        self._kernels = kernels
+        self._kernels, self._one = kernels, RLock()
         if hasattr(torch._C, "_set_generator_metaclass"):  # by one of them, before any generator
             from torch._opaque_base import OpaqueBaseMeta
 
@@ -132,14 +133,15 @@ class _MetaKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             self._first.impl(create, functools.partial(self._create, create), "Meta")  # type: ignore[no-untyped-call]
 
     def _create(self, create: Callable[..., object], *args: object, **options: object) -> object:
-        self._register()
+        with self._one:  # others wait until all kernels are there
+            self._register()
         return create(*args, **options)
 
     def _register(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            del self._first  # puts torch's own functions back
             vars(self._kernels)  # executes the module
+        vars(self).pop("_first", None)  # puts torch's own functions back
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name in self._BUILT_ON else None

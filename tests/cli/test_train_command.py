@@ -72,7 +72,10 @@ def test_a_run_from_its_start_to_a_longer_end(
     assert "--output runs/mine-2" in error
 
     assert main([*arguments, "--resume", "auto"]) == 0
-    assert "this run is finished; to train longer, set training.epochs=4, or more" in capsys.readouterr().err
+    assert (
+        "this run is finished; to train longer, set training.epochs above 2: =4 for as long again"
+        in capsys.readouterr().err
+    )
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -89,6 +89,13 @@ def test_another_language_learns_its_melody_from_few_recordings(tmp_path: Path) 
     assert not melody.keys() & chosen(two, "data.language=de").changes.keys()
 
 
+@pytest.mark.parametrize("language", ["en", "en-gb", "en-us"])
+def test_english_by_any_of_its_codes_has_the_phones_of_the_base(tmp_path: Path, language: str) -> None:
+    few = chosen(noises(tmp_path / "few", 1.0), f"data.language={language}")
+    assert few.changes["training.max_steps"] == 150
+    assert "other phones" not in few.reason
+
+
 @pytest.mark.parametrize("option", ["data.language=de", "data.phonemes=characters"])
 def test_where_phones_differ_all_of_the_base_is_trained(tmp_path: Path, option: str) -> None:
     few = chosen(noises(tmp_path / "few", 1.0), option)

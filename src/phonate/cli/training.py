@@ -162,7 +162,7 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="estimate time, memory and disk from a few real steps; keep nothing",
+        help="estimate time, memory and disk from a few real steps; no run is kept, but data are prepared in the cache",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

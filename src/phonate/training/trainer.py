@@ -314,7 +314,12 @@ class Trainer:
             self.saver.restore(checkpoint)
             if self.finished and self.ranks.is_main:
                 name, last = ("max_steps", self.step) if self.settings.max_steps is not None else ("epochs", self.epoch)
-                logger.info("this run is finished; to train longer, set training.%s=%d, or more", name, 2 * last)
+                logger.info(
+                    "this run is finished; to train longer, set training.%s above %d: =%d for as long again",
+                    name,
+                    last,
+                    2 * last,
+                )
             if self.progress.batches:
                 recipe = parse(checkpoint.recipe_yaml, files.RECIPE).values if checkpoint.recipe_yaml else {}
                 size = recipe["training"]["batch_size"] if recipe else None

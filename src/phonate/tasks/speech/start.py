@@ -133,7 +133,9 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
     if (unlike := _unlike(recipe, base)) is not None:
         return _from_scratch(unlike, f"{BASE_VOICE}: it has {unlike}")
     minutes, speakers = _minutes(recipe.data)
-    other = (base.data.phonemes, base.data.language) != (phonemes, recipe.data.language)
+    languages = (base.data.language, recipe.data.language)
+    alike = languages[0] == languages[1] or (phonemes == "english" and all(map(is_english, languages)))
+    other = base.data.phonemes != phonemes or not alike
     phones = f"other phones ({base.data.phonemes}, {base.data.language})"
     if other and minutes > MANY_MINUTES:
         reason = f"{phones}, and over {MANY_MINUTES:.0f} minutes of recordings suffice by themselves"

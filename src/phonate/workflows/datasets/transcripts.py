@@ -74,7 +74,7 @@ def _summary(folder: Path, ids: set[str]) -> str:
     clips = sum(entry["source"] in ids for _, entry in read_entries(folder / TEXTS))
     why = Counter(str(one.get("why")) for _, one in read_entries(folder / LEFT_OUT) if one["source"] in ids)
     left_out = ", ".join(f"{count} {reason}" for reason, count in why.items())
-    return f"{clips} transcribed clips; correct their texts in {folder / TEXTS}" + (
+    return f"{clips} transcribed clips; correct their texts in {folder / TEXTS} and train anew" + (
         f"; left out: {left_out}, listed in {folder / LEFT_OUT}" if why else ""
     )
 

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from phonate.nn import kernels
+from phonate.nn import bands, kernels
 from phonate.nn.convolution import ConvNeXt
 from phonate.nn.feed_forward import FeedForward
 from phonate.nn.sequences import RotaryPositions, frame_mask
 from phonate.nn.transformer import LayerShape, Stack
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.training.adversarial import _generator_terms
+from phonate.training.precision import multiplies_in_bf16
 
 pytestmark = pytest.mark.skipif(kernels.of(torch.bfloat16) is None, reason="needs a C compiler that works (cc)")
 
@@ -32,11 +34,11 @@ def _layers(causal: bool) -> Network:
     return network, lambda x_BTD: network(x_BTD, None if causal else mask_BT)
 
 
-def _judged() -> Network:
-    network, cond_BTD = MelDiscriminator(64, 8, 8), torch.randn(3, 700, 8)
+def _judged(channels: int) -> Network:
+    network, cond_BTD = MelDiscriminator(8 * channels, 8, channels), torch.randn(3, 700, 8)
 
     def numbers(mel_BTM: Tensor) -> Tensor:
-        ((scores, layers),) = network(mel_BTM, cond_BTD)
+        ((scores, layers),) = network(mel_BTM.repeat(1, 1, channels // 8), cond_BTD)
         _, distance = _generator_terms([(scores, layers)], [(scores, [one.detach().roll(1, 2) for one in layers])])
         return (scores.float().mean() + distance) * torch.ones(64)
 
@@ -60,7 +62,8 @@ BUILDS = {
     "ConvNeXt": _blocks,
     "attention": partial(_layers, False),
     "causal attention": partial(_layers, True),
-    "discriminator": _judged,
+    "discriminator": partial(_judged, 8),
+    "discriminator with convolutions by kernels": partial(_judged, 16),
 }
 
 
@@ -77,6 +80,55 @@ def test_kernels_compute_what_torch_computes_up_to_rounding(name: str, monkeypat
         assert torch.equal(values, again[one]), one
         error, of_torch = (float((other[one] - exact[one]).norm() / exact[one].norm()) for other in (fast, plain))
         assert error < 0.002 + 1.1 * of_torch < 0.06, (one, error, of_torch)
+
+
+def _convolved(layer: nn.Conv2d, x_BTCK: Tensor, exact: bool = False) -> list[Tensor]:
+    """What a layer makes, and gradients of x, weights and biases."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=not exact):
+        if exact:
+            x_BCTK, weight_OCIJ = (one.bfloat16().float() for one in (x_BTCK.transpose(1, 2), layer.weight))
+            made = F.conv2d(x_BCTK, weight_OCIJ, layer.bias, layer.stride, layer.padding)  # type: ignore[arg-type]
+            made = F.leaky_relu(made, bands.SLOPE)
+        else:
+            ((made,),) = bands.convolved([layer], [x_BTCK])
+    directions = torch.randn(made.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+    gradients = torch.autograd.grad((made.float() * directions).sum(), [x_BTCK, *layer.parameters()])
+    return [made.detach(), *gradients]
+
+
+@pytest.mark.skipif(not multiplies_in_bf16(), reason="needs a processor with products of bf16")
+@pytest.mark.parametrize(
+    ("count", "channels", "outputs", "kernel", "stride"),
+    [
+        (80, 2, 16, (5, 5), (1, 2)),
+        (40, 16, 32, (5, 5), (2, 2)),
+        (20, 32, 32, (5, 5), (2, 2)),
+        (43, 6, 48, (3, 3), (2, 1)),
+        (257, 2, 16, (3, 9), (1, 3)),
+        (171, 16, 32, (3, 9), (1, 3)),
+    ],
+)
+def test_convolutions_are_exact_up_to_the_rounding_of_bf16(
+    count: int,
+    channels: int,
+    outputs: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    monkeypatch.delattr(bands, "_by_torch")
+    layer = nn.Conv2d(channels, outputs, kernel, stride, (kernel[0] // 2, kernel[1] // 2))
+    x_BTCK, threads = torch.randn(3, 33, channels, count).requires_grad_(), torch.get_num_threads()
+    made = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        made.append(_convolved(layer, x_BTCK))
+    torch.set_num_threads(threads)
+    assert all(map(torch.equal, *made))
+    exact = _convolved(layer, x_BTCK, exact=True)
+    for one, other in zip(made[0], exact, strict=True):
+        assert float((one.float() - other).norm() / other.norm()) < 0.005
 
 
 def test_dropout_leaves_out_its_share_anew_each_time() -> None:

@@ -5,7 +5,7 @@ Shapes: B batch, T frames, K bands, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,13 +33,101 @@ def convolved(layers: Sequence[nn.Conv2d], inputs_BTCK: Sequence[Tensor]) -> lis
     padded: list[Tensor] = [_Padded.apply(x, before, after, dtype) for x in inputs_BTCK]  # type: ignore[no-untyped-call]
     outputs: list[list[Tensor]] = [[] for _ in inputs_BTCK]
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        weight_OCIJ = _folded_weight(layer)
+        convolve = _by_kernels(layer, bands, padded) or _by_torch(layer)
+        bands = _outputs(layer, bands)
         for i, padded_BTKC in enumerate(padded):
-            out_BTKC = _folded(layer, weight_OCIJ, padded_BTKC)
-            ends = _ends(following, out_BTKC.shape[2])
-            padded[i], output_BTKC = _LeakyReLU.apply(out_BTKC, *ends)  # type: ignore[no-untyped-call]
+            padded[i], output_BTKC = convolve(padded_BTKC, *_ends(following, bands))
             outputs[i].append(output_BTKC.permute(0, 3, 1, 2))
     return outputs
+
+
+Convolve = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
+"""What a layer makes of padded bands (B, T, K, C): (B, T', K', O), with so many zeros before and after the bands; and
+the bands of it."""
+
+
+def _by_torch(layer: nn.Conv2d) -> Convolve:
+    weight_OCIJ = _folded_weight(layer)
+
+    def convolve(padded_BTKC: Tensor, before: int, after: int) -> tuple[Tensor, Tensor]:
+        out_BTKC = _folded(layer, weight_OCIJ, padded_BTKC)
+        both: tuple[Tensor, Tensor] = _LeakyReLU.apply(out_BTKC, before, after)  # type: ignore[no-untyped-call]
+        return both
+
+    return convolve
+
+
+def _by_kernels(layer: nn.Conv2d, bands: int, padded: Sequence[Tensor]) -> Convolve | None:
+    """None: they don't have it."""
+    weight_OCIJ, fast = layer.weight, kernels.of(padded[0].dtype)
+    if fast is None or layer.bias is None or weight_OCIJ.dtype is not torch.float32:
+        return None
+    shapes = {one.shape: _shape(layer, bands, one) for one in padded}
+    if not all(fast.convolves(shape, bands) for shape in shapes.values()):
+        return None
+    ours = slice(_ends(layer, bands)[0], _ends(layer, bands)[0] + bands)
+    weight_OCP = weight_OCIJ.flatten(2)  # so that it is no leaf of the graph
+
+    def convolve(padded_BTKC: Tensor, before: int, after: int) -> tuple[Tensor, Tensor]:
+        given = (padded_BTKC, weight_OCP, layer.bias, fast, shapes[padded_BTKC.shape], ours, before, after)
+        both: tuple[Tensor, Tensor] = _Convolution.apply(*given)  # type: ignore[no-untyped-call]
+        return both
+
+    return convolve
+
+
+def _shape(layer: nn.Conv2d, bands: int, padded_BTKC: Tensor) -> kernels.Bands:
+    _, frames, padded, channels = padded_BTKC.shape
+    (taps, window), (stride, step) = layer.kernel_size, layer.stride
+    out_frames = (frames + 2 * (taps // 2) - taps) // stride + 1
+    sizes = (frames, padded * channels, channels, taps, window, stride, step)
+    return kernels.Bands(*sizes, out_frames, _outputs(layer, bands), layer.out_channels)
+
+
+def _outputs(layer: nn.Conv2d, bands: int) -> int:
+    """Bands of what a layer makes of so many."""
+    size, step = layer.kernel_size[1], layer.stride[1]
+    return (bands + 2 * (size // 2) - size) // step + 1
+
+
+class _Convolution(torch.autograd.Function):
+    """See `Convolve`; by the kernels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        padded_BTKC: Tensor,
+        weight_OCP: Tensor,
+        bias_O: Tensor,
+        fast: kernels.Kernels,
+        shape: kernels.Bands,
+        ours: slice,
+        before: int,
+        after: int,
+    ) -> tuple[Tensor, Tensor]:
+        made_BTKC = padded_BTKC.new_empty(
+            len(padded_BTKC), shape.out_frames, before + shape.bands + after, shape.outputs
+        )
+        weight_OCP = weight_OCP.contiguous()
+        fast.convolve(shape, padded_BTKC, weight_OCP, bias_O, SLOPE, made_BTKC, before)
+        results_BTKC = made_BTKC[:, :, before : before + shape.bands]
+        ctx.save_for_backward(padded_BTKC, weight_OCP, results_BTKC)
+        ctx.fast, ctx.shape, ctx.ours, ctx.before = fast, shape, ours, before
+        ctx.set_materialize_grads(False)
+        return made_BTKC, results_BTKC
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_padded: Tensor | None, of_results: Tensor | None) -> tuple[Tensor | None, ...]:
+        padded_BTKC, weight_OCP, results_BTKC = ctx.saved_tensors
+        given = _given(of_padded, of_results, ctx.before, ctx.shape.bands)
+        if not given:
+            return (None,) * 8
+        of_weights = ctx.needs_input_grad[2] if not ctx.needs_input_grad[1] else _needs_gradient(ctx, 1)
+        needs = _needs_gradient(ctx, 0), of_weights
+        sizes = ctx.shape, ctx.ours, given, results_BTKC, SLOPE
+        made = ctx.fast.convolve_backward(*sizes, padded_BTKC, weight_OCP, needs)
+        return *made, *[None] * 5
 
 
 def _ends(layer: nn.Conv2d | None, bands: int) -> tuple[int, int]:
@@ -48,8 +136,7 @@ def _ends(layer: nn.Conv2d | None, bands: int) -> tuple[int, int]:
         return 0, 0
     size, step = layer.kernel_size[1], layer.stride[1]
     before = size // 2
-    outputs = (bands + 2 * before - size) // step + 1
-    after = step * (outputs - 1 - (-size // step)) - before - bands
+    after = step * (_outputs(layer, bands) - 1 - (-size // step)) - before - bands
     assert after >= 0, f"kernels of {size} bands do not overlap in steps of {step}"
     return before, after
 
@@ -224,9 +311,7 @@ class _LeakyReLU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_padded: Tensor | None, of_ours: Tensor | None) -> tuple[Tensor | None, None, None]:
         (ours,) = ctx.saved_tensors
-        given = [] if of_ours is None else [of_ours]
-        if of_padded is not None:
-            given.append(of_padded[:, :, ctx.before : ctx.before + ours.shape[2]])
+        given = _given(of_padded, of_ours, ctx.before, ours.shape[2])
         if not given:
             return None, None, None
         if (fast := kernels.of(ours.dtype)) is not None:
@@ -234,6 +319,12 @@ class _LeakyReLU(torch.autograd.Function):
         if len(given) > 1:
             return _of_both(given[1], given[0], ours), None, None
         return torch.ops.aten.leaky_relu_backward(given[0], ours, SLOPE, True), None, None
+
+
+def _given(of_padded: Tensor | None, of_ours: Tensor | None, before: int, bands: int) -> list[Tensor]:
+    """The gradients of the bands that there are."""
+    given = [] if of_ours is None else [of_ours]
+    return given if of_padded is None else [*given, of_padded[:, :, before : before + bands]]
 
 
 def _of_both(one: Tensor, other: Tensor, result: Tensor) -> Tensor:

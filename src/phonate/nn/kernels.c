@@ -371,3 +371,275 @@ void signed_sizes(count n, const int8_t *restrict signs, double size, bf16 *rest
 #pragma omp parallel for simd num_threads(threads) schedule(static)
     for (count i = 0; i < n; i++) out[i] = signs[i] > 0 ? plus : signs[i] < 0 ? plus ^ 0x8000 : 0;
 }
+
+/* ---------------------------------------------- Convolutions over frames and bands, on processors with products of bf16 */
+
+#ifdef __AVX512BF16__
+#define TILE 10
+
+/* sums (TILE, blocks of 16 columns) += n products of pairs: those of rows `row` apart, with steps from a pair to the next,
+   and of columns (n, width / 2, 2). */
+static inline __attribute__((always_inline)) void multiply(const int blocks, count n, const bf16 *x, count row, count step,
+                                                           const bf16 *y, count width, __m512 sums[TILE][2]) {
+    const bf16 *rows[TILE];
+    for (int r = 0; r < TILE; r++) rows[r] = x + r * row;
+    for (count i = 0, at = 0; i < n; i++, at += step, y += width) {
+        __m512bh columns[2];
+#pragma GCC unroll 2
+        for (int block = 0; block < blocks; block++) columns[block] = (__m512bh)_mm512_loadu_si512(y + 32 * block);
+#pragma GCC unroll 10
+        for (int r = 0; r < TILE; r++) {
+            int32_t pair;
+            memcpy(&pair, rows[r] + at, 4);
+            __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
+#pragma GCC unroll 2
+            for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_dpbf16_ps(sums[r][block], both, columns[block]);
+        }
+    }
+}
+
+/* Where a convolution of padded bands (frames, columns) reads and writes. A band is a pair or more of channels. */
+typedef struct {
+    count frames, columns, channels;      /* of the input; columns: channels of all bands */
+    count taps, window, stride, step;     /* of the kernel: frames, bands; steps along both */
+    count out_frames, bands, outputs;     /* of the output; outputs: channels */
+} shape;
+
+/* Weights (outputs, channels, taps, window) as pairs of columns (taps, window * channels / 2, outputs, 2). */
+static void laid_out(const shape *s, const float *restrict weight, bf16 *restrict out) {
+    for (count o = 0; o < s->outputs; o++)
+        for (count c = 0; c < s->channels; c++)
+            for (count i = 0; i < s->taps; i++)
+                for (count j = 0; j < s->window; j++) {
+                    count e = (i * s->window + j) * s->channels + c;
+                    out[(e / 2 * s->outputs + o) * 2 + e % 2] = down(*weight++);
+                }
+}
+
+static inline __attribute__((always_inline)) void convolved_tile(const int blocks, const shape *s, const bf16 *restrict item, count t, count k,
+                                                                 const bf16 *restrict laid, const float *restrict bias, float slope, bf16 *restrict out) {
+    __m512 sums[TILE][2];
+    for (int r = 0; r < TILE; r++)
+        for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_loadu_ps(bias + 16 * block);
+    count pairs = s->window * s->channels / 2, step = s->step * s->channels;
+    for (count i = 0; i < s->taps; i++) {
+        count from = t * s->stride + i - s->taps / 2;
+        if (from < 0 || from >= s->frames) continue;
+        multiply(blocks, pairs, item + from * s->columns + k * step, step, 2, laid + i * pairs * s->outputs * 2, s->outputs * 2, sums);
+    }
+    for (int r = 0; r < TILE; r++)
+        for (int block = 0; block < blocks; block++) {
+            __m512 one = sums[r][block], low = _mm512_mul_ps(one, _mm512_set1_ps(slope));
+            one = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(one, _mm512_setzero_ps(), _CMP_LT_OQ), one, low);
+            _mm256_storeu_si256((__m256i *)(out + r * s->outputs + 16 * block), (__m256i)_mm512_cvtneps_pbh(one));
+        }
+}
+
+/* Leaky ReLUs of a convolution, in rows with zeros before and after the bands. */
+void convolve(count items, const shape *s, const bf16 *restrict x, const float *restrict weight, const float *restrict bias, double slope,
+              bf16 *restrict padded, count before, count after, int threads) {
+    count size = s->taps * s->window * s->channels * s->outputs, width = s->bands * s->outputs;
+    bf16 *laid = malloc(size * sizeof(bf16));
+    laid_out(s, weight, laid);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (count row = 0; row < items * s->out_frames; row++) {
+        const bf16 *item = x + row / s->out_frames * s->frames * s->columns;
+        bf16 *out = padded + row * (before + width + after) + before;
+        memset(out - before, 0, before * sizeof(bf16));
+        memset(out + width, 0, after * sizeof(bf16));
+        for (count tile = 0; tile < s->bands; tile += TILE) {
+            count k = tile + TILE <= s->bands ? tile : s->bands - TILE; /* the last one again */
+            for (count o = 0; o < s->outputs; o += 32) {
+                const bf16 *columns = laid + 2 * o;
+                bf16 *to = out + k * s->outputs + o;
+                if (s->outputs - o >= 32) convolved_tile(2, s, item, row % s->out_frames, k, columns, bias + o, (float)slope, to);
+                else convolved_tile(1, s, item, row % s->out_frames, k, columns, bias + o, (float)slope, to);
+            }
+        }
+    }
+    free(laid);
+}
+
+/* Gradients of bands by which `groups` of `each` steps, the first of which begins at `origin`, are computed in pairs with
+   `shifts` bands of the output from `first` on. */
+typedef struct {
+    count each, origin, groups, lanes, shifts, first, padded;
+} grouping;
+
+static grouping grouped(const shape *s, count before, count bands) {
+    grouping g;
+    count width = s->step * s->channels;
+    g.each = width < 16 ? 16 / width : 1;
+    g.origin = before - before % s->step;
+    g.groups = (before - g.origin + bands + g.each * s->step - 1) / (g.each * s->step);
+    g.lanes = (g.each * width + 15) / 16 * 16;
+    g.first = -((s->window - 1 - g.origin) / s->step);
+    g.shifts = (g.origin + g.each * s->step - 1) / s->step - g.first + 1;
+    count last = g.first + (g.groups - 1) * g.each + g.shifts - 1;
+    g.padded = (last >= s->bands ? last + 1 : s->bands) - g.first;
+    return g;
+}
+
+/* Weights as pairs of columns (taps, shifts * outputs / 2, lanes, 2). */
+static void turned(const shape *s, const grouping *g, const float *restrict weight, bf16 *restrict out) {
+    memset(out, 0, s->taps * g->shifts * s->outputs * g->lanes * sizeof(bf16));
+    for (count i = 0; i < s->taps; i++)
+        for (count shift = 0; shift < g->shifts; shift++)
+            for (count band = 0; band < g->each * s->step; band++) {
+                count j = g->origin + band - s->step * (g->first + shift);
+                if (j < 0 || j >= s->window) continue;
+                for (count o = 0; o < s->outputs; o++)
+                    for (count c = 0; c < s->channels; c++) {
+                        count e = (i * g->shifts + shift) * s->outputs + o;
+                        out[(e / 2 * g->lanes + band * s->channels + c) * 2 + e % 2] =
+                            down(weight[((o * s->channels + c) * s->taps + i) * s->window + j]);
+                    }
+            }
+}
+
+/* The first of the bands of the output that a lane is computed from: weights for those before it are 0. */
+static count first_shift(const shape *s, const grouping *g, count lane) {
+    count left = g->origin + lane / s->channels + 1 - s->window;
+    count first = (left > 0 ? (left + s->step - 1) / s->step : -(-left / s->step)) - g->first;
+    return first < g->shifts ? first : g->shifts;
+}
+
+static inline __attribute__((always_inline)) void of_input_tile(const int blocks, const shape *s, const grouping *g, const bf16 *restrict gradient,
+                                                                count t, count group, count lane, const bf16 *restrict laid, bf16 *restrict out) {
+    __m512 sums[TILE][2];
+    for (int r = 0; r < TILE; r++)
+        for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_setzero_ps();
+    count half = s->outputs / 2, pairs = g->shifts * half, step = g->each * s->outputs;
+    count first = first_shift(s, g, lane) * half, both = blocks == 2 ? first_shift(s, g, lane + 16) * half : pairs;
+    for (count i = 0; i < s->taps; i++) {
+        count place = t + s->taps / 2 - i, from = place / s->stride;
+        if (place < 0 || place % s->stride || from >= s->out_frames) continue;
+        const bf16 *x = gradient + from * g->padded * s->outputs + group * step, *y = laid + (i * pairs * g->lanes + lane) * 2;
+        if (both > first) multiply(1, both - first, x + 2 * first, step, 2, y + 2 * first * g->lanes, 2 * g->lanes, sums);
+        if (blocks == 2) multiply(2, pairs - both, x + 2 * both, step, 2, y + 2 * both * g->lanes, 2 * g->lanes, sums);
+    }
+    for (int r = 0; r < TILE; r++)
+        for (int block = 0; block < blocks; block++)
+            _mm256_storeu_si256((__m256i *)(out + r * g->lanes + 16 * block), (__m256i)_mm512_cvtneps_pbh(sums[r][block]));
+}
+
+/* The gradient of an output of leaky ReLUs with these results, between zeros; its sums are added to `sums`. */
+static void of_output(const shape *s, const grouping *g, const bf16 *one, count one_step, const bf16 *other, count other_step,
+                      const bf16 *results, count step, float slope, bf16 *restrict gradient, float *restrict sums) {
+    count width = s->bands * s->outputs, end = (g->padded + g->first - s->bands) * s->outputs;
+    float row[BLOCK];
+    for (count t = 0; t < s->out_frames; t++) {
+        bf16 *restrict out = gradient + (t * g->padded - g->first) * s->outputs;
+        memset(out + g->first * s->outputs, 0, -g->first * s->outputs * sizeof(bf16));
+        memset(out + width, 0, end * sizeof(bf16));
+        for (count from = 0; from < width; from += BLOCK / s->outputs * s->outputs) {
+            count size = width - from < BLOCK / s->outputs * s->outputs ? width - from : BLOCK / s->outputs * s->outputs;
+            const bf16 *restrict a = one + t * one_step + from, *restrict b = other ? other + t * other_step + from : NULL;
+            const bf16 *restrict result = results + t * step + from;
+            if (b)
+                for (count i = 0; i < size; i++) row[i] = (up(a[i]) + up(b[i])) * (up(result[i]) > 0 ? 1.0f : slope);
+            else
+                for (count i = 0; i < size; i++) row[i] = up(a[i]) * (up(result[i]) > 0 ? 1.0f : slope);
+            narrow(size, row, out + from);
+            for (count i = 0; i < size; i += s->outputs)
+                for (count o = 0; o < s->outputs; o++) sums[o] += row[i + o];
+        }
+    }
+}
+
+static void of_input(const shape *s, const grouping *g, count end, const bf16 *restrict gradient, const bf16 *restrict laid, bf16 *restrict of_x) {
+    bf16 *restrict made = malloc(g->groups * g->lanes * sizeof(bf16));
+    count width = g->each * s->step * s->channels;
+    for (count t = 0; t < s->frames; t++) {
+        memset(of_x + t * s->columns, 0, g->origin * s->channels * sizeof(bf16));
+        memset(of_x + t * s->columns + end, 0, (s->columns - end) * sizeof(bf16));
+        for (count tile = 0; tile < g->groups; tile += TILE) {
+            count group = tile + TILE <= g->groups ? tile : g->groups - TILE;
+            for (count lane = 0; lane < g->lanes; lane += 32) {
+                bf16 *to = made + group * g->lanes + lane;
+                if (g->lanes - lane >= 32) of_input_tile(2, s, g, gradient, t, group, lane, laid, to);
+                else of_input_tile(1, s, g, gradient, t, group, lane, laid, to);
+            }
+        }
+        for (count group = 0; group < g->groups; group++) {
+            count place = g->origin * s->channels + group * width, left = end - place;
+            memcpy(of_x + t * s->columns + place, made + group * g->lanes, (left < width ? left : width) * sizeof(bf16));
+        }
+    }
+    free(made);
+}
+
+static inline __attribute__((always_inline)) void of_weight_tile(const int blocks, const shape *s, const bf16 *restrict x, const bf16 *restrict gradient,
+                                                                 float *restrict out) {
+    __m512 sums[TILE][2];
+    for (int r = 0; r < TILE; r++)
+        for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_setzero_ps();
+    for (count t = 0; t < s->out_frames; t += 2)
+        multiply(blocks, s->bands, x + 2 * t * s->stride * s->columns, 2, 2 * s->step * s->channels,
+                 gradient + t * s->bands * s->outputs, 2 * s->outputs, sums);
+    for (int r = 0; r < TILE; r++)
+        for (int block = 0; block < blocks; block++) _mm512_storeu_ps(out + r * s->outputs + 16 * block, sums[r][block]);
+}
+
+static void in_pairs(count n, const bf16 *restrict one, const bf16 *restrict other, uint32_t *restrict out) { /* NULL: zeros */
+    if (one && other)
+        for (count i = 0; i < n; i++) out[i] = one[i] | (uint32_t)other[i] << 16;
+    else
+        for (count i = 0; i < n; i++) out[i] = one ? one[i] : other ? (uint32_t)other[i] << 16 : 0;
+}
+
+/* Gradients of weights (taps, window * channels, outputs), as products of pairs of frames. */
+static void of_weight(const shape *s, const grouping *g, const bf16 *restrict x, const bf16 *restrict gradient, float *restrict out) {
+    count even = (s->out_frames + 1) / 2 * 2, frames = (even - 2) * s->stride + s->taps, width = s->bands * s->outputs;
+    bf16 *xs = malloc(frames * s->columns * 2 * sizeof(bf16)), *gradients = malloc(even * width * sizeof(bf16));
+    for (count t = 0; t < frames; t++) {
+        count from = t - s->taps / 2, other = from + s->stride;
+        in_pairs(s->columns, from >= 0 && from < s->frames ? x + from * s->columns : NULL,
+                 other >= 0 && other < s->frames ? x + other * s->columns : NULL, (uint32_t *)xs + t * s->columns);
+    }
+    for (count t = 0; t < even; t += 2) {
+        const bf16 *one = gradient + (t * g->padded - g->first) * s->outputs;
+        in_pairs(width, one, t + 1 < s->out_frames ? one + g->padded * s->outputs : NULL, (uint32_t *)gradients + t / 2 * width);
+    }
+    count window = s->window * s->channels;
+    for (count i = 0; i < s->taps; i++)
+        for (count tile = 0; tile < window; tile += TILE) {
+            count e = tile + TILE <= window ? tile : window - TILE;
+            for (count o = 0; o < s->outputs; o += 32) {
+                const bf16 *from = xs + (i * s->columns + e) * 2;
+                float *to = out + (i * window + e) * s->outputs + o;
+                if (s->outputs - o >= 32) of_weight_tile(2, s, from, gradients + 2 * o, to);
+                else of_weight_tile(1, s, from, gradients + 2 * o, to);
+            }
+        }
+    free(xs);
+    free(gradients);
+}
+
+/* Gradients of `convolve`: of x, and of weights and biases in parts (items, taps * window * channels + 1, outputs); where
+   NULL is given, that one is not computed. */
+void convolve_backward(count items, const shape *s, count before, count bands, const bf16 *one, count one_step, const bf16 *other, count other_step,
+                       const bf16 *results, count step, double slope, const bf16 *x, const float *weight, bf16 *of_x, float *parts, int threads) {
+    grouping g = grouped(s, before, bands);
+    bf16 *laid = of_x ? malloc(s->taps * g.shifts * s->outputs * g.lanes * sizeof(bf16)) : NULL;
+    if (of_x) turned(s, &g, weight, laid);
+    count weights = s->taps * s->window * s->channels * s->outputs;
+#pragma omp parallel num_threads(threads)
+    {
+        bf16 *gradient = malloc(s->out_frames * g.padded * s->outputs * sizeof(bf16));
+        float *unused = malloc(s->outputs * sizeof(float));
+#pragma omp for schedule(static)
+        for (count item = 0; item < items; item++) {
+            float *part = parts ? parts + item * (weights + s->outputs) : NULL, *sums = part ? part + weights : unused;
+            count at = item * s->out_frames;
+            memset(sums, 0, s->outputs * sizeof(float));
+            of_output(s, &g, one + at * one_step, one_step, other ? other + at * other_step : NULL, other_step, results + at * step, step, (float)slope, gradient, sums);
+            if (of_x) of_input(s, &g, (before + bands) * s->channels, gradient, laid, of_x + item * s->frames * s->columns);
+            if (part) of_weight(s, &g, x + item * s->frames * s->columns, gradient, part);
+        }
+        free(unused);
+        free(gradient);
+    }
+    free(laid);
+}
+#endif

@@ -1,6 +1,6 @@
 """What training in bf16 on a processor computes beside matrix products, in C: one pass where torch takes up to twelve.
 
-The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in half a second.
+The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in about a second.
 Where there is none, layers compute the same with torch: results then differ by rounding, and dropout leaves out others.
 
 Shapes: R and N rows, D columns, B items, T frames, K taps.
@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,28 @@ _OPTIONS = (
 _SECONDS = 60.0
 _PART = 256
 """Rows of which gradients are summed up: PART in `kernels.c`."""
+_TILE, _LANES = 10, 16
+"""Rows that are multiplied at once: TILE in `kernels.c`; and columns."""
+
+
+class Bands(ctypes.Structure):
+    """`shape` in `kernels.c`: a convolution (B, T, padded bands x channels) -> (B, T', K', outputs)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_longlong)
+        for name in (
+            "frames",
+            "columns",
+            "channels",
+            "taps",
+            "window",
+            "stride",
+            "step",
+            "out_frames",
+            "bands",
+            "outputs",
+        )
+    )
 
 
 class Kernels:
@@ -136,6 +159,54 @@ class Kernels:
         sizes, other = map(_count, (batch * frames, bands * channels)), rest[0] if rest else (None, _count(0))
         self._library.leaky_backward(*sizes, *one, *other, *results, ctypes.c_double(slope), _at(of_x_BTKC), _threads())
         return of_x_BTKC
+
+    def convolves(self, shape: Bands, bands: int) -> bool:
+        """Whether `convolve` and its backward pass take such a convolution of so many bands."""
+        least = min(shape.bands, bands // max(shape.step, _LANES // shape.channels), shape.window * shape.channels)
+        even = shape.channels % 2 == 0 and shape.outputs % _LANES == 0
+        return even and least >= _TILE and hasattr(self._library, "convolve")
+
+    def convolve(
+        self,
+        shape: Bands,
+        x_BTKC: Tensor,
+        weight_OCP: Tensor,
+        bias_O: Tensor,
+        slope: float,
+        out_BTKC: Tensor,
+        before: int,
+    ) -> None:
+        """Leaky ReLUs of a convolution of padded bands, with zeros for so many bands before and the rest after them."""
+        ends = (size * shape.outputs for size in (before, out_BTKC.shape[2] - before - shape.bands))
+        given = (_at(x_BTKC), _at(weight_OCP), _at(bias_O), ctypes.c_double(slope), _at(out_BTKC))
+        self._library.convolve(_count(len(x_BTKC)), ctypes.byref(shape), *given, *map(_count, ends), _threads())
+
+    def convolve_backward(
+        self,
+        shape: Bands,
+        ours: slice,
+        gradients_BTKC: Sequence[Tensor],
+        results_BTKC: Tensor,
+        slope: float,
+        x_BTKC: Tensor,
+        weight_OCP: Tensor,
+        needs: tuple[bool, bool],
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The gradients of x, of which `ours` are no padding, and of weights and biases, from one or the sum of two."""
+        of_x_BTKC = torch.empty_like(x_BTKC) if needs[0] else None
+        weights = shape.taps * shape.window * shape.channels
+        parts_BWO = torch.empty(len(x_BTKC), weights + 1, shape.outputs) if needs[1] else None
+        held = [_in_rows(one) for one in (*gradients_BTKC, results_BTKC)]
+        one, *rest, results = [(ctypes.c_void_p(x.data_ptr()), _count(step)) for x, step in held]
+        given = (*one, *(rest[0] if rest else (None, _count(0))), *results, ctypes.c_double(slope))
+        made = [None if one is None else _at(one) for one in (of_x_BTKC, parts_BWO)]
+        sizes = _count(len(x_BTKC)), ctypes.byref(shape), _count(ours.start), _count(ours.stop - ours.start)
+        self._library.convolve_backward(*sizes, *given, _at(x_BTKC), _at(weight_OCP), *made, _threads())
+        if parts_BWO is None:
+            return of_x_BTKC, None, None
+        sums_WO = parts_BWO.sum(0)
+        of_weight_OCP = sums_WO[:-1].view(-1, shape.channels, shape.outputs).permute(2, 1, 0)
+        return of_x_BTKC, of_weight_OCP, sums_WO[-1]
 
     def differences(self, one_BTKC: Tensor, other_BTKC: Tensor) -> tuple[Tensor, Tensor]:
         """The signs of differences (B, T, K, C), and the sum of their sizes of each item (B,)."""

@@ -9,6 +9,7 @@ import pytest
 import scipy.fft
 
 from phonate.audio import fourier
+from phonate.audio.processor import AudioProcessor
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (3, 400), (5, 1024), (129, 1024), (2, 551)])
@@ -18,6 +19,18 @@ def test_the_bits_are_those_of_scipy(shape):
     assert spectra.dtype == np.complex64
     np.testing.assert_array_equal(spectra, scipy.fft.rfft(frames))
     np.testing.assert_array_equal(fourier.rfft(frames[:, ::2]), scipy.fft.rfft(frames[:, ::2]))
+
+
+def test_spectra_leave_the_buffers_of_numpy_as_they_were():
+    waveform = np.random.default_rng(0).standard_normal(4000).astype(np.float32)
+    usual = np.getbufsize()
+    with fourier.small_buffers():
+        assert np.getbufsize() < 400
+        few = AudioProcessor().mel(waveform)
+    np.testing.assert_array_equal(AudioProcessor().mel(waveform), few)
+    with pytest.raises(ValueError, match="broadcast"), fourier.small_buffers():
+        waveform * np.ones(3)
+    assert np.getbufsize() == usual
 
 
 def test_threads_that_begin_together_load_it_once(monkeypatch):

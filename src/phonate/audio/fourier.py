@@ -1,4 +1,4 @@
-"""The Fourier transform of real sound, by scipy's pocketfft, which transforms several frames at once.
+"""The Fourier transform of frames of real sound, by scipy's pocketfft, which transforms several at once.
 
 `import scipy.fft` takes a tenth of a second, as long as to prepare two minutes of sound: it imports special functions,
 and numpy's Fortran compiler. So what it transforms with is loaded by itself.
@@ -6,7 +6,8 @@ and numpy's Fortran compiler. So what it transforms with is loaded by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
@@ -19,6 +20,16 @@ from numpy.typing import NDArray
 _LOCATION = "fft/_pocketfft"
 _MODULE = "pypocketfft"
 _ONE = Lock()
+_SMALLEST_BUFFER = 16
+
+
+@contextmanager
+def small_buffers() -> Iterator[None]:
+    """Within, numpy's buffers are smaller than a frame. As long as they hold several, it copies frames that overlap
+    there before it multiplies them by a window, which takes twice as long as the product."""
+    with np.errstate():  # restores the size, too
+        np.setbufsize(_SMALLEST_BUFFER)
+        yield
 
 
 def rfft(frames_TN: NDArray[np.float32]) -> NDArray[np.complex64]:

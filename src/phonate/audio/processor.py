@@ -19,7 +19,7 @@ import numpy.typing as npt
 from phonate.audio.decoding import PEAK as PEAK
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.audio.decoding import normalised_peak as normalised_peak
-from phonate.audio.fourier import rfft
+from phonate.audio.fourier import rfft, small_buffers
 from phonate.audio.mel_filters import MelFacts
 from phonate.audio.quality import LOUDNESS_SECONDS, hann, loudness
 from phonate.audio.settings import AudioConfig
@@ -62,13 +62,14 @@ class MelSpectrum:
         frames_TN = np.lib.stride_tricks.sliding_window_view(padded, self.n_fft)[:: self.hop_length]
         mel_TM = np.empty((len(frames_TN), self._mels), dtype=np.float32)
         windowed_BN = np.empty((min(len(frames_TN), _FRAMES_PER_BLOCK), self.n_fft), dtype=np.float32)
-        for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
-            block_BN = frames_TN[start : start + _FRAMES_PER_BLOCK]
-            part_BN = np.multiply(block_BN, self.window, out=windowed_BN[: len(block_BN)])
-            spectrum_BF = rfft(part_BN)[:, : self._bins]
-            summed_BF = np.abs(spectrum_BF) if self._power == 1 else np.square(spectrum_BF.view(np.float32))
-            for mels, bins, filters_FM in self._parts:
-                np.matmul(summed_BF[:, bins], filters_FM, out=mel_TM[start : start + len(block_BN), mels])
+        with small_buffers():
+            for start in range(0, len(frames_TN), _FRAMES_PER_BLOCK):
+                block_BN = frames_TN[start : start + _FRAMES_PER_BLOCK]
+                part_BN = np.multiply(block_BN, self.window, out=windowed_BN[: len(block_BN)])
+                spectrum_BF = rfft(part_BN)[:, : self._bins]
+                summed_BF = np.abs(spectrum_BF) if self._power == 1 else np.square(spectrum_BF.view(np.float32))
+                for mels, bins, filters_FM in self._parts:
+                    np.matmul(summed_BF[:, bins], filters_FM, out=mel_TM[start : start + len(block_BN), mels])
         return mel_TM
 
 

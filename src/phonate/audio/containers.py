@@ -12,14 +12,14 @@ import codecs
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-from phonate.audio import ogg
+from phonate.audio import mp4, ogg
 
 USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Those of most recordings, which messages name."""
@@ -159,6 +159,8 @@ class Part:
     """Seconds of its first sample, where FFmpeg does not know them: it counts a packet of Vorbis that has no sound."""
     channels: int | None = None
     """The most that a frame has, where not all have as many; None where they have, or that is not known."""
+    edits: Mapping[int, tuple[mp4.Edit, ...]] = field(default_factory=dict)
+    """Of an MP4: see `mp4.edits`."""
 
 
 def parts(path: Path) -> tuple[Part, ...]:
@@ -676,6 +678,8 @@ def _mp4(file: BinaryIO, part: Part) -> Examined:
             return part, None
         if header[4:8] == b"mdat" and at + length > part.end:
             part = replace(part, cut_frame=True)
+        if header[4:8] == b"moov":
+            part = replace(part, edits=mp4.edits(file, at + 8, min(at + length, part.end)))
         at += length
 
 

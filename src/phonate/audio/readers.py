@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from itertools import chain
+from fractions import Fraction
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -43,6 +44,7 @@ from phonate.audio.containers import (
     told,
     with_end,
 )
+from phonate.audio.mp4 import Edit
 from phonate.config.errors import DataError
 
 if TYPE_CHECKING:
@@ -324,6 +326,8 @@ class _AVReader:
     ) -> None:
         self._path, self._container, self._kind, self._begins = path, container, kind, part.begins
         self._stream = stream
+        self.number: int = stream.id
+        """Of the track."""
         self._decoder = _decoder(stream)
         self.read = 0
         """Samples that are decoded so far."""
@@ -338,7 +342,8 @@ class _AVReader:
         self._unit: tuple[int, int] | None = None
         """Of the times of all frames, as a part of a second."""
         self._origin = round(_clock(container) * self.rate) if kind.clock else 0
-        if kind is MP4 and (first := next(self._packets, None)) is not None:
+        self._early = 0.0 if part.edits else EARLY_SECONDS  # edits count from time 0 on
+        if kind is MP4 and not part.edits and (first := next(self._packets, None)) is not None:
             self._packets = chain([first], self._packets)
             # Edit lists move the times to where the sound begins; iTunes only notes how long the encoder's delay is.
             if first.pts == 0 and first.has_sidedata("skip_samples") and unit:
@@ -437,7 +442,7 @@ class _AVReader:
             )
         if gap < -_RESTART_SECONDS * self.rate:  # nothing is left out
             origin += gap
-        return origin, gap if gap > (JITTER_SECONDS if at else EARLY_SECONDS) * self.rate else 0
+        return origin, gap if gap > (JITTER_SECONDS if at else self._early) * self.rate else 0
 
     def _frames(self) -> Iterator[av.AudioFrame]:
         while (packet := self._packet()) is not None:
@@ -564,12 +569,19 @@ def _told(path: Path, reader: _AVReader | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[_AVReader]:
-    import av
-
+def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[Reader]:
     if part.missing is not None:
         raise cut_short(path, None, _decodable(path, replace(part, missing=None), kind, source))
-    options = {"protocol_whitelist": "file"}
+    with _opened_track(path, part, kind, source) as reader:
+        yield _EditedReader(path, part, reader) if part.edits else reader
+
+
+@contextmanager
+def _opened_track(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[_AVReader]:
+    """Without the edits of the part."""
+    import av
+
+    options = {"protocol_whitelist": "file"} | ({"ignore_editlist": "1"} if part.edits else {})
     file = f"file:{path}" if source is None else source  # else 10:30:00.m4a is an address
     form = kind.demuxer
     with _told(path), av.open(file, "r", format=form, options=options, metadata_errors="replace") as container:
@@ -582,11 +594,71 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
 
 def _decodable(path: Path, part: Part, kind: Kind, source: _Range | None) -> float | None:
     """The seconds of a recording that come before its end, or what is damaged; None where it can't be opened."""
-    with suppress(DataError), _opened_av(path, part, kind, source) as reader:
+    with suppress(DataError), _opened_track(path, part, kind, source) as reader:
         with suppress(DataError):
             deque(reader.blocks(), maxlen=0)
         return reader.read / reader.rate
     return None
+
+
+class _EditedReader:
+    """The sound of an MP4 as the edit list of its track has it, to the sample."""
+
+    integers = False
+    slack = 0
+
+    def __init__(self, path: Path, part: Part, track: _AVReader) -> None:
+        self._path, self._part, self._slack = path, part, track.slack
+        self.rate, self.channels, self.format, self.remarks = track.rate, track.channels, track.format, track.remarks
+        self._edits = part.edits.get(track.number) or (Edit(None, Fraction(0)),)
+        ends = [Fraction(0)]
+        for number, edit in enumerate(self._edits, start=1):
+            place = f"{path}: edit {number} of {len(self._edits)}, from {float(ends[-1]):.2f} s on,"
+            if edit.speed != 1.0 and edit.begins is not None:
+                raise DataError(f"{place} is shown at {edit.speed:g} times its speed; export it again as it sounds")
+            if edit.begins is None and (edit.seconds or 0) > _LONGEST_HOLE:
+                raise DataError(f"{place} is {float(edit.seconds or 0):.0f} s of nothing; convert it to WAV or FLAC")
+            ends.append(ends[-1] + (edit.seconds or 0))
+        self._ends = [round(end * self.rate) for end in ends]
+        self.frames = None if any(edit.seconds is None for edit in self._edits) else self._ends[-1]
+        self._blocks = track.blocks()
+        self._held, self._before = np.zeros((0, self.channels), np.float32), 0
+
+    def blocks(self, start: int = 0) -> Iterator[FloatArray]:
+        skip = start
+        for block in self._shown():
+            if skip < len(block):
+                yield block[skip:]
+            skip = max(0, skip - len(block))
+
+    def _shown(self) -> Iterator[FloatArray]:
+        with contextlib.ExitStack() as stack:
+            for edit, (first, end) in zip(self._edits, pairwise(self._ends), strict=True):
+                if edit.begins is None:
+                    yield from _silence(end - first, self.channels)
+                    continue
+                begins = at = round(edit.begins * self.rate)
+                stop = None if edit.seconds is None else at + end - first
+                if at < self._before:  # decoders do not go back
+                    stack.close()
+                    source = stack.enter_context(_Range(self._path, self._part))
+                    again = stack.enter_context(_opened_track(self._path, self._part, MP4, source))
+                    self._blocks, self._held, self._before = again.blocks(), self._held[:0], 0
+                while at != stop and len(block := self._next(at, stop)):
+                    yield block
+                    at += len(block)
+                if stop is not None and stop - at > self._slack:
+                    raise cut_short(self._path, self._ends[-1] / self.rate, (first + at - begins) / self.rate)
+                yield from _silence((stop or at) - at, self.channels)
+
+    def _next(self, at: int, stop: int | None) -> FloatArray:
+        """Samples of the track from one on to another at most; none behind its end."""
+        while self._before + len(self._held) <= at:
+            self._before += len(self._held)
+            self._held = next(self._blocks, self._held[:0])
+            if not len(self._held):
+                break
+        return self._held[at - self._before :][: None if stop is None else stop - at]
 
 
 class _JoinedReader:

@@ -93,6 +93,17 @@ def write(
     return path
 
 
+def bare_mp3(folder: Path, pitch: float) -> bytes:
+    """A second of MPEG frames alone, of which nothing says how many there are."""
+    frame = av.AudioFrame.from_ndarray(tone(1.0, pitch)[None], "fltp", "mono")
+    frame.sample_rate, frame.pts, frame.time_base = RATE, 0, Fraction(1, RATE)
+    path = folder / "bare.mp3"
+    with av.open(str(path), "w", format="mp3", options={"write_xing": "0", "id3v2_version": "0"}) as file:
+        stream = file.add_stream("libmp3lame", rate=RATE, layout="mono")
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    return path.read_bytes()
+
+
 def joined(path: Path, *files: Path) -> Path:
     path.write_bytes(b"".join(file.read_bytes() for file in files))
     return path
@@ -146,6 +157,20 @@ def test_what_of_joined_files_can_not_be_read_is_named(tmp_path: Path, ending: s
     second.write_bytes(second.read_bytes()[:-600])
     with pytest.raises(DataError, match=rf"ab\.{ending}: file 2 of 2"):
         read_audio(joined(tmp_path / f"ab.{ending}", first, second))
+
+
+@pytest.mark.parametrize("tag", [b"TAG" + bytes(125), b"APETAGEX" + bytes(24)], ids=["ID3v1", "APEv2"])
+def test_a_tag_within_an_mp3_without_a_count_ends_a_file(tmp_path: Path, tag: bytes) -> None:
+    path, frames = tmp_path / "ab.mp3", [bare_mp3(tmp_path, pitch) for pitch in (400.0, 900.0)]
+    path.write_bytes(tag.join(frames))
+    with open_recording(path) as recording:
+        both = np.concatenate(list(recording.blocks()))
+        assert recording.remarks == ["2 files were joined in it; all are read"]
+    pieces = []
+    for content in frames:
+        (tmp_path / "one.mp3").write_bytes(content)
+        pieces.append(read_audio(tmp_path / "one.mp3")[0])
+    np.testing.assert_array_equal(both, np.concatenate(pieces))
 
 
 def test_tags_at_the_end_are_no_second_file(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def _all_parts(file: BinaryIO, size: int) -> Iterator[Part]:
         if follows is None or not part.start < follows < size:
             yield replace(part, start=begins)
             return
-        yield replace(part, start=begins, end=follows, missing=None, no_last_page=False)
+        yield replace(part, start=begins, end=min(part.end, follows), missing=None, no_last_page=False)
         start = follows
 
 
@@ -888,9 +888,10 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
             if head[:3] == b"ID3" and _next_frames(file, at, 2) is not None:
                 follows = at
                 break
-            following = _next_frames(file, at + 1, 2)
-            if following is None:
-                end = at if head.startswith(_TAGS) or _only_zeros(file, at) else None
+            tagged = head.startswith(_TAGS)
+            following = _next_frames(file, at + 1, 4 if tagged else 2)
+            if following is None or tagged:  # tags end a file
+                end, follows = at if tagged or _only_zeros(file, at) else None, following
                 break
             at, damaged = following, damaged + 1
             continue

@@ -114,6 +114,19 @@ def test_a_reference_comes_with_the_request(serving: Serve, wav: bytes) -> None:
     assert client.service.requests[0].reference.text == "a tone"
 
 
+def test_what_is_unusual_about_recordings_is_told(serving: Serve, wav: bytes) -> None:
+    client, joined = serving(), recording(kind="MP3") * 2
+    encoded = base64.b64encode(joined).decode()
+    answers = [
+        client.post("/v1/audio/speech", json={**SAID, "voice": None, "reference_audio": encoded}),
+        client.post("/generate_speech", data={"target_text": "hi"}, files={"reference_audio": joined}),
+        uploaded(client, "anna", joined),
+    ]
+    for answer in answers:
+        assert "reference_audio: 2 files were joined in it" in answer.headers["warning"]
+    assert "warning" not in uploaded(client, "berta", wav).headers
+
+
 def test_all_that_is_asked_for_reaches_the_model(serving: Serve) -> None:
     client = serving()
     more = {"speed": 1.5, "temperature": 0.5, "top_k": 20, "top_p": 0.9, "seed": 3, "max_seconds": 4.0}

@@ -30,7 +30,6 @@ from phonate.serving.routes import (
     marks,
     no_model,
     state_of,
-    warned,
 )
 from phonate.serving.speech import FORMATS
 from phonate.serving.uploads import Upload
@@ -171,9 +170,8 @@ async def conversions(
     result = _ConversionResult(conversion, recording, own, semitones, reference)
     speech = await state.speaker.speak(request, rate, lambda: result, response_format, of_text=False)
     form = FORMATS[response_format]
-    sent = {"file": recording} | ({} if reference is None else {"reference_audio": reference})
-    remarks = [f"{name}: {remark}" for name, upload in sent.items() for remark in upload.remarks]
-    headers = marks(form.rate or rate) | warned(unknown, remarks=remarks)
+    remarks = (*recording.remarks, *(reference.remarks if reference else ()))
+    headers = marks(form.rate or rate, unknown, remarks=remarks)
     return StreamedSpeech(speech, speech.parts(), form.media_type, headers)
 
 

@@ -162,15 +162,15 @@ class ServerState:
 
     async def reference(
         self, recording: bytes, text: str | None, name: str = "reference_audio", text_name: str = "reference_text"
-    ) -> Reference:
-        """A recording that a client sent, decoded. Raises InputError."""
+    ) -> tuple[Reference, tuple[str, ...]]:
+        """A recording that a client sent, decoded, and what is unusual about it. Raises InputError."""
         settings = self.settings
         if text is not None:
             text = self.text(text, text_name)
         upload = await self.in_thread(
             lambda: self.decoders.decoded(recording, settings.max_reference_seconds, settings.decode_seconds, name)
         )
-        return Reference(upload.waveform, upload.sample_rate, text)
+        return Reference(upload.waveform, upload.sample_rate, text), upload.remarks
 
     def stands_for(self, alias: str) -> bool:
         """Whether a name of no model is one by which a request may ask for one."""
@@ -252,16 +252,17 @@ def state_of(request: Request) -> ServerState:
     return cast(ServerState, request.app.state.server)
 
 
-def marks(sample_rate: int, ignored: Iterable[str] = (), left_out: str = "") -> dict[str, str]:
-    """Headers of every answer with sound, at `sample_rate` Hz. `ignored`: unknown fields of the request; `left_out`:
-    characters of its text that are not read."""
+def marks(
+    sample_rate: int, ignored: Iterable[str] = (), left_out: str = "", remarks: Iterable[str] = ()
+) -> dict[str, str]:
+    """Headers of every answer with sound, at `sample_rate` Hz; the others as for `warned`."""
     headers = {"X-AI-Generated": "true", "X-Sample-Rate": str(sample_rate), "Cache-Control": "no-store"}
-    return headers | warned(ignored, left_out)
+    return headers | warned(ignored, left_out, remarks)
 
 
 def warned(ignored: Iterable[str], left_out: str = "", remarks: Iterable[str] = ()) -> dict[str, str]:
-    """The header that names unknown fields of a request, characters that are not read, and what is unusual about the
-    recordings that came (`remarks`), where there are any."""
+    """The header that names unknown fields of a request (`ignored`), characters of its text that are not read
+    (`left_out`), and what is unusual about the recordings that came (`remarks`), where there are any."""
     names = ", ".join(_within_quotes(name[:50]) for name in ignored)[:500]
     told = [f"ignored, as this server knows no such field: {names}"] * bool(names)
     told += [not_read(left_out)] * bool(left_out)
@@ -400,9 +401,9 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
             raise ApiError(400, f"{name}: an audio stream can't carry times; set stream_format to sse", param=name)
         if not service.tells_times:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
-    speech_request = await _speech_request(state, service, body, content)
+    speech_request, remarks = await _speech_request(state, service, body, content)
     speech, left_out = await _synthesise(request, service, speech_request, body.response_format)
-    headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown, left_out)
+    headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown, left_out, remarks)
     if body.stream_format == "sse":
         return StreamedSpeech(
             speech,
@@ -415,26 +416,29 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
 
 async def _speech_request(
     state: ServerState, service: SpeechService, body: SpeechBody, content: SpokenText
-) -> SpeechRequest:
+) -> tuple[SpeechRequest, tuple[str, ...]]:
+    """With what is unusual about the reference that came."""
     state.check_length(body.max_seconds)
-    voice, reference = await _voice(state, service, body)
-    return body.request(content.text, voice, reference, content.script)
+    voice, reference, remarks = await _voice(state, service, body)
+    return body.request(content.text, voice, reference, content.script), remarks
 
 
 def _named(body: SpeechBody) -> str | None:
     return (body.voice.id if isinstance(body.voice, VoiceId) else body.voice) or None
 
 
-async def _voice(state: ServerState, service: SpeechService, body: SpeechBody) -> tuple[str | None, Reference | None]:
-    """The name of one of the model's voices, or a reference."""
+async def _voice(
+    state: ServerState, service: SpeechService, body: SpeechBody
+) -> tuple[str | None, Reference | None, tuple[str, ...]]:
+    """The name of one of the model's voices, or a reference, with what is unusual about one that came."""
     name = _named(body)
     if body.reference_audio is None:
         if body.reference_text is not None:
             raise ApiError(400, "reference_text: there is no reference_audio", param="reference_text")
-        return await state.voice(service, name)
+        return *await state.voice(service, name), ()
     if name:
         raise ApiError(400, "give either voice or reference_audio", param="voice")
-    return None, await state.reference(_bytes(body.reference_audio), body.reference_text)
+    return None, *await state.reference(_bytes(body.reference_audio), body.reference_text)
 
 
 def _bytes(encoded: str) -> bytes:
@@ -575,9 +579,9 @@ async def generate_speech(
     if text is None:
         raise ApiError(400, "target_text: is missing", param="target_text")
     reference_words = reference_text if reference_text is not None else query_reference_text
-    reference = None
+    reference, remarks = None, tuple[str, ...]()
     if reference_audio is not None:
-        reference = await state.reference(await reference_audio.read(), reference_words)
+        reference, remarks = await state.reference(await reference_audio.read(), reference_words)
     elif service.needs_reference:
         raise ApiError(400, "reference_audio: is missing; send a recording as a file", param="reference_audio")
     content = state.spoken_text(service, text, "target_text")
@@ -587,7 +591,7 @@ async def generate_speech(
         file = b"".join([part async for part in speech.parts()])
     finally:
         await speech.close()
-    response.headers.update(marks(service.sample_rate, left_out=left_out))
+    response.headers.update(marks(service.sample_rate, left_out=left_out, remarks=remarks))
     return {"audio": base64.b64encode(file).decode(), "sample_rate": service.sample_rate}
 
 
@@ -613,6 +617,7 @@ async def voices(request: Request, model: str | None = None) -> dict[str, Any]:
 @voices_router.post("", status_code=201)
 async def add_voice(
     request: Request,
+    response: Response,
     name: Annotated[str, Form()],
     speaker: Annotated[str, Form(max_length=200)],
     consent: Annotated[str, Form(max_length=1000)],
@@ -627,11 +632,12 @@ async def add_voice(
     voice = new_voice(name, reference_text, speaker, consent)
     if any(voice.name in one.voices for one in state.services.values()):
         raise ApiError(400, f"the model has a voice {voice.name!r}; choose another name", param="name")
-    reference = await state.reference(await reference_audio.read(), reference_text)
-    consent_recording = await state.reference(await consent_audio.read(), None, "consent_audio")
+    reference, remarks = await state.reference(await reference_audio.read(), reference_text)
+    consent_recording, others = await state.reference(await consent_audio.read(), None, "consent_audio")
     await state.in_thread(
         lambda: store.add(voice, reference, (consent_recording.waveform, consent_recording.sample_rate))
     )
+    response.headers.update(warned((), remarks=(*remarks, *others)))
     return {"id": voice.name, "object": "voice", "uploaded": True, "created": voice.created}
 
 

@@ -104,7 +104,7 @@ async def transcriptions(
     transcription = await anyio.to_thread.run_sync(
         lambda: recogniser.transcribe(waveform, language or None, with_speakers), limiter=state.recognising
     )
-    headers = warned(unknown, remarks=[f"file: {remark}" for remark in remarks])
+    headers = warned(unknown, remarks=remarks)
     if stream:
         return StreamingResponse(_events(transcription, with_speakers), 200, headers, "text/event-stream")
     if response_format in ("srt", "vtt"):

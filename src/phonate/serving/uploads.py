@@ -39,7 +39,7 @@ class Upload(NamedTuple):
     sample_rate: int
     """Hz."""
     remarks: tuple[str, ...] = ()
-    """What is unusual about the file and was mended, one line each."""
+    """What is unusual about the file and was mended, one line each, behind its name."""
 
 
 class Decoders:
@@ -72,7 +72,7 @@ class Decoders:
             recording: A whole file in memory.
             limit: Longest length in seconds.
             seconds: Processor time for decoding.
-            name: What errors call it.
+            name: What errors and remarks call it.
 
         Raises InputError where it is of no known format, can't be decoded in time, is longer, or has no sound.
         """
@@ -82,7 +82,7 @@ class Decoders:
             outcome = self._decoded(Path(file.name), limit, seconds)
         if isinstance(outcome, str):
             raise InputError(f"{name}: {outcome}")
-        return outcome
+        return outcome._replace(remarks=tuple(f"{name}: {remark}" for remark in outcome.remarks))
 
     def _decoded(self, path: Path, limit: float, seconds: float) -> Upload | str:
         decoder = self._free.get()

@@ -340,6 +340,50 @@ def test_commas_in_texts_without_quotes_end_no_text(share, speakers, many, caplo
     assert caplog.text.count(f"commas behind column {2 if speakers else 1} are taken for those of the texts") == 1
 
 
+@pytest.mark.parametrize("head", ["path{}text", "path{}speaker{}text", None], ids=["two", "three", "none"])
+@pytest.mark.parametrize("sign", [",", ";"])
+def test_texts_of_which_each_has_commas_are_whole(head, sign, many, caplog):
+    texts = [f"Number {i}{sign} he said{f'{sign} no' * (i % 3)}{sign} left." for i in range(12)]
+    columns = 3 if head == "path{}speaker{}text" else 2
+    starts = [sign.join([f"a{i}.wav", "ann"][: columns - 1]) for i in range(12)]
+    first = [] if head is None else [head.format(sign, sign)]
+    lines = [*first, *(f"{start}{sign}{text}" for start, text in zip(starts, texts, strict=True))]
+    (many / "list.csv").write_text("\n".join(lines))
+    rows, _ = list_corpus(corpus(many))
+    assert [row.text for row in rows] == texts
+    assert {row.speaker for row in rows} == {"ann" if columns == 3 else "voice"}
+    name = "comma" if sign == "," else "semicolon"
+    assert caplog.text.count(f"{name}s behind column {columns - 1} are taken for those of the texts") == 1
+
+
+def test_labels_that_a_header_lacks_are_no_part_of_texts(many):
+    lines = [f"a{i},{['ann', 'ben'][i % 2]},{MANY[i]}" for i in range(12)]
+    (many / "list.csv").write_text("\n".join(["path,text", *lines]))
+    rows, _ = list_corpus(corpus(many))
+    assert {row.detail for row in rows} == {"3 columns, the header has 2; put quotes around a text that holds a comma"}
+
+
+def test_empty_columns_behind_those_of_the_header_are_none(many):
+    lines = ["path,text", "a0,Nobody saw it,,", "a1,Well, they left,,", 'a2,"One, two",']
+    (many / "list.csv").write_text("\n".join(lines))
+    rows, _ = list_corpus(corpus(many))
+    assert [row.text.rstrip(",") for row in rows] == ["Nobody saw it", "Well, they left", "One, two"]
+
+
+@pytest.mark.parametrize("head", ["path,speaker,text", "path,speaker"])
+def test_a_recording_of_two_speakers_is_asked_about(head, many):
+    lines = [f"a{i},{who},{MANY[i]}" for i, who in [(0, "ann"), (1, "ann"), (0, "ben"), (2, "ben")]]
+    lines = lines if head.endswith("text") else [line.rpartition(",")[0] for line in lines]
+    (many / "list.csv").write_text("\n".join([head, *lines]))
+    rows, _ = list_corpus(corpus(many))
+    assert [row.id for row in rows if isinstance(row, Row)] == ["a1", "a2"]
+    problems = [row for row in rows if isinstance(row, Problem)]
+    assert [one.place for one in problems] == [f"{many}/list.csv:2", f"{many}/list.csv:4"]
+    both = f"ann ({many}/list.csv:2) and to ben ({many}/list.csv:4)"
+    detail = f"the recording is given to {both}; keep one of them, or give parts of it a start and an end"
+    assert {(one.reason, one.detail) for one in problems} == {("several speakers", detail)}
+
+
 @pytest.mark.parametrize("mean", [0, 3])
 def test_where_speakers_are_behind_texts_only_lines_with_more_commas_are_refused(mean, many):
     texts = [f"Well, they left {i}." if i <= mean else MANY[i] for i in range(12)]

@@ -127,7 +127,7 @@ def test_an_open_quote_does_not_swallow_rows_in_silence(tmp_path):
 )
 def test_a_separator_in_the_text_does_not_cut_it_in_silence(tmp_path, separator, mend):
     path = tmp_path / "metadata.csv"
-    rows = [["audio_path", "speaker_id", "text"], ["x.wav", "anna", "Hi"], ["y.wav", "anna", "Hello", " dear world"]]
+    rows = [["audio_path", "text", "speaker_id"], ["x.wav", "Hi", "anna"], ["y.wav", "Hello", " dear world", "anna"]]
     path.write_text("".join(separator.join(row) + "\n" for row in rows))
     row, problem = csv_rows(path)
     assert row.text == "Hi"

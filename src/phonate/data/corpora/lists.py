@@ -586,20 +586,28 @@ def report_left_out(place: Path, count: int, example: str, why: str) -> None:
 
 def of_lists(files: Sequence[Path], rows: Callable[[Path], Iterator[Row | Problem]]) -> Iterator[Row | Problem]:
     """The rows of a list; of several, each of the split that its list is called after, unless it says another. Rows
-    with different texts of the whole of one recording are without a text."""
+    with different texts of the whole of one recording are without a text; with different speakers they are problems."""
     listed = list[Row | Problem]()
     texts: dict[Path, dict[str, str]] = {}
+    speakers: dict[Path, dict[str, str]] = {}
     for file in files:
         split = split_of_name(file.stem) if len(files) > 1 else None
         for row in rows(file):
             listed.append(replace(row, split=split) if isinstance(row, Row) and row.split is None else row)
             if isinstance(row, Row) and _is_whole(row) and row.text:
                 texts.setdefault(row.path, {}).setdefault(row.text, row.place)
+            if isinstance(row, Row) and _is_whole(row) and row.speaker:
+                speakers.setdefault(row.path, {}).setdefault(row.speaker, row.place)
     doubts = {path: _differ(*islice(places.values(), 2)) for path, places in texts.items() if len(places) > 1}
     if doubts:
         path, why = next(iter(doubts.items()))
         report_left_out(files[0].parent, len(doubts), path.name, why)
     for row in listed:
+        if isinstance(row, Row) and _is_whole(row) and len(said := speakers.get(row.path, {})) > 1:
+            both = " and to ".join(f"{name} ({place})" for name, place in islice(said.items(), 2))
+            detail = f"the recording is given to {both}; keep one of them, or give parts of it a start and an end"
+            yield Problem(row.id, row.place, "several speakers", printable(detail))
+            continue
         if isinstance(row, Row) and _is_whole(row) and row.path in doubts:
             row = replace(row, segments=(replace(row.segments[0], text=None, no_text=doubts[row.path]),))
         yield row

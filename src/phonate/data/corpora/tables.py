@@ -203,7 +203,7 @@ class Table:
                 yield f"{self.path}:{first}", self._unreadable(first, reader.line_num, "other rows within a cell")
             elif any(cell.strip() for cell in cells):
                 cells = [re.sub(r"\s*\n\s*", " ", cell.strip()) for cell in cells]
-                whole = len(cells) == self.columns or first < reader.line_num
+                whole = self.columns is None or not any(cells[self.columns :]) or first < reader.line_num
                 yield f"{self.path}:{reader.line_num}", cells if whole else self._cells(self.lines[first - 1])
 
     def _unreadable(self, first: int, last: int, why: str) -> Problem:
@@ -300,11 +300,12 @@ _MOST_WIDTHS = 0.9
 
 
 def _table_of(path: Path) -> Table:
-    """The table in a file. Where it has no header, commas or semicolons behind the column before the last are those of
-    the texts, if nothing speaks for another reading. Raises DataError where lines differ, and no columns can be told.
-    """
+    """The table in a file. Commas or semicolons behind the column before the last are those of the texts, if nothing
+    speaks for another reading. Raises DataError where lines differ, and no columns can be told."""
     table = Table.read(path)
-    if table.header is not None or table.separator not in ",;":
+    if table.header is not None:
+        return _with_whole_texts(table, *table.header)
+    if table.separator not in ",;":
         return table
     rows = [_filled(cells, table.width) for _, cells in table.rows() if not isinstance(cells, Problem)]
     widths = Counter(map(len, rows))
@@ -313,14 +314,38 @@ def _table_of(path: Path) -> Table:
     if widths[table.width] < most or max(widths, default=0) > table.width:
         for columns in range(2, table.width + 1):
             whole = replace(table, columns=columns)
-            if widths[columns] > len(rows) - most and _is_of_whole_texts(whole, rows):
-                report_note(path, f"{sign}s behind column {columns - 1} are taken for those of the texts")
+            of_each = columns == 2 and len(rows) > 3 and share_named(table.places, rows, 0) >= 0.5
+            if (of_each or widths[columns] > len(rows) - most) and _is_of_whole_texts(whole, rows):
+                _report_whole_texts(whole)
                 return whole
     plain = [row for row in rows if len(row) == table.width]
     if len(plain) < most and table.width != 2 and not _are_labels(plain, table.roles.speaker):
         mend = f"put quotes around texts that hold a {sign}, or write a header"
         raise DataError(f"{path}: its lines have {min(widths)} to {max(widths)} columns; {mend}")
     return table
+
+
+def _report_whole_texts(table: Table) -> None:
+    where = f"behind column {(table.columns or 0) - 1}"
+    report_note(table.path, f"{SEPARATORS[table.separator]}s {where} are taken for those of the texts")
+
+
+def _with_whole_texts(table: Table, separator: str, columns: dict[str, int], names: tuple[str, ...]) -> Table:
+    """A table with a header: where texts are in the last column, and lines without quotes have more, what is behind it
+    belongs to the texts, unless it is of labels."""
+    last = len(names) - 1
+    if separator not in ",;" or columns.get("text") != last or last == 0:
+        return table
+    longer = [
+        cells
+        for line in table.lines
+        if line.count(separator) > last and '"' not in line and any((cells := cells_of(line, separator))[last + 1 :])
+    ]
+    if not longer or _are_labels(longer, last) or _are_labels(longer, -1):
+        return table
+    whole = replace(table, columns=len(names))
+    _report_whole_texts(whole)
+    return whole
 
 
 def _is_of_whole_texts(table: Table, rows: Sequence[Sequence[str]]) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phonate.nn import bands, kernels
-from phonate.nn.convolution import ConvNeXt
+from phonate.nn.convolution import ConvNeXt, Tanh
 from phonate.nn.feed_forward import FeedForward
 from phonate.nn.sequences import RotaryPositions, frame_mask
 from phonate.nn.transformer import LayerShape, Stack
@@ -198,6 +198,17 @@ def test_what_is_not_a_number_stays_so() -> None:
     narrow, sums = fast.narrowed(torch.full((2, 3), float("nan")))
     assert narrow.isnan().all()
     assert sums.isnan().all()
+
+
+def test_tangents_are_torchs() -> None:
+    numbers = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.bfloat16)
+    made = []
+    for module in (Tanh(), nn.Tanh()):
+        x = numbers.clone().requires_grad_()
+        out = module(x)
+        made.append((out.detach(), *torch.autograd.grad(out, x, numbers.flip(0).nan_to_num(1.0))))
+    assert "_Tanh" in str(Tanh()(x).grad_fn)  # it is the kernels that computed
+    torch.testing.assert_close(*made, rtol=0.0, atol=2e-38, equal_nan=True)  # but what has fewer digits
 
 
 def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,6 +227,33 @@ class Downsampling(nn.Module):
         return limited(self.convolution).step(x_BTF.transpose(1, 2), past).transpose(1, 2)
 
 
+class Tanh(nn.Tanh):
+    """`nn.Tanh`, trained in bf16 on a processor in a fifth of the time."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Any shape."""
+        if not on_processor(input) or not torch.is_grad_enabled() or kernels.of(input.dtype) is None:
+            return super().forward(input)
+        out: Tensor = _Tanh.apply(input)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        fast = kernels.of(x.dtype)
+        assert fast is not None
+        out = fast.tanh(x.contiguous())
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        of_x: Tensor = torch.ops.aten.tanh_backward(grad, *ctx.saved_tensors)
+        return of_x
+
+
 class PostNet(nn.Module):
     """Residual convolutions that refine a predicted spectrogram (Shen et al. 2018, Tacotron 2, section 2.2).
 
@@ -241,7 +268,7 @@ class PostNet(nn.Module):
         self.convolutions = nn.ModuleList(
             convolution(into, out, width, 0 if causal else None) for into, out in itertools.pairwise(sizes)
         )
-        self.activation = nn.Tanh()
+        self.activation = Tanh()
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BTF: Tensor, mask_BT: Tensor | None = None) -> Tensor:

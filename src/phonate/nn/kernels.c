@@ -123,6 +123,22 @@ void gelu_backward(count rows, count columns, const bf16 *restrict x, uint64_t s
     }
 }
 
+/* Hyperbolic tangents. */
+void tanhs(count n, const bf16 *restrict x, bf16 *restrict out, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (count from = 0; from < n; from += BLOCK) {
+        float value[BLOCK];
+        count size = n - from < BLOCK ? n - from : BLOCK;
+        for (count i = 0; i < size; i++) {
+            float a = up(x[from + i]), square = a * a, v = 2.0f * fabsf(a);
+            v = v > 87.0f ? 87.0f : v;
+            float large = copysignf(1.0f - 2.0f / (1.0f + exponential(v)), a);
+            value[i] = square < 0.01f ? a * (1.0f - square * (1.0f / 3.0f - square * (2.0f / 15.0f))) : large;
+        }
+        narrow(size, value, out + from);
+    }
+}
+
 /* A float gradient as bf16, and its sums over rows. */
 void narrowed(count rows, count columns, const float *restrict gradient, bf16 *restrict narrow, float *restrict sums, int threads) {
     count blocks = (columns + BLOCK / 4 - 1) / (BLOCK / 4);
@@ -326,6 +342,32 @@ void leaky(count rows, count columns, const bf16 *restrict x, double slope, bf16
         memset(to - before, 0, before * sizeof(bf16));
         memset(to + columns, 0, after * sizeof(bf16));
         for (count i = 0; i < columns; i++) to[i] = (from[i] & 0x8000) ? down(up(from[i]) * (float)slope) : from[i];
+    }
+}
+
+/* Rows of two channels of floats (rows, 2, columns) in pairs, with zeros before and after. */
+void paired(count rows, count columns, const float *restrict x, bf16 *restrict padded, count before, count after, int threads) {
+    count step = before + columns + after;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (count r = 0; r < rows; r++) {
+        const float *restrict one = x + 2 * r * columns, *restrict other = one + columns;
+        uint32_t *restrict to = (uint32_t *)padded + r * step + before;
+        memset(to - before, 0, before * sizeof(uint32_t));
+        memset(to + columns, 0, after * sizeof(uint32_t));
+        for (count i = 0; i < columns; i++) to[i] = down(one[i]) | (uint32_t)down(other[i]) << 16;
+    }
+}
+
+/* Back, of rows of pairs `step` apart. */
+void unpaired(count rows, count columns, const bf16 *restrict pairs, count step, float *restrict out, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (count r = 0; r < rows; r++) {
+        const bf16 *restrict from = pairs + r * step;
+        float *restrict one = out + 2 * r * columns, *restrict other = one + columns;
+        for (count i = 0; i < columns; i++) {
+            one[i] = up(from[2 * i]);
+            other[i] = up(from[2 * i + 1]);
+        }
     }
 }
 

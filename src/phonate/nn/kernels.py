@@ -78,6 +78,12 @@ class Kernels:
         self._library.gelu_backward(*shape, _at(x_RH), *given, *made, _threads())
         return parts_PH.sum(0)
 
+    def tanh(self, x: Tensor) -> Tensor:
+        """Hyperbolic tangents."""
+        out = torch.empty_like(x)
+        self._library.tanhs(_count(x.numel()), _at(x), _at(out), _threads())
+        return out
+
     def added(self, before_RD: Tensor, change_RD: Tensor, out_RD: Tensor, real_R: Tensor | None = None) -> None:
         """The sum of fp32 and bf16, in fp32; of rows that are not `real`, the former alone."""
         shape, real = map(_count, before_RD.shape), None if real_R is None else _at(real_R)
@@ -139,6 +145,21 @@ class Kernels:
             item_step, _, frame_step, _ = allowed.expand_as(scores_BHTS).stride()
             mask, steps = _at(allowed), (_count(item_step), _count(frame_step))
         self._library.softmax(*sizes, _at(scores_BHTS), mask, *steps, _threads())
+
+    def paired(self, x_BT2K: Tensor, padded_BTK2: Tensor, before: int) -> None:
+        """Two channels of fp32 side by side, with zeros for so many bands before and the rest after them."""
+        batch, frames, _, bands = x_BT2K.shape
+        sizes, after = map(_count, (batch * frames, bands)), padded_BTK2.shape[2] - before - bands
+        self._library.paired(*sizes, _at(x_BT2K), _at(padded_BTK2), _count(before), _count(after), _threads())
+
+    def unpaired(self, padded_BTK2: Tensor) -> Tensor:
+        """Back."""
+        padded_BTK2, step = _in_rows(padded_BTK2)
+        batch, frames, bands, _ = padded_BTK2.shape
+        out_BT2K, given = torch.empty(batch, frames, 2, bands), ctypes.c_void_p(padded_BTK2.data_ptr())
+        sizes = map(_count, (batch * frames, bands))
+        self._library.unpaired(*sizes, given, _count(step), _at(out_BT2K), _threads())
+        return out_BT2K
 
     def leaky(self, x_BTKC: Tensor, slope: float, padded_BTKC: Tensor, before: int) -> None:
         """Leaky ReLUs, with zeros for so many bands before and the rest after them."""

@@ -45,10 +45,10 @@ def settings(**changes) -> TrainingSettings:
     return TrainingSettings(**values)
 
 
-def train(folder, task=None, *, resume=None, callbacks=(), **changes) -> Trainer:
+def train(folder, task=None, *, resume=None, callbacks=(), recipe=None, **changes) -> Trainer:
     run = Run(folder)
     run.create(resuming=resume is not None)
-    trainer = Trainer(task or RegressionTask(), settings(**changes), run, callbacks=callbacks)
+    trainer = Trainer(task or RegressionTask(), settings(**changes), run, callbacks=callbacks, recipe=recipe)
     checkpoint = trainer.checkpoints.load_checkpoint(resume) if resume else None
     trainer.fit(checkpoint)
     return trainer

@@ -179,12 +179,12 @@ def _max_frames(samples: Dataset, settings: TrainingSettings) -> int | None:
 
 
 def plan_sources(
-    task: Task, settings: TrainingSettings, ranks: Ranks, device: torch.device
+    task: Task, settings: TrainingSettings, ranks: Ranks, device: torch.device, collator: str | None = None
 ) -> tuple[Source, Source | None, Dataset | None]:
-    """The batches of the task's training and validation set, and the latter itself; None where it is empty."""
+    """The batches of the task's training and validation set, and the latter itself; None where it is empty. `collator`:
+    the name of the one that makes them, if not the data sets'."""
     couples = task.coupling is not Coupling.NONE
     make = partial(batch_source, settings=settings, ranks=ranks, device=device, couples=couples)
-    collator = getattr(getattr(getattr(task, "recipe", None), "data", None), "collator", None)
     train, dataset = (with_collator(task.dataset(split), collator) for split in ("train", "validation"))
     if not len(dataset.ids):
         return make(train), None, None

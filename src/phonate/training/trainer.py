@@ -27,6 +27,7 @@ from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.config.metrics import plain
 from phonate.config.resolve import Resolved
 from phonate.data.loading import LeftOut, MicroBatch, accumulation_groups
+from phonate.data.settings import RecordingData
 from phonate.training import quarantine
 from phonate.training.callbacks import Callback, CallbackList
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, files, listing
@@ -108,7 +109,9 @@ class Trainer:
         own_loader = train is not None
         if train is None:
             task.device = self.device
-            train, validation, dataset = plan_sources(task, settings, self.ranks, self.device)
+            data = None if recipe is None else recipe.recipe.data
+            collator = data.collator if isinstance(data, RecordingData) else None
+            train, validation, dataset = plan_sources(task, settings, self.ranks, self.device, collator)
         self.train_source, self.validation_source = train, validation
         seed_torch(self.device, settings.random_seed, "model")
         self.model = build_model(task, self.device)

@@ -112,10 +112,11 @@ def phonate(steps: int):
     from phonate.training.callbacks import Callback
     from phonate.training.run import Run
     from phonate.training.settings import TrainingSettings
+    from phonate.training.setup import Source
     from phonate.training.task import Task
     from phonate.training.trainer import Trainer
 
-    class Loader:
+    class Loader(Source):
         max_frames = None
 
         def steps(self, epoch: int) -> int:
@@ -125,11 +126,8 @@ def phonate(steps: int):
             for batch in data(steps):
                 yield MicroBatch(["batch"], batch, samples=1)
 
-        def digests(self) -> None:
-            return None
-
-        def close(self) -> None:
-            pass
+        def loading(self) -> str:
+            return ""
 
     class Regression(Task):
         def model(self, device):

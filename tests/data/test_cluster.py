@@ -22,8 +22,9 @@ from s3_server import s3_server
 from phonate.audio.decoding import write_audio
 from phonate.compute.remote import open_at
 from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.data.cluster import executor_of
 from phonate.data.derived import open_pitch
-from phonate.data.parallel import Here, executor_of, progress_listener
+from phonate.data.parallel import Here, progress_listener
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
 from phonate.evaluation.held_out import clips_of

@@ -12,9 +12,9 @@ import pytest
 from pool_work import hang_at
 
 from phonate.audio.decoding import write_audio
-from phonate.data import journal as module
-from phonate.data.journal import Guard, Journal
-from phonate.data.parallel import Here, Threads
+from phonate.data import parallel
+from phonate.data.journal import Journal, own_journal
+from phonate.data.parallel import Guard, Here, Threads
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
 from sounds import SAMPLE_RATE, voiced_tone
@@ -111,7 +111,7 @@ def test_what_was_open_when_a_process_was_killed_is_used_as_ever(tmp_path, home,
 @slow
 @pytest.mark.parametrize("executor", [Threads(2, str), Here(str)])
 def test_one_that_hangs_is_refused_and_the_others_are_done(executor, tmp_path, home, dead, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(parallel, "_PATIENCE_SECONDS", 0.5)
     monkeypatch.setenv("HANGING", str(tmp_path / "1"))
     files = [tmp_path / str(number) for number in range(4)]
     for file in files:
@@ -188,7 +188,7 @@ def test_what_a_container_noted_that_is_gone_is_suspect_and_not_while_it_lives(t
 
 def test_notes_of_a_run_lie_beside_its_caches_or_the_users_where_those_are_not_writable(tmp_path, home, monkeypatch):
     for folder in (tmp_path / "mine/deep", home):
-        assert module._own_journal(tmp_path / "mine/deep").folder == folder
+        assert own_journal(tmp_path / "mine/deep").folder == folder
         monkeypatch.setattr(os, "access", lambda *_: False)
 
 

@@ -9,9 +9,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from importlib.metadata import PackageNotFoundError, distribution, distributions, metadata, packages_distributions
 from pathlib import Path
 
+import grimp
 import pytest
 import soundfile
 
@@ -94,6 +96,13 @@ def test_the_floors_of_the_house_hold() -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Not later either, in a function."""
+    graph = grimp.build_graph("phonate", exclude_type_checking_imports=True, cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -133,6 +142,27 @@ def test_only_the_command_line_prints_and_exits() -> None:
         if "cli" not in path.parts:
             text = path.read_text(encoding="utf-8")
             assert not re.search(r"^\s*print\(|sys\.exit\(", text, re.MULTILINE), path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "homes"),
+    [
+        (r"\.WhisperModel\(", {"audio/whisper.py"}),
+        (r"transcriber\.transcript\(", {"workflows/datasets/from_recordings.py"}),
+        (r"\bdescribe_blocks\(", {"audio/quality.py", "data/corpora/validation.py"}),
+        (r"\bvoice_score\(", {"audio/quality.py", "data/voices.py"}),
+        (
+            r"torch\.stft\(",
+            {"audio/augmentation.py", "audio/griffin_lim.py", "nn/losses.py", "tasks/cloning/task.py"},
+        ),
+        (r"def (resume_conflict|counts)\(self, (exported|batch)", set()),
+        (r"getattr\((getattr\()*(self\.)?task,", set()),
+    ],
+)
+def test_what_is_done_in_one_place(pattern: str, homes: set[str]) -> None:
+    package = ROOT / "src" / "phonate"
+    files = {str(path.relative_to(package)): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    assert {name for name, text in files.items() if re.search(pattern, text)} == homes
 
 
 def test_the_ci_script_is_ready_to_run() -> None:

@@ -34,7 +34,7 @@ from phonate.tasks.speech.settings import SpeechModel, SpeechRecipe
 from phonate.tasks.speech.task import SpeechTask, _cropped
 from phonate.tasks.vocoder.data import VocoderCorpus, VocoderDataset
 from phonate.text import espeak
-from phonate.text.phonemes import SPECIAL, Inventory, phonemizer
+from phonate.text.phonemes import SPECIAL, START_MARKS_KEY, Inventory, phonemizer
 from phonate.training.checkpoints import best_or_latest
 from phonate.training.setup import batch_source
 from phonate.training.task import Picture, Sound
@@ -317,6 +317,16 @@ def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path, tmp_path:
         load_file(where / "checkpoints/step-00000024/weights.safetensors") for where in (run, tmp_path / "run")
     )
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_questions_change_nothing_and_what_its_start_knew_is_resumed(folder: Path) -> None:
+    task = SpeechTask(resolve("speech", settings(folder)).recipe)
+    task.own_state.restore(["?"])
+    facts = task.inference_metadata(torch.nn.Module())
+    assert facts[START_MARKS_KEY] == ["?"]
+    assert task.identity() == task.identity()
+    assert task.own_state.state() == ["?"]
+    assert task.inference_metadata(torch.nn.Module()) == facts
 
 
 def test_the_command_writes_speech_that_says_a_model_made_it(run: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.cli import main
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.resolve import resolve
+from phonate.nn import losses
 from phonate.rendering import GriffinLim, TrainedVocoder, renderer
 from phonate.tasks.vocoder.inference import NeuralVocoder
 from phonate.tasks.vocoder.task import VocoderTask
@@ -144,6 +145,23 @@ def test_counts_are_those_of_the_loss(tone_corpus: Path, tmp_path: Path) -> None
     for task.step in (0, 12):
         for phase in (VocoderTask.generator, VocoderTask.discriminator):
             assert {unit for _, unit in task.loss(model, batch, phase).values()} <= units.keys()
+
+
+def test_its_spectral_distance_is_that_of_the_losses(
+    tone_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "voices").symlink_to(tone_corpus)
+    task = VocoderTask(resolve("vocoder", settings(tmp_path / "voices")).recipe)
+    model, samples = task.model(torch.device("cpu")), task.dataset("train")
+    batch = samples.collate([samples.get(0, np.random.default_rng(0))])
+
+    def spectral() -> float:
+        task.step += 1
+        return task.loss(model, batch, VocoderTask.generator)["spectral"][0].item()
+
+    whole = spectral()
+    monkeypatch.setattr(losses, "convergence", lambda *_: (torch.zeros(()), None))
+    assert 0 < spectral() < whole - 0.1
 
 
 def test_previews_are_sounds_and_pictures(run: Path) -> None:

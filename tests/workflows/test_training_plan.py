@@ -173,14 +173,20 @@ def test_what_training_refuses_is_refused_by_explain_and_by_data_check(
     recipe: str, option: str, said: str, clips: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [recipe, f"data.path={clips}", option]
-    words = refusal(capsys, "train", *arguments, "--output", str(tmp_path / "run"), "--mode", "cpu").splitlines()[-1]
-    words = words.removeprefix("error: ")
+    train = ("train", *arguments, "--output", str(tmp_path / "run"), "--mode", "cpu")
+    words = refusal(capsys, *train).splitlines()[-1].removeprefix("error: ")
     assert said in words
+    assert refusal(capsys, *train, "--dry-run").splitlines()[-1].removeprefix("error: ") == words
     assert refusal(capsys, "explain", *arguments) == words
     written = resolving.resolve(recipe, [f"data.path={clips}", option])
     file = tmp_path / "mine.yaml"
     file.write_text(written.to_yaml(), encoding="utf-8")
     assert refusal(capsys, "data", "check", str(file)) == words
+
+
+def test_two_devices_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = refusal(capsys, "explain", "diarization", "model.global_config.device=cuda", "training.device=cpu")
+    assert "model.global_config.device is cuda but training.device is cpu" in words
 
 
 def test_what_is_decided_otherwise_later_is_no_reason(clips: Path) -> None:

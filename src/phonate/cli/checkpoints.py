@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phonate.cli.output import log_to_console, print_json, print_table
-from phonate.cli.runs import WEIGHTS
+from phonate.cli.parsing import WEIGHTS
 from phonate.config.documents import parse
 from phonate.config.errors import InputError
 from phonate.config.metrics import NEWEST, RANKED, Metric, told

@@ -200,7 +200,7 @@ def predict(args: argparse.Namespace) -> int:
     A vocoder that is fine-tuned on them (data.predicted=FOLDER, training.init_from=VOCODER) sounds better with that
     voice: predicted mels are smoother than recorded ones.
     """
-    from phonate.tasks.speech.speaking import predict_corpus
+    from phonate.tasks.speech.inference import predict_corpus
 
     count = predict_corpus(args.run, args.output)
     print(f"{args.output}: mels of {count} recordings")

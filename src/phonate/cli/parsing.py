@@ -371,6 +371,10 @@ def fill(parser: argparse.ArgumentParser, command: str) -> Command:
     return function
 
 
+WEIGHTS = "weights"
+"""The form of `checkpoints export` that every task has."""
+
+
 def within(action: str) -> list[str]:
     """The commands, with their words before it, that have the action, such as `data check`."""
     found = []

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_base_option, add_model_options, add_vocoder, local_path, model_options
+from phonate.cli.parsing import WEIGHTS, add_base_option, add_model_options, add_vocoder, local_path, model_options
 
 if TYPE_CHECKING:
     from phonate.evaluation.diarization import DiarizationErrors, Scores
@@ -329,10 +329,6 @@ def report(args: argparse.Namespace) -> int:
     else:
         print(path)
     return 0
-
-
-WEIGHTS = "weights"
-"""The form of `checkpoints export` that every task has."""
 
 
 def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:

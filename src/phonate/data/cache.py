@@ -27,7 +27,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
-from phonate.compute.system import map_array, sync_all, why_unwritten
+from phonate.compute.system import map_array, sync_all
 from phonate.config.errors import DataError
 from phonate.data.features import Features, Frames, NoneFeatures
 
@@ -377,14 +377,6 @@ def _note_verified(folder: Path, stamps: dict[str, list[int]]) -> None:
 def damaged_cache(folder: Path, error: Exception) -> DataError:
     """What to raise for a folder of a cache that can't be read."""
     return DataError(f"{folder}: damaged ({error}); delete this folder to prepare it again")
-
-
-def unwritable_cache(folder: Path, error: OSError) -> DataError:
-    """What to raise where a cache can't be written."""
-    return DataError(
-        f"{folder}: can't write the cache ({why_unwritten(folder, error)}); free space there, or name another folder "
-        "by data.cache_dir"
-    )
 
 
 class Checksum:

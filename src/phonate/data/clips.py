@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
 from phonate.data.cache import FeatureCache, Index, IndexedSegment
+from phonate.data.cluster import executor_of
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived
-from phonate.data.parallel import Here, executor_of
+from phonate.data.parallel import Here
 from phonate.data.prepared import PreparedCorpus
 
 # ---------------------- Frame labels from segments of speech. Shapes: T frames, S speakers, K segments

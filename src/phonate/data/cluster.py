@@ -23,7 +23,8 @@ from typing import Any
 from phonate.compute.system import STOPPING
 from phonate.config.errors import DataError, InputError, optional_package
 from phonate.config.registry import load_plugin, loaded_plugins
-from phonate.data.parallel import ENVIRONMENT, Item, Result, no_crash, no_file
+from phonate.data.parallel import ENVIRONMENT, Executor, Item, Result, no_crash, no_file
+from phonate.data.settings import ExecutorName
 
 logger = logging.getLogger("phonate")
 
@@ -69,6 +70,16 @@ class RayCluster:
         if items:
             with _session() as ray, closing(_Spread(ray, self.gpus, function, file).map(items, on_crash)) as results:
                 yield from results
+
+
+def executor_of(name: ExecutorName, local: Executor) -> Executor:
+    """The executor that `data.executor` names: the cluster, or this machine as is best for the work.
+
+    Raises MissingPackageError without the package of the cluster.
+    """
+    if name == "local":
+        return local
+    return RayCluster()
 
 
 def require_ray() -> None:

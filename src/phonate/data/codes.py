@@ -25,8 +25,8 @@ from phonate.audio.quality import AudioQuality
 from phonate.compute.resources import cores
 from phonate.compute.system import lock, why_unwritten
 from phonate.config.errors import DataError
-from phonate.data.cache import damaged_cache, new_folder, unwritable_cache, verify
-from phonate.data.corpora.rows import Row
+from phonate.data.cache import damaged_cache, new_folder, verify
+from phonate.data.corpora.rows import Row, unwritable_cache
 from phonate.data.corpora.validation import (
     CRASHED,
     Inspection,

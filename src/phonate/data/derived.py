@@ -20,8 +20,10 @@ from phonate.audio.pitch import f0
 from phonate.audio.settings import AudioConfig, F0Method
 from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
-from phonate.data.cache import DIGESTS, FeatureCache, damaged_cache, new_folder, unwritable_cache, verify
-from phonate.data.parallel import Executor, Here, Processes, executor_of, report_progress
+from phonate.data.cache import DIGESTS, FeatureCache, damaged_cache, new_folder, verify
+from phonate.data.cluster import executor_of
+from phonate.data.corpora.rows import unwritable_cache
+from phonate.data.parallel import Executor, Here, Processes, report_progress
 from phonate.data.prepared import PreparedCorpus
 from phonate.data.streaming import open_waveforms
 

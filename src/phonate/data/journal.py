@@ -7,17 +7,15 @@ a process of its own the next time: what kills that one, too, is refused by name
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import psutil
 
@@ -29,9 +27,6 @@ if sys.platform != "win32":
 
 logger = logging.getLogger("phonate")
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 Source = Callable[[Any], str]
 """The name of what an item is read from: a path, or a shard, a line feed and a name in it."""
 
@@ -41,9 +36,6 @@ _SLOT = 1 << 14
 _READING, _SUSPECT = b"r", b"s"
 _SAME_SECONDS = 2.0
 """By which the start of a process may differ from one look to the next."""
-PATIENCE_SECONDS = 600.0
-_BYTES_A_SECOND = 2000.0
-"""What the slowest work manages, which is to transcribe."""
 
 
 class Journal:
@@ -211,7 +203,7 @@ _journals: dict[Path, Journal] = {}
 _journals_lock = threading.Lock()
 
 
-def _own_journal(folder: Path) -> Journal:
+def own_journal(folder: Path) -> Journal:
     """That of this process in `folder`, or among the user's caches where nothing can be written there."""
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     if not os.access(there, os.W_OK):
@@ -222,76 +214,3 @@ def _own_journal(folder: Path) -> Journal:
             journal = _journals[folder] = Journal(folder)
         journal.take_over()
         return journal
-
-
-class Guard:
-    """Does `function` on items, and notes what they are read from meanwhile; suspects are done in another process."""
-
-    def __init__(
-        self, function: Callable[[Any], Any], on_crash: Callable[[Any], Any], source: Source, notes: Path | None = None
-    ) -> None:
-        """`notes`: the folder of the journal; None: the user's caches."""
-        self._function, self._on_crash, self._source = function, on_crash, source
-        self._journal = _own_journal(notes or cache_folder(None))
-        self._journal.open()
-        self._apart: Any = None
-        self._lock = threading.Lock()
-        self._innocent: set[str] = set()
-        self._guilty: set[str] = set()
-        self._ended = False
-
-    def __call__(self, item: Any) -> Any:
-        """What `function` or `on_crash` gives for the item."""
-        source = self._source(item)
-        # a loader worker is a daemon: it may not start processes
-        if source not in self._journal.suspects or multiprocessing.current_process().daemon:
-            with self._journal.reading(source):
-                return self._function(item)
-        with self._lock:
-            return self._attempt(item, source)
-
-    def _attempt(self, item: Any, source: str) -> Any:
-        from phonate.data.parallel import one_process, submit
-
-        if source in self._guilty:
-            return self._on_crash(item)
-        if source not in self._innocent:
-            logger.info("%s: a process died while it read this; it is read in another one", source)
-        self._apart = self._apart or one_process()
-        done = submit(self._apart, self._function, item)
-        try:
-            result = done.result(timeout=_patience(source))
-        except (BrokenProcessPool, TimeoutError):
-            if self._ended or (done.done() and not isinstance(done.exception(), BrokenProcessPool)):
-                raise
-            self._guilty.add(source)
-            self._innocent.discard(source)
-            self._end_process()
-            return self._on_crash(item)
-        self._innocent.add(source)
-        return result
-
-    def finish(self) -> None:
-        """All items are done: suspects that were read whole are none any more."""
-        for source in self._innocent:
-            self._journal.acquit(source)
-
-    def end(self) -> None:
-        """Leave what is under way."""
-        if not self._ended:
-            self._ended = True
-            self._end_process()
-            self._journal.close()
-
-    def _end_process(self) -> None:
-        if self._apart is not None:
-            self._apart.shutdown(wait=True, kill_workers=True)
-            self._apart = None
-
-
-def _patience(source: str) -> float:
-    """Seconds that an item may take."""
-    size = 0
-    with suppress(OSError, ValueError):
-        size = os.path.getsize(source.partition("\n")[0])
-    return PATIENCE_SECONDS + size / _BYTES_A_SECOND

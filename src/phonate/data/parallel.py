@@ -19,22 +19,20 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from phonate.compute.resources import cores
 from phonate.compute.system import STOPPING, blocked_signals, ignore_console, limit_heap, unblock_signals
 from phonate.config.errors import DataError
 from phonate.config.registry import load_plugin, loaded_plugins
+from phonate.data.journal import Source, own_journal
 from phonate.data.progress import Progress as Progress
 from phonate.data.progress import Stage as Stage
 from phonate.data.progress import ignore_progress as ignore_progress
 from phonate.data.progress import progress_listener as progress_listener
 from phonate.data.progress import report_progress as report_progress
 from phonate.data.progress import track as track
-
-if TYPE_CHECKING:
-    from phonate.data.journal import Source
-    from phonate.data.settings import ExecutorName
+from phonate.data.settings import cache_folder
 
 logger = logging.getLogger("phonate")
 
@@ -189,26 +187,12 @@ def _guarded(
     if source is None:
         yield function
         return
-    from phonate.data.journal import Guard
-
     guard = Guard(function, on_crash, source, notes)
     try:
         yield guard
         guard.finish()
     finally:
         guard.end()
-
-
-def executor_of(name: ExecutorName, local: Executor) -> Executor:
-    """The executor that `data.executor` names: the cluster, or this machine as is best for the work.
-
-    Raises MissingPackageError without the package of the cluster.
-    """
-    if name == "local":
-        return local
-    from phonate.data.cluster import RayCluster
-
-    return RayCluster()
 
 
 # ---------------------------------------------------------------------------------- Several processes
@@ -226,6 +210,9 @@ _MOMENT_SECONDS = 0.2
 _LONG_SECONDS = 60.0
 _LONG_BYTES_A_SECOND = 1e6
 """Work on an item that takes longer is worth a line."""
+_PATIENCE_SECONDS = 600.0
+_BYTES_A_SECOND = 2000.0
+"""What the slowest work manages, which is to transcribe."""
 ENVIRONMENT = {
     # the processes use all cores already
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -371,6 +358,77 @@ def submit(pool: Any, function: Callable[[Item], Result], item: Item) -> Future[
     with _signals_blocked():
         done: Future[Result] = pool.submit(function, item)
     return done
+
+
+class Guard:
+    """Does `function` on items, and notes what they are read from meanwhile; suspects are done in another process."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], on_crash: Callable[[Any], Any], source: Source, notes: Path | None = None
+    ) -> None:
+        """`notes`: the folder of the journal; None: the user's caches."""
+        self._function, self._on_crash, self._source = function, on_crash, source
+        self._journal = own_journal(notes or cache_folder(None))
+        self._journal.open()
+        self._apart: Any = None
+        self._lock = threading.Lock()
+        self._innocent: set[str] = set()
+        self._guilty: set[str] = set()
+        self._ended = False
+
+    def __call__(self, item: Any) -> Any:
+        """What `function` or `on_crash` gives for the item."""
+        source = self._source(item)
+        # a loader worker is a daemon: it may not start processes
+        if source not in self._journal.suspects or multiprocessing.current_process().daemon:
+            with self._journal.reading(source):
+                return self._function(item)
+        with self._lock:
+            return self._attempt(item, source)
+
+    def _attempt(self, item: Any, source: str) -> Any:
+        if source in self._guilty:
+            return self._on_crash(item)
+        if source not in self._innocent:
+            logger.info("%s: a process died while it read this; it is read in another one", source)
+        self._apart = self._apart or one_process()
+        done = submit(self._apart, self._function, item)
+        try:
+            result = done.result(timeout=_patience(source))
+        except (BrokenProcessPool, TimeoutError):
+            if self._ended or (done.done() and not isinstance(done.exception(), BrokenProcessPool)):
+                raise
+            self._guilty.add(source)
+            self._innocent.discard(source)
+            self._end_process()
+            return self._on_crash(item)
+        self._innocent.add(source)
+        return result
+
+    def finish(self) -> None:
+        """All items are done: suspects that were read whole are none any more."""
+        for source in self._innocent:
+            self._journal.acquit(source)
+
+    def end(self) -> None:
+        """Leave what is under way."""
+        if not self._ended:
+            self._ended = True
+            self._end_process()
+            self._journal.close()
+
+    def _end_process(self) -> None:
+        if self._apart is not None:
+            self._apart.shutdown(wait=True, kill_workers=True)
+            self._apart = None
+
+
+def _patience(source: str) -> float:
+    """Seconds that an item may take."""
+    size = 0
+    with suppress(OSError, ValueError):
+        size = os.path.getsize(source.partition("\n")[0])
+    return _PATIENCE_SECONDS + size / _BYTES_A_SECOND
 
 
 _told_to_stop = threading.Event()

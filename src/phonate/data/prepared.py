@@ -41,11 +41,20 @@ from phonate.data.cache import (
     UnstoredFeatures,
     damaged_cache,
     new_folder,
-    unwritable_cache,
     verify,
 )
+from phonate.data.cluster import executor_of
 from phonate.data.corpora.manifest import cut_document, list_corpus
-from phonate.data.corpora.rows import LONG_SECONDS, Problem, Row, at_rate, official_split, part_blocks, read_part
+from phonate.data.corpora.rows import (
+    LONG_SECONDS,
+    Problem,
+    Row,
+    at_rate,
+    official_split,
+    part_blocks,
+    read_part,
+    unwritable_cache,
+)
 from phonate.data.corpora.validation import (
     CheckedRow,
     Report,
@@ -60,7 +69,6 @@ from phonate.data.parallel import (
     Progress,
     Stage,
     Threads,
-    executor_of,
     ignore_progress,
     no_crash,
     report_progress,

@@ -362,13 +362,6 @@ class RecordingData(Settings):
             raise InputError("no corpus: give a folder or a list of recordings as data.path")
         return (DatasetSettings(name="corpus", path=self.path, format=self.format),)
 
-    def require_files(self) -> None:
-        """Refuse corpora that are not there; see `Plan.require_files`."""
-        from phonate.data.corpora.manifest import require_corpora
-
-        for one in self.to_prepare:
-            require_corpora(one)
-
     @property
     def to_prepare(self) -> list[RecordingData]:
         """The settings of all that is prepared for training: these, and those of corpora that are kept apart."""

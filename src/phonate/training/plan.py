@@ -245,8 +245,13 @@ class Plan:
     def require_files(self) -> None:
         """Refuse data that are not there, without reading them and without torch. What is to be downloaded is left to
         training. Raises DataError."""
+        from phonate.data.corpora.manifest import require_corpora  # which import numpy
+        from phonate.data.settings import RecordingData
+
         data = self.written.recipe.data
-        if hasattr(data, "require_files"):  # a task of one's own may leave it to its data set
+        if isinstance(data, RecordingData):
+            require_corpora(data)
+        elif hasattr(data, "require_files"):  # a task of one's own may leave it to its data set
             data.require_files()
 
     @property

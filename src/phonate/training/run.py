@@ -18,7 +18,7 @@ from typing import Any
 
 from phonate.compute.system import write_whole
 from phonate.config.errors import InputError, TrainingError, given_options, option, same_command
-from phonate.training.checkpoints import files
+from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.files import folder_lock
 
 _ID = "run_id"
@@ -110,12 +110,7 @@ class Run:
 
     def resume_command(self) -> str | None:
         """The command line that resumes this run. None where it has no recipe (it was started from Python)."""
-        if not self.recipe.exists():
-            return None
-        records = self.path / files.PLUGINS
-        plugins = json.loads(records.read_text(encoding="utf-8"))["plugins"] if records.exists() else []
-        options = [option for record in plugins for option in ("--plugin", record["path"])]
-        return shlex.join(["phonate", *options, "train", str(self.path), "--resume", "auto"])
+        return listing.resume_command(self.path)
 
     def create(self, resuming: bool) -> None:
         """Make the folder. One that holds a run is refused unless it is resumed; one of a run that failed before its
@@ -129,9 +124,7 @@ class Run:
 
     def taken(self) -> InputError:
         """The error for a new run in a folder that has one."""
-        from phonate.training.checkpoints.listing import save_dir, scan
-
-        saved = scan(self.path / save_dir(self.path))
+        saved = listing.scan(self.path / listing.save_dir(self.path))
         steps = max((one.step for one in saved), default=0)
         number = next(number for number in count(2) if not self.path.with_name(f"{self.name}-{number}").exists())
         another = self.placed_by or option("output", str(self.path.with_name(f"{self.name}-{number}")))
@@ -140,15 +133,13 @@ class Run:
 
     def _never_trained(self) -> bool:
         """Whether the folder holds what a run writes before it trains, and nothing else."""
-        from phonate.training.checkpoints.listing import has_checkpoint, save_dir
-
         names = {_WRITING.sub(r"\1", entry.name) for entry in self.path.iterdir()}
-        if not self.logs.is_dir() or not names <= {*_BEFORE_TRAINING, *Path(save_dir(self.path)).parts[:1]}:
+        if not self.logs.is_dir() or not names <= {*_BEFORE_TRAINING, *Path(listing.save_dir(self.path)).parts[:1]}:
             return False
         if self.recipe.exists() and not (self.path / files.SYSTEM).exists():  # somebody's own recipe
             return False
         trained = self.metrics.exists() and self.metrics.stat().st_size > 0
-        return not trained and not has_checkpoint(self.path)
+        return not trained and not listing.has_checkpoint(self.path)
 
     def _unwritable(self, error: OSError) -> InputError:
         shown = str(self.path) if len(str(self.path)) <= 200 else f"{str(self.path)[:200]}..."
@@ -162,8 +153,6 @@ class Run:
 
         Raises InputError as `create` does, CheckpointError when another process trains into it.
         """
-        from phonate.training.checkpoints.listing import has_checkpoint
-
         # of a name that is too long pathlib would raise, and `create` says it better
         missing = [folder for folder in (self.path, *self.path.parents) if not os.path.exists(folder)]
         self.create(resuming)
@@ -172,7 +161,7 @@ class Run:
         except OSError as error:
             raise self._unwritable(error) from None
         try:
-            if not has_checkpoint(self.path):
+            if not listing.has_checkpoint(self.path):
                 (self.path / _ID).unlink(missing_ok=True)  # of a start that failed
             yield
         except InputError:

@@ -256,7 +256,7 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
 def require_corpora(settings: RecordingData) -> None:
     """Refuse, as `list_corpus` would, corpora on this disk that are not there or that no format recognises, without
     reading them. Raises DataError."""
-    for corpus in settings.corpora:
+    for corpus in (corpus for one in settings.to_prepare for corpus in one.corpora):
         if corpus.path is not None and not is_remote(corpus.path):
             _on_disk(corpus.path, corpus.format)
 

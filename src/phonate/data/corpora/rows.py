@@ -30,7 +30,7 @@ from phonate.audio.decoding import (
     resampled,
 )
 from phonate.compute.remote import is_remote, read_range
-from phonate.compute.system import write_whole
+from phonate.compute.system import why_unwritten, write_whole
 from phonate.config.errors import DataError, PhonateError
 
 # ----------------------------------------------------------------------- What a task requires of a row
@@ -409,6 +409,14 @@ def cached_recording(content: bytes, cache: Path) -> Path:
     return file
 
 
+def unwritable_cache(folder: Path, error: OSError) -> DataError:
+    """What to raise where a cache can't be written."""
+    return DataError(
+        f"{folder}: can't write the cache ({why_unwritten(folder, error)}); free space there, or name another folder "
+        "by data.cache_dir"
+    )
+
+
 class StoreError(PhonateError):
     """The cache can't be written, which says nothing against the recording: no row is left out for it."""
 
@@ -419,8 +427,6 @@ def store(file: Path, content: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, content)
     except OSError as error:
-        from phonate.data.cache import unwritable_cache  # which imports this module by way of its settings
-
         raise StoreError(str(unwritable_cache(file.parent, error))) from error
 
 

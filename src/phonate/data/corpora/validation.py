@@ -24,6 +24,7 @@ from phonate.compute.remote import is_remote
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
+from phonate.data.cluster import executor_of
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
     LONG_SECONDS,
@@ -40,7 +41,7 @@ from phonate.data.corpora.rows import (
     row_file,
 )
 from phonate.data.parallel import Progress as Progress
-from phonate.data.parallel import Stage, Threads, executor_of, report_progress
+from phonate.data.parallel import Stage, Threads, report_progress
 
 if TYPE_CHECKING:
     from phonate.data.settings import ExecutorName

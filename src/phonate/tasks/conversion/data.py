@@ -26,9 +26,10 @@ from phonate.config.errors import CheckpointError, DataError, InputError
 from phonate.config.registry import nearest
 from phonate.data.batches import padded
 from phonate.data.cache import FeatureCache
+from phonate.data.cluster import executor_of
 from phonate.data.corpora.validation import warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.parallel import Here, executor_of
+from phonate.data.parallel import Here
 from phonate.data.prepared import CroppedRecordings, PreparedCorpus, prepare_to_train
 from phonate.nn.pretrained import base_fingerprint
 from phonate.tasks.conversion.features import (

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,9 +27,11 @@ from phonate.data.corpora.rows import Problem
 from phonate.data.corpora.validation import TOO_SHORT, CheckedRow, warn_left_out
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train, split_speakers
 from phonate.tasks.recognition.model import reduced
-from phonate.tasks.recognition.settings import RecognitionData
 from phonate.text.characters import CharacterPhonemizer
 from phonate.training.task import Batch
+
+if TYPE_CHECKING:
+    from phonate.tasks.recognition.settings import RecognitionData
 
 # ------------- Output symbols of a recogniser: a blank, a space, and the letters of its training texts
 

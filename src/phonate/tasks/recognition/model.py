@@ -7,7 +7,7 @@ S symbols.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from phonate.nn.convolution import ConvNeXt, Downsampling
 from phonate.nn.norms import LayerNorm
 from phonate.nn.sequences import Dropout, frame_mask
-from phonate.tasks.recognition.settings import RecognitionModel
+
+if TYPE_CHECKING:
+    from phonate.tasks.recognition.settings import RecognitionModel
 
 SUBSAMPLING = 4
 """Mel frames for which the model gives one."""

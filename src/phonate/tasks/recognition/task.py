@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from phonate.config.registry import load
 from phonate.data.batches import evaluation_batches
 from phonate.evaluation.words import character_edits, word_edits
 from phonate.tasks.recognition.data import BLANK, RecognitionCorpus, RecognitionDataset
@@ -34,9 +35,8 @@ class RecognitionTask(Task):
     def __new__(cls, recipe: RecognitionRecipe) -> RecognitionTask:
         """A task of the kind that the recipe names."""
         if recipe.model.kind == "whisper":
-            from phonate.tasks.recognition.finetuning import WhisperTask  # imports this module
-
-            return super().__new__(WhisperTask)
+            kind: type[RecognitionTask] = load("phonate.tasks.recognition.finetuning:WhisperTask")
+            return super().__new__(kind)
         return super().__new__(cls)
 
     def __init__(self, recipe: RecognitionRecipe) -> None:

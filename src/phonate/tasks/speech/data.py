@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,18 +22,21 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches import padded
 from phonate.data.cache import FeatureCache
+from phonate.data.cluster import executor_of
 from phonate.data.corpora.rows import Problem
 from phonate.data.corpora.validation import TOO_SHORT, CheckedRow, warn_left_out
 from phonate.data.derived import DerivedFeatures, open_derived, open_pitch
-from phonate.data.parallel import Here, executor_of
+from phonate.data.parallel import Here
 from phonate.data.prepared import PreparedCorpus, WholeRecordings, prepare_to_train
 from phonate.tasks.speech import durations as textgrids
 from phonate.tasks.speech.arrays import MIDDLE_F0, NOISE
 from phonate.tasks.speech.durations import Aligner, Durations, PocketsphinxAligner, TextGridFiles, TextGridTimes
-from phonate.tasks.speech.settings import SpeechData, phonemes_of
 from phonate.tasks.speech.words import kept_words, words_of
 from phonate.text.phonemes import Inventory, Word, phonemizer
 from phonate.training.task import Batch
+
+if TYPE_CHECKING:
+    from phonate.tasks.speech.settings import SpeechData
 
 # ------ The recordings that a voice is trained on: what is said in each, and how long each phone lasts
 
@@ -222,7 +225,7 @@ def _by_pocketsphinx(
 
 def refusals(recordings: Sequence[CheckedRow], data: SpeechData) -> list[Problem]:
     """The recordings whose texts can't be spoken, or have more phones than the recording has frames."""
-    words, reasons = words_of([one.row.text or "" for one in recordings], phonemizer(phonemes_of(data), data.language))
+    words, reasons = words_of([one.row.text or "" for one in recordings], phonemizer(data.phones_by, data.language))
     processor, rate = AudioProcessor(data.audio), data.audio.sample_rate
     problems: list[Problem] = []
     for position, one in enumerate(recordings):

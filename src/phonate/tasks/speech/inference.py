@@ -203,14 +203,6 @@ class SynthesisedSentence(NamedTuple):
     """Seconds of silence between it and the next sentence."""
 
 
-def check_delivery(speed: float, semitones: float = 0.0) -> None:
-    """Raise InputError for a speed, or a change of pitch, that can't be spoken."""
-    if not SLOWEST <= speed <= FASTEST:
-        raise InputError(f"speed {speed:g} must be from {SLOWEST:g} to {FASTEST:g}; 1.2 is a fifth faster")
-    if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
-        raise InputError(f"semitones {semitones:g} must be from -{MOST_SEMITONES:g} to {MOST_SEMITONES:g}")
-
-
 def _cut(words: list[Word]) -> list[list[Word]]:
     """A sentence in pieces that are not too long."""
     return cut_words(words, [len(one.phones) for one in words], [bool(one.mark) for one in words], _MOST_PHONES)
@@ -343,7 +335,7 @@ class Synthesiser(Inference):
         return Demonstration(summary, command, self.speak(text))
 
     def speech_service(self, max_batch: int = 8) -> SpeechService:
-        from phonate.tasks.speech.speaking import SynthesiserService  # which imports this module
+        from phonate.tasks.speech.speaking import SynthesiserService  # which few ask for
 
         return SynthesiserService(self, max_batch)
 
@@ -558,6 +550,14 @@ class Synthesiser(Inference):
         except NothingToSay:
             return []
 
+    @staticmethod
+    def check_delivery(speed: float, semitones: float = 0.0) -> None:
+        """Raise InputError for a speed, or a change of pitch, that can't be spoken."""
+        if not SLOWEST <= speed <= FASTEST:
+            raise InputError(f"speed {speed:g} must be from {SLOWEST:g} to {FASTEST:g}; 1.2 is a fifth faster")
+        if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
+            raise InputError(f"semitones {semitones:g} must be from -{MOST_SEMITONES:g} to {MOST_SEMITONES:g}")
+
     def synthesise(
         self,
         sentences: Sequence[Sentence],
@@ -567,7 +567,7 @@ class Synthesiser(Inference):
     ) -> list[SynthesisedSentence]:
         """Sentences of words, plain or with their delivery, as the model speaks them; those of like length are
         batched."""
-        check_delivery(speed, semitones)
+        self.check_delivery(speed, semitones)
         number = self.speaker(speaker)
         scripts = [plainly(words) for words in sentences]
         tokens = [self._tokens([one.word for one in script]) for script in scripts]
@@ -669,3 +669,39 @@ def parallel(synthesiser: Synthesiser, purpose: str) -> ParallelModel:
     synthesiser._require_durations(purpose)
     assert isinstance(synthesiser.model, ParallelModel)
     return synthesiser.model
+
+
+# -------------- The mels that a voice makes of its own corpus, frame by frame beside the recorded ones
+
+
+def predict_corpus(run: str | Path, folder: Path) -> int:
+    """Write the mels of all recordings of the run's corpus into `folder`; returns how many.
+
+    They are said with the recorded durations, energy and pitch, so they fit the recordings frame by frame. Raises
+    DataError when `folder` is there already.
+    """
+    import torch
+
+    from phonate.data.derived import write_predicted
+    from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
+    from phonate.tasks.speech.model import Prosody
+
+    synthesiser = Synthesiser.load_torch(run)
+    model = parallel(synthesiser, "predict mels beside recordings")
+    corpus = SpeechCorpus(synthesiser.data)
+    splits = [SpeechDataset(corpus, split) for split in ("train", "validation")]
+    places = [(samples, index) for samples in splits for index in range(len(samples.ids))]
+
+    @torch.no_grad()
+    def predict(place: int) -> FloatArray:
+        samples, index = places[place]
+        batch = samples.collate([samples.get(index, np.random.default_rng(place))])
+        recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
+        output = model(
+            batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
+        )
+        return np.asarray(output.mel_BTM[0].float().clamp(0.0, 1.0))
+
+    ids = [samples.ids[index] for samples, index in places]
+    write_predicted(folder, synthesiser.processor.fingerprint, ids, predict)
+    return len(ids)

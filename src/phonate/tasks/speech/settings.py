@@ -62,10 +62,10 @@ class SpeechData(SpokenData, PitchData):
 
         return refusals(recordings, self)
 
-
-def phonemes_of(data: SpeechData) -> Literal["english", "espeak", "characters"]:
-    """What makes phones of texts in the language of `data`: English ones are known for English alone."""
-    return "espeak" if data.phonemes == "english" and not is_english(data.language) else data.phonemes
+    @property
+    def phones_by(self) -> Literal["english", "espeak", "characters"]:
+        """What makes phones of texts in this language: English ones are known for English alone."""
+        return "espeak" if self.phonemes == "english" and not is_english(self.language) else self.phonemes
 
 
 class SpeechModel(Settings):

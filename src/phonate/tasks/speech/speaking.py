@@ -1,4 +1,4 @@
-"""A synthesiser for several callers at once, and for the mels of its own corpus.
+"""A synthesiser for several callers at once.
 
 Shapes: N samples.
 """
@@ -12,55 +12,19 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.resources import cores
 from phonate.config.errors import InputError, PhonateError
 from phonate.tasks.speech.arrays import ArrayVoice
-from phonate.tasks.speech.inference import Sentence, SynthesisedSentence, Synthesiser, check_delivery, parallel
 from phonate.text.captions import TimedWord
 from phonate.text.characters import left_out
 from phonate.text.phonemes import named
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
-# -------------- The mels that a voice makes of its own corpus, frame by frame beside the recorded ones
-
-
-def predict_corpus(run: str | Path, folder: Path) -> int:
-    """Write the mels of all recordings of the run's corpus into `folder`; returns how many.
-
-    They are said with the recorded durations, energy and pitch, so they fit the recordings frame by frame. Raises
-    DataError when `folder` is there already.
-    """
-    import torch
-
-    from phonate.data.derived import write_predicted
-    from phonate.tasks.speech.data import SpeechCorpus, SpeechDataset
-    from phonate.tasks.speech.model import Prosody
-
-    synthesiser = Synthesiser.load_torch(run)
-    model = parallel(synthesiser, "predict mels beside recordings")
-    corpus = SpeechCorpus(synthesiser.data)
-    splits = [SpeechDataset(corpus, split) for split in ("train", "validation")]
-    places = [(samples, index) for samples in splits for index in range(len(samples.ids))]
-
-    @torch.no_grad()
-    def predict(place: int) -> FloatArray:
-        samples, index = places[place]
-        batch = samples.collate([samples.get(index, np.random.default_rng(place))])
-        recorded = Prosody(batch["durations"], batch["energy"], batch["pitch"])
-        output = model(
-            batch["tokens"], batch["token_lengths"], recorded, batch["noise"], batch["lengths"], batch["speaker_id"]
-        )
-        return np.asarray(output.mel_BTM[0].float().clamp(0.0, 1.0))
-
-    ids = [samples.ids[index] for samples, index in places]
-    write_predicted(folder, synthesiser.processor.fingerprint, ids, predict)
-    return len(ids)
-
+if TYPE_CHECKING:
+    from phonate.tasks.speech.inference import Sentence, SynthesisedSentence, Synthesiser
 
 # --------------------------------------------------- A synthesiser that serves several callers at once
 
@@ -218,7 +182,7 @@ class SynthesiserService(SpeechService):
                 raise InputError(f"{name}: this model draws nothing at random; leave it out")
         if request.max_seconds is not None:
             raise InputError("max_seconds: this model's speech is as long as its text; leave it out")
-        check_delivery(request.speed)
+        self._synthesiser.check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
         if request.script is not None:
             before, scripts = self._synthesiser.sentences_of_ssml(request.script)

@@ -31,7 +31,7 @@ from phonate.data.corpora.manifest import HEARD, list_corpus, needs_transcript
 from phonate.data.corpora.rows import Row, row_file
 from phonate.pretrained import MOS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
 from phonate.rendering import check_vocoder, start_of_vocoder
-from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe, phonemes_of
+from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe
 from phonate.text.espeak import require_espeak
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.checkpoints.loading import describe_trained
@@ -98,7 +98,7 @@ def _of_language(recipe: SpeechRecipe) -> Start:
     """What a language other than English needs, and English in other phones than pocketsphinx aligns."""
     data, changes, reasons = recipe.data, dict[str, Any](), []
     english = is_english(data.language)
-    if (phonemes := phonemes_of(data)) != data.phonemes:
+    if (phonemes := data.phones_by) != data.phonemes:
         changes["data.phonemes"] = phonemes
         reasons.append("pronunciations from espeak")
     if data.durations == "pocketsphinx" and not (english and data.phonemes == "english"):
@@ -258,7 +258,7 @@ def traits(recipe: SpeechRecipe) -> Traits:
             f"data.aligner_steps: has no effect with durations {recipe.data.durations}, which train no aligner"
         )
     require_own_loss(recipe.training.loss, "speech")
-    if phonemes_of(recipe.data) == "espeak":
+    if recipe.data.phones_by == "espeak":
         require_espeak()
     check_judges(recipe)
     check_vocoder(recipe.data.vocoder, recipe.data.audio.facts)

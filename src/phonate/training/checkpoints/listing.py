@@ -8,6 +8,7 @@ import difflib
 import errno
 import importlib
 import itertools
+import json
 import logging
 import os
 import re
@@ -501,13 +502,21 @@ def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str 
     if near := difflib.get_close_matches(str(path), PACKAGED, n=1, cutoff=0.8):
         return NoRunError(f"{path}: {what}; did you mean {near[0]}?", path, what)
     if all((Path(path) / name).is_file() for name in (files.RECIPE, files.SYSTEM)):
-        from phonate.training.run import Run
-
         what = "its training has saved no checkpoint yet"
-        again = Run(Path(path)).resume_command()
+        again = resume_command(Path(path))
         return NoRunError(f"{path}: {what}; wait for the first one, or go on with {again}", path, what)
     kind = "a run's folder" if task is None else f"the folder of a run of {task}"
     return NoRunError(f"{path}: {what}; give {kind}{_examples(path, task)}", path, what)
+
+
+def resume_command(run: Path) -> str | None:
+    """The command line that resumes `run`. None where it has no recipe (it was started from Python)."""
+    if not (run / files.RECIPE).exists():
+        return None
+    records = run / files.PLUGINS
+    plugins = json.loads(records.read_text(encoding="utf-8"))["plugins"] if records.exists() else []
+    options = [option for record in plugins for option in ("--plugin", record["path"])]
+    return shlex.join(["phonate", *options, "train", str(run), "--resume", "auto"])
 
 
 def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:

@@ -18,11 +18,11 @@ from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
-from phonate.data.cluster import RayCluster
+from phonate.data.cluster import RayCluster, executor_of
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
 from phonate.data.corpora.rows import Row, part_blocks, read_part
 from phonate.data.corpora.validation import file_of, source_of
-from phonate.data.parallel import Here, executor_of, report_progress
+from phonate.data.parallel import Here, report_progress
 from phonate.data.settings import SpokenData, cache_root
 from phonate.workflows.datasets.from_recordings import Piece, load_transcriber, speech_in, transcribed, windows_of
 

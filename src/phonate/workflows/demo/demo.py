@@ -26,7 +26,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.config.errors import DataError, InputError, MissingPackageError, option
 from phonate.config.metrics import Metric, by_name
-from phonate.data.corpora.manifest import detect_format, list_corpus
+from phonate.data.corpora.manifest import detect_format, list_corpus, require_corpora
 from phonate.data.corpora.rows import Problem, Row
 from phonate.evaluation.speakers import similarity
 from phonate.evaluation.tables import Evaluation
@@ -511,7 +511,7 @@ def demo(
     if data is not None and not data.exists():
         raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
     if data is not None:
-        SpeechData(path=str(data)).require_files()  # before there is a folder, and a voice to listen to
+        require_corpora(SpeechData(path=str(data)))  # before there is a folder, and a voice to listen to
         if detect_format(data) == "rttm":
             learns = f"phonate train diarization data.path={shlex.quote(str(data))}"
             raise InputError(

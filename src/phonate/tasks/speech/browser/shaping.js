@@ -1,4 +1,4 @@
-// Silences that are put into a sentence, as phonate/tasks/speech/speaking/shaping.py does.
+// Silences that are put into a sentence, as phonate/tasks/speech/inference.py does.
 
 // As Python rounds: halves to the even number.
 const round = value => Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value);

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from phonate.tasks.speech import words
+from phonate.tasks.speech import data
 from phonate.text import phonemes
 from phonate.text.english.phonemizer import EnglishPhonemizer
 
@@ -29,16 +29,16 @@ def pronounced(monkeypatch):
 
 
 def test_kept_words_are_those_that_are_pronounced(tmp_path, pronounced):
-    expected = words.words_of(TEXTS, EnglishPhonemizer())
-    assert words.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == expected
+    expected = data.words_of(TEXTS, EnglishPhonemizer())
+    assert data.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == expected
     pronounced.clear()
-    assert words.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == expected
+    assert data.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == expected
     assert pronounced == [TEXTS[1], TEXTS[2]]
 
 
 def test_words_are_pronounced_where_nothing_can_be_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert words.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == words.words_of(TEXTS, EnglishPhonemizer())
+    assert data.kept_words(tmp_path, TEXTS, EnglishPhonemizer()) == data.words_of(TEXTS, EnglishPhonemizer())
     assert not any(tmp_path.iterdir())
 
 
@@ -47,17 +47,17 @@ def test_what_is_left_out_is_told_by_each_run(tmp_path, monkeypatch, caplog):
         monkeypatch.setattr(phonemes, "_reported", set())  # as in a new process
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            _, reasons = words.kept_words(tmp_path, TEXTS, EnglishPhonemizer())
+            _, reasons = data.kept_words(tmp_path, TEXTS, EnglishPhonemizer())
         assert "SNOWMAN" in caplog.text
         assert list(reasons) == [2]
 
 
 @pytest.mark.parametrize("change", ["text", "package"])
 def test_changed_texts_and_other_rules_are_pronounced_anew(tmp_path, monkeypatch, pronounced, change):
-    words.kept_words(tmp_path, TEXTS, EnglishPhonemizer())
+    data.kept_words(tmp_path, TEXTS, EnglishPhonemizer())
     pronounced.clear()
     texts = [*TEXTS[:-1], "No."] if change == "text" else TEXTS
     if change == "package":
-        monkeypatch.setattr(words, "_package", lambda: "changed")
-    assert words.kept_words(tmp_path, texts, EnglishPhonemizer())[0][-1]
+        monkeypatch.setattr(data, "_package", lambda: "changed")
+    assert data.kept_words(tmp_path, texts, EnglishPhonemizer())[0][-1]
     assert texts[-1] in pronounced

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from phonate.training.time_left import TimeLeft
+from phonate.training.ledger import TimeLeft
 
 
 def after(estimate: TimeLeft, steps: range, began: float = 0.0, each: float = 1.0) -> float:

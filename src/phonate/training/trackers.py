@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from phonate.config.errors import InputError, MissingPackageError, TrainingError
 from phonate.config.metrics import Metric
 from phonate.config.randomness import derived_seed
+from phonate.training.ledger import TimeLeft
 from phonate.training.run import Run, run_id
 from phonate.training.settings import LoggingSettings
-from phonate.training.time_left import TimeLeft
 from phonate.training.tracking import ConsoleSink, JsonLines, MetricStream, Sink, SystemMonitor, tag
 
 if TYPE_CHECKING:

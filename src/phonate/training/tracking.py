@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from phonate.config.errors import TrainingError
 from phonate.config.metrics import Metric, plain, told
 from phonate.config.registry import listed
+from phonate.training.ledger import UNKNOWN, TimeLeft
 from phonate.training.signals import on_quit
-from phonate.training.time_left import UNKNOWN, TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -35,7 +35,7 @@ from phonate.training.checkpoints.loading import load_first_intact
 from phonate.training.checks import check_settings, check_watched
 from phonate.training.ema import EMA
 from phonate.training.generators import GlobalGenerators, seed_global_generators, seed_torch
-from phonate.training.ledger import FILE, Ledger, read, told
+from phonate.training.ledger import FILE, Ledger, TimeLeft, read, told
 from phonate.training.memory import memory_error, memory_manager
 from phonate.training.meters import Meters
 from phonate.training.metrics import Best, UnknownMetricError
@@ -62,7 +62,6 @@ from phonate.training.state import Parts, Progress, Saver, TrainingData, Validat
 from phonate.training.step import LossModule, StepHooks, TrainStep, no_mark
 from phonate.training.stuck import StuckWatch
 from phonate.training.task import Dataset, Task
-from phonate.training.time_left import TimeLeft
 from phonate.training.trackers import build_stream
 from phonate.training.validation import Validator
 

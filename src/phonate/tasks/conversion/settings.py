@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from phonate.config.metrics import Metric, by_name
+from phonate.config.errors import InputError
+from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import SessionInfo, TaskInfo, shortened
+from phonate.config.tasks import SessionInfo, Start, TaskInfo, Traits, shortened
 from phonate.data.corpora.rows import Requirements
 from phonate.data.settings import EARLIER_F0, PitchData
 from phonate.training.settings import TrainingSettings
@@ -214,6 +215,48 @@ METRICS = by_name(
     Metric("speaker_effect", "", "dB"),
 )
 """What validation and evaluation measure, besides losses."""
+LOSS = "l1"
+"""The main loss of recipes that name none."""
+
+
+def start(recipe: ConversionRecipe) -> Iterator[Start]:
+    """What training does about the packaged vocoder where that does not fit the recipe's mels."""
+    from phonate.rendering import start_of_vocoder
+
+    yield start_of_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
+
+
+def traits(recipe: ConversionRecipe) -> Traits | None:
+    """See `TaskInfo.traits`; None where the recipe chooses losses, or has a teacher, which must be loaded."""
+    check(recipe)
+    if recipe.data.distil_from is not None or not recipe.training.loss.is_only(LOSS):
+        return None
+    return Traits(metrics_of(recipe, [LOSS]), frozenset({LOSS, "adversarial", "features"}))
+
+
+def metrics_of(recipe: ConversionRecipe, named: Iterable[str]) -> tuple[Metric, ...]:
+    """What validation reports besides `loss` where the losses are those `named`."""
+    more = ["content"] if recipe.model.causal and recipe.data.content == "whisper" else []
+    more += ["discriminator"] if recipe.training.adversarial_start is not None else []
+    return (*losses([*named, *more]), *METRICS.values())
+
+
+def check(recipe: ConversionRecipe) -> None:
+    """Raise InputError for what a model can't be trained with."""
+    from phonate.rendering import check_vocoder
+
+    model, crop = recipe.model, recipe.data.crop_frames
+    if model.positions == "sinusoidal" and crop > model.max_seq_len * model.stride:
+        raise InputError(
+            f"data.crop_frames: {crop} frames are more than model.max_seq_len {model.max_seq_len} positions"
+        )
+    if model.causal and not recipe.data.prosody:
+        raise InputError("model.causal: live conversion needs the pitch; set data.prosody to true")
+    if model.causal and recipe.data.voices == "reference":
+        raise InputError("model.causal: live models only have their corpus's voices; set data.voices to corpus")
+    check_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
+
+
 INFO = TaskInfo(
     use="phonate convert {run} RECORDING -o converted.wav",
     recipe="conversion-whisper",
@@ -227,8 +270,8 @@ INFO = TaskInfo(
     evaluation="phonate.tasks.conversion.evaluation:evaluate",
     options=("vocoder",),
     session=SessionInfo("recordings", default_for="recordings"),
-    start="phonate.tasks.conversion.start:start",
-    traits="phonate.tasks.conversion.start:traits",
+    start=start,
+    traits=traits,
     earlier=EARLIER_F0,
     facts=facts,
 )

@@ -30,8 +30,7 @@ from phonate.tasks.conversion.data import ConversionCorpus, ConversionDataset, C
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
 from phonate.tasks.conversion.inference import Converter, Reference
 from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
-from phonate.tasks.conversion.settings import ConversionRecipe
-from phonate.tasks.conversion.start import LOSS, check, metrics_of
+from phonate.tasks.conversion.settings import LOSS, ConversionRecipe, check, metrics_of
 from phonate.training.adversarial import AdversarialTask, Pair
 from phonate.training.losses import build_loss
 from phonate.training.task import (

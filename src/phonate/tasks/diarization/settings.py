@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from phonate.config.errors import InputError
+from phonate.config.errors import DataError, InputError
 from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
-from phonate.config.tasks import TaskInfo, Traits
+from phonate.config.tasks import Start, TaskInfo, Traits
 from phonate.data.settings import (
     KALDI_SECTIONS,
     AcousticSettings,
@@ -343,6 +343,33 @@ def check(recipe: DiarizationRecipe) -> None:
         )
 
 
+def start(recipe: DiarizationRecipe) -> Iterable[Start]:
+    """Decides nothing; see `TaskInfo.start`.
+
+    Raises DataError where speakers are to be told apart, and the recordings have one each: the model would learn who
+    speaks at all, and its error rate would still be low.
+    """
+    from phonate.data.corpora.manifest import list_corpus  # takes a while
+    from phonate.data.corpora.rows import Row
+
+    data = recipe.data
+    if recipe.training.eval_knobs.label_type in SAME_SPEAKERS or not has_corpus(data):
+        return ()
+    if data.simulation is not None or data.mixing is not None:
+        return ()
+    try:
+        rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
+    except DataError:  # who reads the corpus says so; options can be explained without it
+        return ()
+    if rows and all(len(row.speakers) < 2 for row in rows):
+        raise DataError(
+            f"{data.label}: no recording has two speakers by its labels, so that there is nobody to tell apart; put "
+            "labels beside recordings of conversations (meeting.wav, meeting.rttm), or simulate conversations of these "
+            "speakers with data.simulation={}"
+        )
+    return ()
+
+
 INFO = TaskInfo(
     use="phonate diarize {run} RECORDING --page turns.html",
     recipe="diarization-whisper",
@@ -358,7 +385,7 @@ INFO = TaskInfo(
     "smoothed turns and voices joined across chunks.",
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
-    start="phonate.tasks.diarization.start:start",
+    start=start,
     tuning="phonate.tasks.diarization.evaluation:tune",
     implied_by=("training.eval_knobs.label_type", "datasets", "global_config"),
     traits=traits,

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -92,14 +93,21 @@ class _Shared:
     """Whether the items that this rank computes are a stand-in, because it got none."""
 
 
-@contextlib.contextmanager
-def standing_in(placeholder: bool) -> Iterator[None]:
+def standing_in(placeholder: bool) -> AbstractContextManager[None]:
     """Within this block, where `placeholder`, the items of this rank are no items to those of other ranks."""
-    before, _Shared.placeholder = _Shared.placeholder, placeholder
+    return _standing_in() if placeholder else _NO_CONTEXT  # once a step: a generator takes longer
+
+
+@contextlib.contextmanager
+def _standing_in() -> Iterator[None]:
+    _Shared.placeholder = True
     try:
         yield
     finally:
-        _Shared.placeholder = before
+        _Shared.placeholder = False
+
+
+_NO_CONTEXT = contextlib.nullcontext()
 
 
 def of_all_ranks(*tensors: Tensor) -> tuple[list[Tensor], slice]:

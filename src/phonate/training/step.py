@@ -139,7 +139,8 @@ class TrainStep:
             with self.phases.only(phase):
                 self._gradients(phase, parts, step, last=phase is due[-1])
                 self._update(phase, parts, step)
-            self.recovery.note_fitting(phase.name, parts)
+            if self.ranks.world_size > 1:
+                self.recovery.note_fitting(phase.name, parts)
         if self._unseen:
             self._check_weights(step)
         self.precision.update()

@@ -172,6 +172,14 @@ _STRAY = re.compile(
 )
 
 
+def check_delivery(speed: float, semitones: float = 0.0) -> None:
+    """Raise InputError for a speed, or a change of pitch, that can't be spoken."""
+    if not SLOWEST <= speed <= FASTEST:
+        raise InputError(f"speed {speed:g} must be from {SLOWEST:g} to {FASTEST:g}; 1.2 is a fifth faster")
+    if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
+        raise InputError(f"semitones {semitones:g} must be from -{MOST_SEMITONES:g} to {MOST_SEMITONES:g}")
+
+
 @dataclass(frozen=True)
 class Delivery:
     """How something is said."""

@@ -27,7 +27,17 @@ from phonate.text.intonation import rises
 from phonate.text.language import PARAGRAPH, language
 from phonate.text.phonemes import Inventory, NothingToSay, Phonemizer, Word, known_mark, learnt_marks
 from phonate.text.sentences import PARAGRAPHS, cut_words, sentences
-from phonate.text.ssml import FASTEST, MOST_SEMITONES, SLOWEST, Part, ScriptWord, is_ssml, parse, plainly, script
+from phonate.text.ssml import (
+    FASTEST,
+    SLOWEST,
+    Part,
+    ScriptWord,
+    check_delivery,
+    is_ssml,
+    parse,
+    plainly,
+    script,
+)
 from phonate.training.checkpoints.files import MEL, plain_facts, read_arrays
 from phonate.training.inference import Demonstration, Device, Inference, SpeechService
 
@@ -550,14 +560,6 @@ class Synthesiser(Inference):
         except NothingToSay:
             return []
 
-    @staticmethod
-    def check_delivery(speed: float, semitones: float = 0.0) -> None:
-        """Raise InputError for a speed, or a change of pitch, that can't be spoken."""
-        if not SLOWEST <= speed <= FASTEST:
-            raise InputError(f"speed {speed:g} must be from {SLOWEST:g} to {FASTEST:g}; 1.2 is a fifth faster")
-        if not -MOST_SEMITONES <= semitones <= MOST_SEMITONES:
-            raise InputError(f"semitones {semitones:g} must be from -{MOST_SEMITONES:g} to {MOST_SEMITONES:g}")
-
     def synthesise(
         self,
         sentences: Sequence[Sentence],
@@ -567,7 +569,7 @@ class Synthesiser(Inference):
     ) -> list[SynthesisedSentence]:
         """Sentences of words, plain or with their delivery, as the model speaks them; those of like length are
         batched."""
-        self.check_delivery(speed, semitones)
+        check_delivery(speed, semitones)
         number = self.speaker(speaker)
         scripts = [plainly(words) for words in sentences]
         tokens = [self._tokens([one.word for one in script]) for script in scripts]

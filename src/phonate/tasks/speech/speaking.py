@@ -21,6 +21,7 @@ from phonate.tasks.speech.arrays import ArrayVoice
 from phonate.text.captions import TimedWord
 from phonate.text.characters import left_out
 from phonate.text.phonemes import named
+from phonate.text.ssml import check_delivery
 from phonate.training.inference import SpeechRequest, SpeechResult, SpeechService
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class SynthesiserService(SpeechService):
                 raise InputError(f"{name}: this model draws nothing at random; leave it out")
         if request.max_seconds is not None:
             raise InputError("max_seconds: this model's speech is as long as its text; leave it out")
-        self._synthesiser.check_delivery(request.speed)
+        check_delivery(request.speed)
         self._synthesiser.speaker(request.voice)
         if request.script is not None:
             before, scripts = self._synthesiser.sentences_of_ssml(request.script)

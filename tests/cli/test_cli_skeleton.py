@@ -571,6 +571,7 @@ def test_what_is_no_recording_is_told_before_a_model_is_loaded(
         ["align", "http://x.org/a", "b.txt", "-o", "b.srt"],
         ["report", "http://x.org/a"],
         ["checkpoints", "list", "http://x.org/a"],
+        ["checkpoints", "export", "runs/mine", "-o", "http://x.org/a"],
     ],
 )
 def test_an_address_where_a_file_belongs_is_told_as_it_was_typed(
@@ -584,7 +585,7 @@ def test_an_address_where_a_file_belongs_is_told_as_it_was_typed(
         code = left.code
     assert code == 2
     said = capsys.readouterr().err
-    assert "http://x.org/a: an address, where only files on a disk are taken" in said
+    assert "http://x.org/a: an address, where only files on a disk are read and written; give a path on one" in said
     assert said.count("\n") == 1
 
 

@@ -383,3 +383,11 @@ def test_a_line_without_a_name_is_told_by_its_number_alone(tmp_path):
     shown = phonate("check", tmp_path / "note.txt")
     assert shown.returncode == 2
     assert "()" not in shown.stdout
+
+
+def test_texts_in_another_language_are_told_without_a_recipe(tone_corpus, tmp_path):
+    for file in [*tone_corpus.rglob("*.wav")][:3]:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+        (tmp_path / file.name).with_suffix(".txt").write_text("Niemand hörte es früh.", encoding="utf-8")
+    shown = phonate("check", tmp_path)
+    assert "3 of the first 3 texts have letters that English lacks (ö, ü), but training reads" in shown.stderr

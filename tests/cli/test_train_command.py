@@ -58,7 +58,7 @@ def test_a_run_from_its_start_to_a_longer_end(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "training.optimizer.lr=2e-3"]) == 0
-    assert re.fullmatch(r"runs/mine: step 8, best val_loss [\d.]+ at \d+\n", capsys.readouterr().out)
+    assert re.fullmatch(r"runs/mine: step 8, best val_loss [\d.]+ at step \d+\n", capsys.readouterr().out)
     run = tmp_path / "runs" / "mine"
     resolved = resolve(run)
     assert resolved.recipe.training.optimizer.lr == 2e-3
@@ -76,6 +76,12 @@ def test_a_run_from_its_start_to_a_longer_end(
         "this run is finished; to train longer, set training.epochs above 2: =4 for as long again"
         in capsys.readouterr().err
     )
+
+    assert main([*arguments, "--resume", "auto", "training.max_steps=5"]) == 0
+    past = (
+        "this run is past training.max_steps=5 already, so nothing is trained; to train longer, set training.max_steps"
+    )
+    assert f"{past} above 8: =16 for as long again" in capsys.readouterr().err
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -272,7 +272,7 @@ def test_the_side_of_a_text_is_that_of_earlier_versions() -> None:
 
 
 def test_an_address_is_refused_as_it_was_given() -> None:
-    with pytest.raises(InputError, match=r"^s3://bucket/texts\.jsonl: .*on a disk are taken; copy it there"):
+    with pytest.raises(InputError, match=r"^s3://bucket/texts\.jsonl: .*on a disk are read and written"):
         read_dialogues("s3://bucket/texts.jsonl")
 
 

@@ -679,6 +679,6 @@ GERMAN = ["Das Schiff lief früh aus.", "Niemand hörte es.", "Die Straße war l
 def test_texts_in_a_language_that_is_not_english_are_told(voice, caplog, texts, language, told):
     (voice / "list.csv").write_text("path,text\n" + "".join(f'wavs/a{i}.wav,"{texts[i]}"\n' for i in range(4)))
     list_corpus(RecognitionData(path=str(voice), language=language))
-    warning = "4 of the first 4 texts have letters that English lacks (ß, ä, ö, ü), but data.language is en-us"
+    warning = "4 of the first 4 texts have letters that English lacks (ß, ä, ö, ü), but training reads them as English"
     assert (warning in caplog.text) == told
     assert ("English" in caplog.text) == told

@@ -67,6 +67,17 @@ def test_digests_follow_sound_text_and_speaker_and_nothing_else(folder):
         assert [one[name] != other[name] for name in sorted(one)] == [i == changed for i in range(3)]
 
 
+def test_of_many_recordings_that_cannot_be_used_the_first_are_named(folder, caplog):
+    for number in range(5):
+        (folder / "ann" / f"broken{number}.wav").write_bytes(b"RIFF, but no sound")
+    prepare(corpus(folder))
+    (message,) = [record.getMessage() for record in caplog.records if "can't be used" in record.getMessage()]
+    said = "5 recordings can't be used (5 unreadable; `phonate data check` lists all), and are left out: "
+    assert message.startswith(said)
+    assert message.count("broken") == 3
+    assert message.endswith(" and 2 more")
+
+
 def test_recordings_that_cannot_be_used_are_named_each_time(folder, caplog):
     (folder / "ann" / "broken.wav").write_bytes(b"RIFF, but no sound")
     for _ in range(2):

@@ -407,13 +407,13 @@ def test_a_voice_of_one_speaker_has_no_sid(folder: Path, tmp_path: Path, capfd: 
 def test_a_stopped_export_leaves_no_folder(
     run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
-    target = tmp_path / "out"
+    target = tmp_path / "new" / "out"
     if there:
-        target.mkdir()
+        target.mkdir(parents=True)
     monkeypatch.setattr("phonate.tasks.speech.export._write_voice", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     words = ["--format", "piper", "--vocoder", str(folder / "vocoder")]
     assert main(["checkpoints", "export", str(run), str(target), *words]) == 130
-    assert target.exists() == there
+    assert target.exists() == target.parent.exists() == there
 
 
 def test_piper_has_no_letters(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,24 @@ def test_a_language_brings_its_phones_and_its_aligner(tmp_path: Path) -> None:
     assert "training.init_from" not in scratch.changes, "null stays"
 
 
+@pytest.mark.parametrize("name", ["german", "Deutsch", "de"])
+def test_a_language_may_be_given_by_its_name(name: str) -> None:
+    for recipe in ("speech", "recognition"):
+        assert plan(recipe, ["data.path=x", f"data.language={name}"], corpus=False).recipe.data.language == "de"
+
+
+def test_a_language_that_espeak_lacks_is_refused_before_anything_is_said(
+    espeak: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        f"task: speech\ndata:\n  path: {noises(tmp_path / 'few', 1.0)}\n  language: xq\n"
+    )
+    for command in (["train", "--output", str(tmp_path / "run")], ["explain"], ["data", "check"]):
+        assert main([*command, str(tmp_path / "mine.yaml")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "mine.yaml:4:13 data.language: espeak-ng has no language 'xq'; give its code, such as de" in line
+
+
 def test_without_espeak_only_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,8 +54,8 @@ def test_a_launcher_that_starts_one_process_only_is_noticed(monkeypatch, caplog)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "effective batch 12 = 4 x 3 accumulation"),
-        ({"max_duration": 2.5}, "effective batch at most 7.5 s = 2.5 s x 3 accumulation"),
+        ({}, "each step learns from 12 samples (3 times 4, accumulated)"),
+        ({"max_duration": 2.5}, "each step learns from at most 7.5 s (3 times 2.5 s, accumulated)"),
     ],
 )
 def test_the_effective_batch_is_told_in_what_batches_are_made_by(changes, said, tmp_path, caplog):
@@ -63,7 +64,9 @@ def test_the_effective_batch_is_told_in_what_batches_are_made_by(changes, said, 
     assert said in caplog.text
 
 
-@pytest.mark.parametrize(("ranks", "text"), [(1, "effective batch 4"), (2, "effective batch 4, over 2 ranks")])
+@pytest.mark.parametrize(
+    ("ranks", "text"), [(1, "each step learns from 4 samples"), (2, "each step learns from 4 samples, over 2 ranks")]
+)
 def test_a_batch_that_is_not_accumulated_is_its_size(ranks, text):
     assert effective_batch(TrainingSettings(batch_size=4), ranks) == text
 
@@ -72,7 +75,7 @@ def test_frozen_parameters_are_not_told_as_trainable(tmp_path, caplog):
     freeze = CALLBACKS.get("freeze_layers")(patterns=["*.bias"])
     with caplog.at_level("INFO"):
         train(tmp_path / "run", max_steps=1, callbacks=[freeze])
-    assert re.search(r"M trainable parameters of [\d.]+ M on", caplog.text)
+    assert re.search(r"million trainable parameters of [\d.]+ million, on", caplog.text)
     summary = (tmp_path / "run" / "model_summary.txt").read_text().splitlines()[0]
     every, trainable = (int(one.replace(",", "")) for one in re.findall(r"([\d,]+) (?:parameters|trainable)", summary))
     assert trainable < every
@@ -202,3 +205,12 @@ def test_trackers_and_hyperparameters_hold_the_whole_recipe(tmp_path, monkeypatc
     assert written == resolve(recipe).recipe.model_dump(mode="json")
     assert written.keys() == {"task", "size", "data", "model", "training"}
     assert told == [written]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("de", "'Guten Morgen.'"), ("en-us", "'Good morning.'"), (None, "'Good morning.'"), ("pl", "TEXT")],
+)
+def test_what_a_run_is_to_say_is_in_its_language(language, text):
+    said = Run(Path("runs/my voice")).use("phonate speak {run} {text} -o said.wav", language)
+    assert said == f"phonate speak 'runs/my voice' {text} -o said.wav"

@@ -130,6 +130,6 @@ def test_what_a_run_is_stands_in_its_folder(name: str, tmp_path: Path) -> None:
     assert "trainable" in summary
     assert "encoder" in summary
     assert {"python", "torch", "platform", "cpu_count"} <= json.loads((folder / "system.json").read_text()).keys()
-    assert "effective batch 4 = 2 x 2 accumulation" in (folder / "logs/training.log").read_text()
+    assert "each step learns from 4 samples (2 times 2, accumulated)" in (folder / "logs/training.log").read_text()
     rates = [line for line in lines(folder) if "memory_gb" in line or any("memory" in key for key in line)]
     assert rates

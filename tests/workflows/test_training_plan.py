@@ -181,7 +181,7 @@ def test_what_training_refuses_is_refused_by_explain_and_by_data_check(
     written = resolving.resolve(recipe, [f"data.path={clips}", option])
     file = tmp_path / "mine.yaml"
     file.write_text(written.to_yaml(), encoding="utf-8")
-    assert refusal(capsys, "data", "check", str(file)) == words
+    assert refusal(capsys, "data", "check", str(file)).endswith(words)  # with the place in the file
 
 
 def test_two_devices_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -383,3 +383,29 @@ def test_all_doors_agree(
         assert captured.err == "".join(f"error: {line}\n" for line in trained.splitlines())
     elif corpus == "clips":
         assert "error" not in captured.err, "only the corpus may be refused"
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "said"),
+    [
+        ("  path: nowhere", "3:9", "data.path: nowhere: no such file or folder"),
+        ("  path: {clips}\n  augmentation: {{}}", "4:3", "data.augmentation: has no effect"),
+        ("  path: {clips}\ntraining:\n  init_from: nowhere", "5:14", "training.init_from: nowhere: no such run"),
+        ("  path: {clips}\n  drop: nowhere", "4:9", "data.drop: nowhere: no such file"),
+    ],
+)
+def test_what_is_refused_of_a_recipe_s_file_is_told_with_its_line(
+    option: str, place: str, said: str, clips: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: speech\ndata:\n{option.format(clips=clips)}\n", encoding="utf-8")
+    told = refusal(capsys, "train", str(recipe), "--output", str(tmp_path / "run"))
+    assert told.splitlines()[-1].removeprefix("error: ").startswith(f"{recipe}:{place} {said}")
+
+
+def test_a_recipe_called_as_shipped_ones_are_is_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("shipped mine.yaml").write_text("task: speech\n", encoding="utf-8")
+    assert refusal(capsys, "train", "shipped mine.yaml").startswith("./shipped mine.yaml data.path: missing required")

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import PurePath
 from typing import Any
 
+from phonate.cli.parsing import language_code
+
 SHOWN = 20
 FURTHER = "further"  # outcomes of the other corpora that a recipe names
 _LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
@@ -35,7 +37,7 @@ def data_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FOLDER", help="a new folder for --split, --transcribe; OUT.jsonl for texts"
     )
     parser.add_argument("--rate", type=int, metavar="HZ", help="highest sample rate (default: 22050; 0: as recorded)")
-    parser.add_argument("--language", metavar="L", help="spoken language, such as de (default: en)")
+    parser.add_argument("--language", metavar="L", type=language_code, help="spoken language, such as de (default: en)")
     parser.add_argument("--model", metavar="M", help="Whisper model (default: tiny.en, or base if not English)")
     parser.add_argument("--page", metavar="FILE", help="write a page with the worst clips, to hear and to leave out")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

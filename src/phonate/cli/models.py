@@ -21,6 +21,7 @@ from phonate.cli.parsing import (
     add_model_options,
     add_vocoder,
     known_speakers,
+    language_code,
     local_path,
     model_options,
 )
@@ -144,9 +145,10 @@ def _require_text(args: argparse.Namespace) -> None:
     from phonate.config.errors import InputError
 
     if args.run == VOICE and (args.text == VOICE or os.path.isdir(args.text)):
-        raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in phonate speak {args.text} TEXT")
+        example = f"phonate speak {shlex.quote(args.text)} TEXT"
+        raise InputError(f"{args.text} is a voice or a folder: say what to speak, as in {example}")
     if not os.path.exists(args.run) and os.path.isdir(args.text):
-        raise InputError(f"{args.text}: a folder; the run comes first: {args.text} {shlex.quote(args.run)}")
+        raise InputError(f"{args.text}: a folder; the run comes first: {shlex.join([args.text, args.run])}")
     if not os.path.exists(args.run) and all(re.fullmatch(r"\w[\w']*[,.!?]?", one) for one in (args.run, args.text)):
         from phonate.training.checkpoints.listing import no_run
 
@@ -154,7 +156,7 @@ def _require_text(args: argparse.Namespace) -> None:
         raise no_run(
             args.run, f"no such run or checkpoint; a text of two words needs quotes: phonate speak {words}", "speech"
         )
-    _refuse_file(args.text, "phonate speak -" if args.run == VOICE else f"phonate speak {args.run} -")
+    _refuse_file(args.text, "phonate speak -" if args.run == VOICE else f"phonate speak {shlex.quote(args.run)} -")
 
 
 _TEXT_FILES = (".csv", ".doc", ".docx", ".epub", ".html", ".json", ".md", ".odt", ".pdf", ".rtf", ".srt", ".ssml",
@@ -473,7 +475,12 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="where to write: .txt, .srt, .vtt, .json, .rttm, .TextGrid or .ctm"
     )
-    parser.add_argument("--language", metavar="CODE", help="the language, such as de (default: what the model detects)")
+    parser.add_argument(
+        "--language",
+        metavar="CODE",
+        type=language_code,
+        help="the language, such as de (default: what the model detects)",
+    )
     parser.add_argument(
         "--speakers",
         metavar="DIARIZER",
@@ -568,7 +575,11 @@ def align_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to write: .TextGrid, .json, .ctm, .srt or .vtt; for several recordings a folder, or one .ctm",
     )
     parser.add_argument(
-        "--language", metavar="CODE", default="en-us", help="the language of the texts (default: en-us)"
+        "--language",
+        metavar="CODE",
+        type=language_code,
+        default="en-us",
+        help="the language of the texts (default: en-us)",
     )
     parser.add_argument(
         "--by",

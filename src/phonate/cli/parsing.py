@@ -27,6 +27,13 @@ def local_path(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def language_code(text: str) -> str:
+    """The code of the language `text`, which may be its name."""
+    from phonate.config.language_codes import code_of
+
+    return code_of(text)
+
+
 # ------------------------------------------------------ Options of the commands that use a trained model
 
 _NAMES = ("dtype", "codec", "base")

@@ -81,7 +81,16 @@ def evaluate(args: argparse.Namespace) -> int:
 
 CONVENTIONS = ("phonate", "md-eval", "pyannote", "dscore")
 """As in phonate.evaluation.diarization, whose import takes time."""
-_SCORE_HEADER = ("recording", "DER %", "miss %", "false alarm %", "confusion %", "JER %", "speech, s", "speakers")
+_SCORE_HEADER = (
+    "recording",
+    "DER %",
+    "miss %",
+    "false alarm %",
+    "confusion %",
+    "JER %",
+    "reference speech, s",
+    "reference speakers",
+)
 
 
 def score_arguments(parser: argparse.ArgumentParser) -> None:

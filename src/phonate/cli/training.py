@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import add_recipe, local_path
+from phonate.cli.parsing import add_recipe, language_code, local_path
 
 if TYPE_CHECKING:
     from phonate.training.plan import Plan
@@ -24,7 +24,10 @@ def demo_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="DIR", type=local_path, help="your recordings, with texts or a sub-folder per speaker"
     )
     parser.add_argument(
-        "--language", metavar="CODE", help="the language of your recordings, such as de (default: English)"
+        "--language",
+        metavar="CODE",
+        type=language_code,
+        help="the language of your recordings, such as de (default: English)",
     )
     parser.add_argument(
         "--task",
@@ -264,14 +267,13 @@ def _estimated(name: str, value: float) -> list[str]:
 
 def _summary(trained: Trained) -> str:
     """What was trained, its best validation, and how to use it; the metrics of the end are shown already."""
-    from phonate.config.metrics import LOSS, NEWEST, plain, told
+    from phonate.config.metrics import NEWEST, told
 
-    best, chosen, explained = trained.best, "", ""
+    best, chosen = trained.best, ""
     if best is not None and best.value is not None and best.metric != NEWEST:
-        chosen = f", best {best.metric} {told(best.metric, best.value, trained.declared)} at {best.step}"
-        explained = f"{trained.validation}\n" if trained.validation and plain(best.metric) != LOSS else ""
+        chosen = f", best {best.metric} {told(best.metric, best.value, trained.declared)} at step {best.step}"
     next_command = f"; next: {trained.use}" if trained.use else ""
-    return f"{explained}{trained.run.path}: step {trained.step}{chosen}{next_command}"
+    return f"{trained.run.path}: step {trained.step}{chosen}{next_command}"
 
 
 def _search(args: argparse.Namespace, planned: Plan) -> int:

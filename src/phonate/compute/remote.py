@@ -37,7 +37,7 @@ def is_remote(name: str) -> bool:
 def on_disk(name: str | Path) -> Path:
     """The path `name`. Raises InputError for an address, where only paths are taken."""
     if isinstance(name, str) and is_remote(name):
-        raise InputError(f"{name}: an address, where only files on a disk are taken; copy it there, and give its path")
+        raise InputError(f"{name}: an address, where only files on a disk are read and written; give a path on one")
     return Path(name)
 
 

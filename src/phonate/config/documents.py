@@ -112,6 +112,8 @@ def read(source: str | Path, empty: bool = False) -> Document:
     # errors name a file as it was given, so that terminals can open it; a shipped one by its name alone
     own = path.is_relative_to(source_path)
     name = str(path) if own else f"{SHIPPED}{path.name}"
+    if own and name.startswith(SHIPPED):
+        name = f"./{name}"  # that of no shipped one
     title = path.resolve().parent.name if own and source_path.is_dir() else path.stem
     try:
         text = path.read_text(encoding="utf-8")

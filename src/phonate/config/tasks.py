@@ -142,7 +142,8 @@ class TaskInfo:
     hub_task: str | None = None
     """What the Hugging Face Hub calls it: text-to-speech."""
     use: str = ""
-    """The command that uses a trained model, for the last line of training, with `{run}` for the run's folder."""
+    """The command that uses a trained model, for the last line of training, with `{run}` for the run's folder,
+    and `{text}` for a sentence in its language."""
     recipe: str = ""
     """The shipped recipe to begin with, which errors name. Empty: the one called as the task, if there is one."""
     previews: Mapping[str, str] = field(default_factory=dict)

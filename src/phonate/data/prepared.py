@@ -63,6 +63,7 @@ from phonate.data.corpora.validation import (
     usable_rows,
     validate,
     warn_left_out,
+    warn_refused,
 )
 from phonate.data.features import FEATURES, Features
 from phonate.data.parallel import (
@@ -593,7 +594,7 @@ def _warn_refused(report: Mapping[str, Any]) -> None:
     untrained = [one for one in report["refused"] if one["reason"] == "speaker not in training"]
     unusable = [one for one in report["refused"] if one["reason"] != "speaker not in training"]
     warn_left_out("are of speakers who are not in training", [f"{one['id']}: {one['detail']}" for one in untrained])
-    warn_left_out("can't be used", [f"{one['place']}: {one['detail']}" for one in unusable])
+    warn_refused(unusable)
 
 
 def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions, Positions]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import (
+    AfterValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -24,7 +25,7 @@ from pydantic import (
 
 from phonate.audio.settings import AudioConfig, AugmentationSettings, Denoiser, F0Method, KaldiSettings
 from phonate.config.errors import InputError
-from phonate.config.language_codes import primary
+from phonate.config.language_codes import code_of, primary
 from phonate.config.registry import Named, Registry, nearest
 from phonate.config.settings import Settings
 from phonate.data.corpora.rows import ConversationRequirements, Requirements
@@ -611,10 +612,13 @@ EARLIER_F0 = {"data.f0_method": "yin"}
 """`TaskInfo.earlier` of tasks whose data are `PitchData`."""
 
 
+LanguageCode = Annotated[str, AfterValidator(code_of)]
+
+
 class SpokenData(VoiceData):
     """A corpus of voices with what they say."""
 
-    language: str = "en-us"
+    language: LanguageCode = "en-us"
     """Language of the texts."""
     transcribe: bool | str = False
     """Transcribe recordings that have no text, once, with Whisper (needs phonate[eval]): true for the model tiny.en

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phonate.serving.models import LazyService
+from phonate.text.language import language
 
 if TYPE_CHECKING:
     from phonate.serving.routes import ServerState
-
-TEXT = "Good morning."
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def examples(state: ServerState, url: str, recording: str = "recording.wav") -> 
 
 def _speech(service: LazyService, curl: str, recording: str) -> Example:
     """A request for speech, in the first of the service's voices or else in that of `recording`."""
-    body = {"model": service.model.name, "input": TEXT}
+    body = {"model": service.model.name, "input": language(service.language or "en").greeting}
     posted = f"{curl} -H 'Content-Type: application/json'"
     if service.voices or not service.needs_reference:
         body |= {"voice": service.voices[0]} if service.voices else {}

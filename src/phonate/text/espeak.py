@@ -15,7 +15,7 @@ import threading
 import unicodedata
 
 from phonate.config.errors import InputError, MissingPackageError, PhonateError
-from phonate.config.language_codes import is_english, primary
+from phonate.config.language_codes import code_of, is_english, primary
 from phonate.config.registry import nearest
 from phonate.text import phonemes
 from phonate.text.english.normalisation import normalise
@@ -146,14 +146,14 @@ class EspeakPhonemizer:
     name = "espeak"
 
     def __init__(self, language: str = "en-us") -> None:
-        code = language.lower().replace("_", "-")
+        code = code_of(language).lower().replace("_", "-")
         with _lock:
             voices = _library().voices
         if code not in voices and primary(code) in voices:
             raise InputError(f"espeak-ng has no language {language!r}; use {primary(code)}")
         if code not in voices:
             near = nearest(code, list(voices))
-            mend = near if near.startswith("did") else f"give a code such as en-us; {near}"
+            mend = near if near.startswith("did") else "give its code, such as de, or its name, such as German"
             raise InputError(f"espeak-ng has no language {language!r}; {mend}")
         self.language = code
         self.symbols = SYMBOLS

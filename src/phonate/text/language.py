@@ -124,6 +124,8 @@ class Language:
     """Whether a full stop after digits makes them an ordinal and ends no sentence."""
     ends: str = ""
     """Signs that end a sentence in front of a space, besides those that do so in any language."""
+    greeting: str = "TEXT"
+    """A sentence to try a voice with. TEXT: whoever knows the language writes one."""
     date: str = "{year}-{month:02}-{day:02}"
     """How a date is written that `readings`, or the phonemizer, read as one."""
     signs: Mapping[str, str] = field(default_factory=dict)

@@ -160,12 +160,24 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def running(seconds: Mapping[str, float]) -> float:
+    """The seconds in which training was running."""
+    return sum(value for kind, value in seconds.items() if kind != "idle")
+
+
 def told(seconds: Mapping[str, float]) -> str:
-    """`1 h 23 min, of which 81 % train, 12 % validate, 4 % data`: what took at least half a percent."""
-    whole = sum(seconds.values())
-    shares = sorted(((value / whole, kind) for kind, value in seconds.items()), reverse=True)
+    """`1 h 23 min, of which 81 % train, 12 % validate, 4 % data`: what took at least half a percent of the time while
+    training was running; and for how long it was not."""
+    whole = running(seconds)
+    shares = sorted(((value / whole, kind) for kind, value in seconds.items() if kind != "idle"), reverse=True)
     parts = (f"{100 * share:.0f} % {kind}" for share, kind in shares if share > 0.005)
-    return f"{duration(whole)}, of which {', '.join(parts)}"
+    return f"{duration(whole)}, of which {', '.join(parts)}{idle(seconds)}"
+
+
+def idle(seconds: Mapping[str, float]) -> str:
+    """How long training was not running between beginning and end, as the rest of a sentence; empty for hardly."""
+    pause = seconds.get("idle", 0.0)
+    return f" (not running for {duration(pause)} in between)" if pause > 0.005 * running(seconds) else ""
 
 
 # --------------------------- How long a run will still take, by the wall time that it took so far

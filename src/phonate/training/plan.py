@@ -6,7 +6,9 @@ Imports no torch before a decision or a check needs it, so that a mistake in a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 TRIALS = "trials.csv"
 """File in the folder of a search with its runs."""
 _INIT_FROM: Key = ("training", "init_from")
+_OPTION = re.compile(r"(?:data|model|training)(?:\.\w+)+")
 
 
 def plan(
@@ -249,10 +252,11 @@ class Plan:
         from phonate.data.settings import RecordingData
 
         data = self.written.recipe.data
-        if isinstance(data, RecordingData):
-            require_corpora(data)
-        elif hasattr(data, "require_files"):  # a task of one's own may leave it to its data set
-            data.require_files()
+        with self.placed("data.path: "):
+            if isinstance(data, RecordingData):
+                require_corpora(data)
+            elif hasattr(data, "require_files"):  # a task of one's own may leave it to its data set
+                data.require_files()
 
     @property
     def resume(self) -> str | None:
@@ -316,11 +320,28 @@ class Plan:
         from phonate.training.checks import check_settings
         from phonate.training.metrics import direction_of
 
-        _check_search_space(self.written)
-        if self.is_search:
-            direction_of(self.settings, task_info(self.recipe.task).metrics)
-        begins = self.resume is None and self.corpus if begins is None else begins
-        check_settings(self.traits, self.settings, world_size, begins, callbacks)
+        with self.placed():
+            _check_search_space(self.written)
+            if self.is_search:
+                direction_of(self.settings, task_info(self.recipe.task).metrics)
+            begins = self.resume is None and self.corpus if begins is None else begins
+            check_settings(self.traits, self.settings, world_size, begins, callbacks)
+
+    @contextlib.contextmanager
+    def placed(self, about: str = "") -> Iterator[None]:
+        """Within this block an InputError that begins with an option, or is `about` one, also begins with the place in
+        the recipe's file where that is set, if it is."""
+        try:
+            yield
+        except InputError as error:
+            message = str(error) if _OPTION.match(str(error)) else f"{about}{error}"
+            document, option = self.written.document, _OPTION.match(message)
+            path = tuple(option[0].split(".")) if option else ("",)
+            section = document.places.get(path)
+            place = self.written.origins.get(path, section.key if section else "")
+            if document.path is not None and place.startswith(f"{document.name}:"):
+                error.args = (f"{place} {message}", *error.args[1:])
+            raise
 
 
 def _check_search_space(resolved: Resolved) -> None:

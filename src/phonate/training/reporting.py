@@ -195,10 +195,10 @@ def describe(run: Run, train_step: TrainStep, hyperparameters: Mapping[str, Any]
     settings, model, ranks = train_step.settings, train_step.model, train_step.ranks
     every, trainable = count_parameters(model), count_parameters(model, trainable_only=True)
     logger.info(
-        "%s: %.2f M trainable parameters%s on %s in %s; %s",
+        "%s: %.2f million trainable parameters%s, on %s in %s; %s",
         hyperparameters.get("task", "model"),
         trainable / 1e6,
-        f" of {every / 1e6:.2f} M" if trainable < every else "",
+        f" of {every / 1e6:.2f} million" if trainable < every else "",
         train_step.device,
         train_step.precision.name,
         effective_batch(settings, ranks.world_size),
@@ -215,6 +215,6 @@ def effective_batch(settings: TrainingSettings, world_size: int) -> str:
     elif settings.max_length is not None:
         total, part = f"at most {settings.max_length * times} tokens", str(settings.max_length)
     else:
-        total, part = str(settings.batch_size * times), str(settings.batch_size)
-    accumulation = f" = {part} x {times} accumulation" if times > 1 else ""
-    return f"effective batch {total}{accumulation}{f', over {world_size} ranks' if world_size > 1 else ''}"
+        total, part = f"{settings.batch_size * times} samples", str(settings.batch_size)
+    accumulation = f" ({times} times {part}, accumulated)" if times > 1 else ""
+    return f"each step learns from {total}{accumulation}{f', over {world_size} ranks' if world_size > 1 else ''}"

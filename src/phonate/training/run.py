@@ -112,6 +112,13 @@ class Run:
         """The command line that resumes this run. None where it has no recipe (it was started from Python)."""
         return listing.resume_command(self.path)
 
+    def use(self, command: str, language: str | None) -> str:
+        """The `command` that uses a model of its task, for this run; what it is to say, if anything, in `language`."""
+        from phonate.text import language as languages
+
+        said = languages.language(language or "en").greeting
+        return command.format(run=shlex.quote(str(self.path)), text=shlex.quote(said))
+
     def create(self, resuming: bool) -> None:
         """Make the folder. One that holds a run is refused unless it is resumed; one of a run that failed before its
         first checkpoint and its first metrics is used again."""

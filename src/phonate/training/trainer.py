@@ -315,9 +315,11 @@ class Trainer:
         if checkpoint is not None:
             self.saver.restore(checkpoint)
             if self.finished and self.ranks.is_main:
-                name, last = ("max_steps", self.step) if self.settings.max_steps is not None else ("epochs", self.epoch)
+                steps, epochs = self.settings.max_steps, self.settings.epochs
+                name, last, most = ("epochs", self.epoch, epochs) if steps is None else ("max_steps", self.step, steps)
                 logger.info(
-                    "this run is finished; to train longer, set training.%s above %d: =%d for as long again",
+                    "this run is %s; to train longer, set training.%s above %d: =%d for as long again",
+                    f"past training.{name}={most} already, so nothing is trained" if last > most else "finished",
                     name,
                     last,
                     2 * last,

@@ -89,7 +89,11 @@ class Validator:
         name = LOSS if newest else plain(best.metric)
         higher = best.greater_is_better and not newest
         better = first[name] >= raw[name] if higher else first[name] <= raw[name]
-        logger.info("step %d: %s is %.6g averaged, %.6g raw", step, name, first[name], raw[name])
+        taken = "average" if better else "newest"
+        logger.info(
+            "step %d: %s is %.6g by the average of the latest weights, %.6g by the newest; the %s will be used",
+            *(step, name, first[name], raw[name], taken),
+        )
         return Validation(first if better else raw, averaged=better)
 
     def _measure(self, step: int, averaged: bool, previews: bool = True) -> dict[str, float]:

@@ -15,11 +15,12 @@ from phonate.config.documents import shipped
 from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import Settings, takes_text
+from phonate.data.corpora.lists import report_letters
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
 from phonate.data.corpora.validation import of_trained_speakers, text_beside, validate
 from phonate.data.parallel import Progress
-from phonate.data.settings import ConversationData, RecordingData, VoiceData, cache_root
+from phonate.data.settings import ConversationData, RecordingData, SpokenData, VoiceData, cache_root
 from phonate.tasks.cloning.settings import CloningData
 from phonate.training.plan import plan
 from phonate.workflows.datasets.transcripts import transcribe
@@ -53,14 +54,16 @@ def _is_recipe(source: str) -> bool:
 def _checked(source: str, overrides: Sequence[str]) -> Recipe[Any, Any, Any]:
     """A recipe as training uses it. Refuses what training refuses before it reads the corpus."""
     planned = plan(source, overrides)
+    planned.require_files()
     planned.check()
     return planned.recipe
 
 
 def _suited(data: VoiceData) -> RecordingData:
     """The settings for a corpus without a recipe: conversations where a recording has several speakers."""
-    several = any(isinstance(row, Row) and len(row.speakers) > 1 for row in list_corpus(data)[0])
-    if not several:
+    rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
+    report_letters(data.path, (row.text for row in rows if row.text), SpokenData.model_fields["language"].default)
+    if not any(len(row.speakers) > 1 for row in rows):
         return data
     options = {name: getattr(data, name) for name in data.model_fields_set}
     return ConversationData(**options)

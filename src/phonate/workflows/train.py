@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import shlex
 import shutil
 import statistics
 import tempfile
@@ -157,8 +156,6 @@ class Trained:
     """The command that uses the model."""
     declared: Sequence[Metric] = ()
     """What the task says of its metrics."""
-    validation: str = ""
-    """What sets the metrics of validation apart from those of `phonate evaluate`."""
 
 
 def train(
@@ -188,6 +185,11 @@ def train(
 
 def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callback] = ()) -> Trained:
     """Train what was planned; see `train`."""
+    with plan.placed():
+        return _train(plan, dry_run, callbacks)
+
+
+def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
     began = time.time()
     if told := distributed.launcher_options(plan.written.recipe.training.mixed_precision):
         plan = plan.but(told)
@@ -200,7 +202,7 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
         return Trained(Run(result.run.path / trial.run), {settings.tuning.metric: trial.metric or 0.0}, trial.step)
     device = plan.device
     set_threads(settings)
-    task = plan.task
+    task, info = plan.task, task_info(plan.written.recipe.task)
     if dry_run:
         run = Run(plan.run)
         resumed = _checkpoint_to_resume(plan, run)
@@ -215,9 +217,10 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             run.write_json(files.PLUGINS, {"plugins": plan.plugins})
         with log_file(run.log, ranks):
             checkpoint = _checkpoint_to_resume(plan, run)
-            for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None))):
-                logger.info(line)
             plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
+            measured = info.validation if any(not one.is_term for one in task.metrics or ()) else ""
+            for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None), measured)):
+                logger.info(line)
             trainer = Trainer(
                 task,
                 settings,
@@ -230,10 +233,9 @@ def train_plan(plan: Plan, *, dry_run: bool = False, callbacks: Sequence[Callbac
             )
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
-    info = task_info(plan.written.recipe.task)
-    use = info.use.format(run=shlex.quote(str(run.path)))
+    use = run.use(info.use, getattr(plan.written.recipe.data, "language", None))
     chosen = best if best.value is not None else None
-    return Trained(run, metrics, trainer.step, chosen, use, task.metrics or (), info.validation)
+    return Trained(run, metrics, trainer.step, chosen, use, task.metrics or ())
 
 
 def _transcribed(plan: Plan) -> str:

@@ -192,7 +192,7 @@ _FOREIGN_SHARE = 0.2
 name is in few."""
 
 
-def report_letters(place: Path, texts: Iterable[str], language: str | None) -> None:
+def report_letters(place: str, texts: Iterable[str], language: str | None) -> None:
     """Warns, once, that many of a corpus's `texts` have letters that no English word has, where `language`, which is
     `data.language`, is English."""
     if language is not None and primary(language) == "en":
@@ -204,14 +204,14 @@ def report_letters(place: Path, texts: Iterable[str], language: str | None) -> N
         if count > 1 and count >= _FOREIGN_SHARE * len(foreign):
             letters = Counter(letter for one in foreign for letter in one)
             usual = sorted(letter for letter, _ in letters.most_common(5))
-            _warn_of_letters(printable(str(place)), count, len(foreign), ", ".join(usual), language)
+            _warn_of_letters(printable(place), count, len(foreign), ", ".join(usual), language)
 
 
 @cache
 def _warn_of_letters(place: str, count: int, texts: int, letters: str, language: str) -> None:
     logger.warning(
-        "%s: %d of the first %d texts have letters that English lacks (%s), but data.language is %s; if they are in "
-        "another language, say in which, such as data.language=de",
+        "%s: %d of the first %d texts have letters that English lacks (%s), but training reads them as English "
+        "(data.language=%s); if they are in another language, name it when you train, such as data.language=de",
         place,
         count,
         texts,

@@ -307,7 +307,7 @@ def _listed(settings: RecordingData, corpus: DatasetSettings, alone: bool) -> tu
         listed = list(by_segment(listed, settings.requirements.one_speaker))
     listed = limit_rows(leave_out(listed, corpus.drop, report), corpus.limit, report)
     texts = (row.text for row in listed if isinstance(row, Row) and row.text)
-    report_letters(path, texts, getattr(settings, "language", None))
+    report_letters(str(path), texts, getattr(settings, "language", None))
     return listed if alone else [_within(row, corpus.name, settings.speaker) for row in listed], report
 
 

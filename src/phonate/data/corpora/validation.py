@@ -7,7 +7,7 @@ import logging
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ Result = TypeVar("Result")
 
 # ------------------------------------------------- Recordings excluded by `data.drop` and `data.limit`
 
-_NAMED = 5
+_NAMED = 3
 
 
 def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
@@ -89,6 +89,18 @@ def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
         more = f" and {len(recordings) - _NAMED} more" if len(recordings) > _NAMED else ""
         listed = "; ".join(recordings[:_NAMED])
         logger.warning("%d recordings %s, and are left out: %s%s", len(recordings), reason, listed, more)
+
+
+def warn_refused(problems: Sequence[Mapping[str, Any]]) -> None:
+    """Log which recordings can't be used: of a few what is wrong with each, of many how many have what."""
+    if len(problems) <= _NAMED:
+        warn_left_out("can't be used", [f"{one['place']}: {one['detail']}" for one in problems])
+        return
+    counts = ", ".join(
+        f"{count} {reason}" for reason, count in Counter(one["reason"] for one in problems).most_common()
+    )
+    reason = f"can't be used ({counts}; `phonate data check` lists all)"
+    warn_left_out(reason, [one["place"] for one in problems])
 
 
 # --------------------------------------------------------------- Quality checks of a clip and its text
@@ -420,14 +432,14 @@ def _rate(one: CheckedRow, rates: Rates | None) -> Finding:
     short = length < _SHORT
     # Allow a second for the pauses around a short text.
     slowest = length / max(0.1, one.seconds - 1.0) if short else rate
-    detail = f"{rate:.1f} characters a second"
+    detail = f"{rate:.1f} characters of its text a second"
     score = 0.0 if rates is None or short else abs(np.log(rate) - rates.median) / rates.deviation / DEVIATIONS
     if rates is not None and not short:
-        detail += f", the corpus has {np.exp(rates.median):.1f}"
+        detail += f", where {np.exp(rates.median):.1f} are usual here"
     slow = slowest < SLOWEST or (score > 1.0 and rates is not None and np.log(rate) < rates.median)
     fast = rate > FASTEST or (score > 1.0 and not slow)
     beyond = max(SLOWEST / max(slowest, 0.01), rate / FASTEST)
-    reason = "too slow for its text" if slow else "too fast for its text" if fast else "speaking rate"
+    reason = "spoken slowly" if slow else "spoken fast" if fast else "speaking rate"
     if rate > FASTEST:
         reason = TOO_SHORT
         detail = (

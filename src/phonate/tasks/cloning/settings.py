@@ -254,7 +254,7 @@ def traits(recipe: CloningRecipe) -> Traits:
 
 
 INFO = TaskInfo(
-    use="phonate clone {run} --reference RECORDING --text 'Good morning.' -o said.wav",
+    use="phonate clone {run} --reference RECORDING --text {text} -o said.wav",
     recipe="voice-cloning",
     hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),

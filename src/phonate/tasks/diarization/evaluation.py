@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -269,7 +270,8 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes[TUNED_ON] = THESE if data is None else "validation data"
     elif simpler is not None and simpler["der"] < results[focus]["der"]:
-        notes["advice"] = f"comparing voices makes it worse here; phonate evaluate {run} --tune may mend that"
+        tuned = f"phonate evaluate {shlex.quote(str(run))} --tune"
+        notes["advice"] = f"comparing voices makes it worse here; {tuned} may mend that"
     meaning = legend(_MEANINGS, results, METRICS)
     compared = tuple(name for name in systems if name in (_PIPELINE, start))
     return Evaluation(

@@ -14,7 +14,7 @@ from phonate.config.metrics import by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, Traits
-from phonate.data.settings import SpokenData
+from phonate.data.settings import LanguageCode, SpokenData
 from phonate.evaluation.tables import SHARED
 from phonate.nn.settings import LoRASettings, Quantization, require_packages
 from phonate.training.settings import TrainingSettings, require_own_loss
@@ -33,7 +33,7 @@ _AUDIO_OF_WAVEFORMS = ("sample_rate", "min_seconds", "max_seconds", "hop_length"
 class RecognitionData(SpokenData):
     """The corpus: recordings with what is said in them."""
 
-    language: str = "en-us"
+    language: LanguageCode = "en-us"
     """Language of the texts. For ctc English ones are normalised to spoken words first; of others the letters are
     taken. Whisper learns texts as they are written, in lower case where a corpus has capitals alone."""
     features: Literal["mel", "waveform"] = "mel"

@@ -549,9 +549,9 @@ def export(
 
 @contextlib.contextmanager
 def _folder_beside(file: Path) -> Iterator[Path]:
-    """A temporary folder on the disk of `file`, whose own folder is made, and is not left empty where the export
-    fails. Those that killed exports of it left behind are removed."""
-    is_new = not file.parent.exists()
+    """A temporary folder on the disk of `file`, whose own folder and those above are made, and are not left empty where
+    the export fails. Those that killed exports of it left behind are removed."""
+    new = [above for above in file.parents if not above.exists()]
     file.parent.mkdir(parents=True, exist_ok=True)
     for former in file.parent.glob(f".{glob.escape(file.name)}.*.unfinished"):
         pid = former.name.rsplit(".", 3)[-3]
@@ -563,8 +563,9 @@ def _folder_beside(file: Path) -> Iterator[Path]:
         ) as folder:
             yield Path(folder)
     finally:
-        if is_new and not any(file.parent.iterdir()):
-            file.parent.rmdir()
+        for own in new:
+            if not any(own.iterdir()):
+                own.rmdir()
 
 
 def _paths(target: Path, form: str) -> list[Path]:

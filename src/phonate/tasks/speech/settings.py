@@ -15,7 +15,7 @@ from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, TaskInfo, shortened
 from phonate.data.corpora.rows import Requirements
-from phonate.data.settings import EARLIER_F0, PitchData, SpokenData
+from phonate.data.settings import EARLIER_F0, LanguageCode, PitchData, SpokenData
 from phonate.evaluation.tables import SHARED
 from phonate.training.plan import plan
 from phonate.training.settings import TrainingSettings
@@ -30,7 +30,7 @@ class SpeechData(SpokenData, PitchData):
 
     phonemes: Literal["english", "espeak", "characters"] = "english"
     """How text becomes phones: english needs nothing else, espeak knows 100 languages (needs phonate[espeak])."""
-    language: str = "en-us"
+    language: LanguageCode = "en-us"
     """Language of the texts, as espeak calls it."""
     f0_method: F0Method = "yin"
     """How the fundamental frequency is measured. yin: as for the packaged voice, from which training starts, up to 500
@@ -189,8 +189,9 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
 METRICS = by_name(SHARED["wer"], SHARED["mos"], Metric("quality", "higher"))
 """What judges measure in validation, and `quality`, by which they choose checkpoints."""
 INFO = TaskInfo(
-    validation="The quality in validation is the predicted MOS less 5 times the word error rate.",
-    use="phonate speak {run} 'Good morning.' -o said.wav",
+    validation="Validation has texts spoken: wer is the share of words that a recogniser gets wrong, mos the predicted "
+    "naturalness (1 to 5), quality is mos less 5 times wer.",
+    use="phonate speak {run} {text} -o said.wav",
     previews={"natural": "a validation recording", "spoken": "its text, spoken by the model"},
     hub_task="text-to-speech",
     metrics=tuple(METRICS.values()),

@@ -32,7 +32,7 @@ from phonate.data.corpora.rows import Row, row_file
 from phonate.pretrained import MOS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
 from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe
-from phonate.text.espeak import require_espeak
+from phonate.text.espeak import EspeakPhonemizer, require_espeak
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.checkpoints.loading import describe_trained
 from phonate.training.settings import require_own_loss
@@ -233,6 +233,14 @@ def check_judges(recipe: SpeechRecipe) -> None:
         )
 
 
+def _check_espeak(language: str) -> None:
+    require_espeak()
+    try:
+        EspeakPhonemizer(language)
+    except InputError as error:
+        raise InputError(f"data.language: {error}") from None
+
+
 def traits(recipe: SpeechRecipe) -> Traits:
     """See `TaskInfo.traits`."""
     autoregressive = recipe.model.kind == "autoregressive"
@@ -259,7 +267,7 @@ def traits(recipe: SpeechRecipe) -> Traits:
         )
     require_own_loss(recipe.training.loss, "speech")
     if recipe.data.phones_by == "espeak":
-        require_espeak()
+        _check_espeak(recipe.data.language)
     check_judges(recipe)
     check_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
     terms, against = WEIGHTS[recipe.model.kind], () if autoregressive else ("adversarial", "features")

@@ -337,7 +337,7 @@ def _next(story: _Story) -> list[dict[str, str]]:
     run, info = shlex.quote(str(story.run.path)), story.info
     evaluated = (story.run.path / files.FIGURES).exists()
     commands = {
-        "To use it": info.use.format(run=run),
+        "To use it": story.run.use(info.use, value_at(story.recipe, ("data", "language"))),
         "To evaluate it, on data that it was not trained on": ""
         if evaluated or info.evaluation is None
         else f"phonate evaluate {run}",
@@ -401,10 +401,8 @@ def _steps(story: _Story) -> str:
 
 
 def _took(spent: Mapping[str, float]) -> str:
-    """The time from the beginning of the run to its end, as training tells it, less what nobody worked."""
-    idle, whole = spent.get("idle", 0.0), sum(spent.values())
-    rest = f", of which training was not running for {duration(idle)}" if idle > 0.005 * whole else ""
-    return f" in {duration(whole)}{rest}" if whole else ""
+    """The time in which the run was training, and how long it was not."""
+    return f" in {duration(whole)}{ledger.idle(spent)}" if (whole := ledger.running(spent)) else ""
 
 
 _METRICS_IN_WORDS = 3
@@ -534,10 +532,10 @@ def _figures(story: _Story) -> list[dict[str, str]]:
         label = f"best {metric.title} in validation, at step {story.best_step:,}"
         cards.append((_valued(story.best.value, metric), label))
     cards.append((f"{story.step:,}", "optimizer steps"))
-    if whole := sum(story.spent.values()):
+    if whole := ledger.running(story.spent):
         computed = sum(story.spent.get(kind, 0.0) for kind in ("train", "data", "compile"))
         rate = f"; {story.step / computed:.3g} steps a second while it trained" if computed and story.step else ""
-        cards.append((duration(whole), f"from beginning to end{rate}"))
+        cards.append((duration(whole), f"of training, with validation{rate}"))
     if story.newest is not None:
         size = f"{story.newest.model_size_mb:.3g} MB"
         every, _ = parameter_counts(story.run) or (story.newest.num_parameters, 0)

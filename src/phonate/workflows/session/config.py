@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,7 +228,7 @@ def read_config(path: Path) -> SessionConfig:
     if config.task not in trained:
         raise RecipeError(
             f"{document.places['task',].value} task: a session trains {', '.join(trained)}; for {config.task} use "
-            f"phonate train {path}"
+            f"phonate train {shlex.quote(str(path))}"
         )
     voice = config.settings.voice
     if config.task in tasks_for("recordings") and voice not in ("auto", config.task):

@@ -93,7 +93,7 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         "conversion",
         "recordings",
         "ada, bert",
-        "for 40 steps in 10.0 min, of which training was not running for 6.7 min",
+        "for 40 steps in 3.3 min (not running for 6.7 min in between)",
         "It began from old.",
         f"Time {told(read(run / FILE))}",  # as training says it
         "0.333 steps a second while it trained",
@@ -126,7 +126,10 @@ def test_the_page_says_how_much_of_the_model_was_trained_and_from_where(run: Pat
 )
 def test_a_run_that_is_not_at_its_end_says_so(run: Path, training: str, said: str) -> None:
     (run / "recipe.yaml").write_text(f"task: conversion\ntraining: {training}\n")
-    assert said in page_of(run).text
+    text, quoted = page_of(run).text, shlex.quote(str(run))
+    assert said in text
+    assert (f"To train it to its end: phonate train {quoted} --resume auto" in text) == ("of" in said)
+    assert f"phonate checkpoints verify {quoted}" in text
 
 
 def test_a_run_that_was_at_its_end_was_not_resumed(run: Path) -> None:
@@ -323,6 +326,7 @@ def test_a_legend_explains_what_was_measured_and_nothing_else() -> None:
         legend(meanings, {"a": {"cer": 0.1, "mos": None}, "b": {"f0": 200.0}}, own) == "CER: errors; median F0: in Hz."
     )
     assert legend(meanings, {"a": {}}) == ""
+    assert legend({}, {"own, vocoder copy": {}, "vocoder copy": {}}).startswith("vocoder copy: the recording, ")
 
 
 def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:

@@ -49,7 +49,7 @@ def described(name: str, own: Mapping[str, Metric] | None = None) -> Metric:
 def legend(
     meanings: Mapping[str, str], systems: Mapping[str, Mapping[str, Any]], own: Mapping[str, Metric] | None = None
 ) -> str:
-    """What those metrics mean that a system was measured by, called as the table calls them.
+    """What those metrics mean that a system was measured by, called as the table calls them, and what a copy is.
 
     Args:
         meanings: Name of a metric, or of several with a common meaning, separated by commas -> what it means.
@@ -57,7 +57,8 @@ def legend(
         own: The task's metrics.
     """
     measured = {name for values in systems.values() for name, value in values.items() if value is not None}
-    explained = []
+    copies = sorted((name for name in systems if name.endswith(" copy")), key=len)[:1]
+    explained = [f"{name}: the recording, computed anew from its spectrogram" for name in copies]
     for names, meaning in meanings.items():
         if titles := [described(name, own).title for name in names.split(", ") if name in measured]:
             explained.append(f"{', '.join(titles)}: {meaning}")

@@ -54,7 +54,6 @@ def _is_recipe(source: str) -> bool:
 def _checked(source: str, overrides: Sequence[str]) -> Recipe[Any, Any, Any]:
     """A recipe as training uses it. Refuses what training refuses before it reads the corpus."""
     planned = plan(source, overrides)
-    planned.require_files()
     planned.check()
     return planned.recipe
 

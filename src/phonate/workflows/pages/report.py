@@ -315,7 +315,7 @@ def _page(story: _Story) -> dict[str, Any]:
     compared = listening(run.path / LISTENING, story.recipe)
     return {
         "name": run.name,
-        "path": str(run.path),
+        "path": shlex.quote(str(run.path)),
         "kind": f"phonate report: {story.recipe.get('task', 'training')}",
         "summary": f"{_summary(story)} {_verdict(story)}",
         "next": _next(story),
@@ -337,6 +337,7 @@ def _next(story: _Story) -> list[dict[str, str]]:
     run, info = shlex.quote(str(story.run.path)), story.info
     evaluated = (story.run.path / files.FIGURES).exists()
     commands = {
+        "To train it to its end": "" if story.ended else story.run.resume_command(),
         "To use it": story.run.use(info.use, value_at(story.recipe, ("data", "language"))),
         "To evaluate it, on data that it was not trained on": ""
         if evaluated or info.evaluation is None

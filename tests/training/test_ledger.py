@@ -36,7 +36,7 @@ def test_what_came_after_the_checkpoint_of_a_resume_is_lost_and_a_gap_is_idle(tm
         {"start": 5.0, "recover": 4.0, "train": 41.0, "validate": 3.0, "save": 1.0, "lost": 14.0, "idle": 10.0}
     )
     assert sum(spent.values()) == pytest.approx(1050.0 + 28.0 - 1000.0)
-    assert told(spent).startswith("68 s, of which 60 % train, 21 % lost")
+    assert told(spent).startswith("68 s, of which 60 % training, 21 % done in vain")
     assert told(spent).endswith(" (not running for 10 s in between)")
 
 

@@ -619,7 +619,7 @@ class SpokenData(VoiceData):
     """A corpus of voices with what they say."""
 
     language: LanguageCode = "en-us"
-    """Language of the texts."""
+    """Language of the texts: a code such as de, or a name such as German."""
     transcribe: bool | str = False
     """Transcribe recordings that have no text, once, with Whisper (needs phonate[eval]): true for the model tiny.en
     (English) or base (other languages), or the name or folder of another one. Recordings over 15 s are cut at pauses.

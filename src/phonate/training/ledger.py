@@ -32,17 +32,17 @@ class _Line:
 _LINE = TypeAdapter(_Line)
 
 KINDS = {
-    "start": "until the first step: recordings, model, checks",
-    "recover": "the same in a process that resumes",
-    "train": "steps",
-    "data": "waiting for batches",
-    "validate": "validation",
-    "save": "checkpoints, as far as training waited for them",
-    "compile": "torch.compile",
-    "lost": "what was done after the checkpoint from which a later process went on",
-    "idle": "training was not running",
+    "start": "starting",  # until the first step: recordings, model, checks
+    "recover": "resuming",  # the same in a process that resumes
+    "train": "training",  # steps
+    "data": "waiting for data",
+    "validate": "validating",
+    "save": "saving",  # checkpoints, as far as training waited for them
+    "compile": "compiling",  # by torch.compile
+    "lost": "done in vain",  # after the checkpoint from which a later process went on
+    "idle": "not running",
 }
-"""What a second of a run is, in the order in which it is told."""
+"""What a second of a run is, in the order in which it is told, and in words."""
 FILE = "time.jsonl"
 
 
@@ -166,11 +166,11 @@ def running(seconds: Mapping[str, float]) -> float:
 
 
 def told(seconds: Mapping[str, float]) -> str:
-    """`1 h 23 min, of which 81 % train, 12 % validate, 4 % data`: what took at least half a percent of the time while
+    """`1 h 23 min, of which 81 % training, 12 % validating`: what took at least half a percent of the time while
     training was running; and for how long it was not."""
     whole = running(seconds)
     shares = sorted(((value / whole, kind) for kind, value in seconds.items() if kind != "idle"), reverse=True)
-    parts = (f"{100 * share:.0f} % {kind}" for share, kind in shares if share > 0.005)
+    parts = (f"{100 * share:.0f} % {KINDS[kind]}" for share, kind in shares if share > 0.005)
     return f"{duration(whole)}, of which {', '.join(parts)}{idle(seconds)}"
 
 

@@ -34,8 +34,9 @@ class RecognitionData(SpokenData):
     """The corpus: recordings with what is said in them."""
 
     language: LanguageCode = "en-us"
-    """Language of the texts. For ctc English ones are normalised to spoken words first; of others the letters are
-    taken. Whisper learns texts as they are written, in lower case where a corpus has capitals alone."""
+    """Language of the texts: a code such as de, or a name such as German. For ctc English ones are normalised to spoken
+    words first; of others the letters are taken. Whisper learns texts as they are written, in lower case where a corpus
+    has capitals alone."""
     features: Literal["mel", "waveform"] = "mel"
     """What is kept of recordings. mel: the mel of `audio`, which ctc reads. waveform: the sound at 16 kHz, of which
     training computes Whisper's own log mel; `audio` then has its rate, shortest and longest recording only."""

@@ -255,7 +255,8 @@ class LearntAligner:
         saved = listing.scan(self.run.path / settings.checkpoint.save_dir)
         checkpoint = load_first_intact(listing.newest_first(saved))
         task = AlignmentTask(self.recordings, self.steps)
-        logger.info("durations: training the aligner for %d steps in %s", self.steps, self.run.path)
+        told = "first an aligner learns in %d steps how long each phone lasts (in %s); then the voice is trained"
+        logger.info(told, self.steps, self.run.path)
         trainer = Trainer(task, settings, self.run)
         trainer.fit(checkpoint)
         return trainer.model.eval()

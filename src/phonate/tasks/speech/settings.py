@@ -31,7 +31,7 @@ class SpeechData(SpokenData, PitchData):
     phonemes: Literal["english", "espeak", "characters"] = "english"
     """How text becomes phones: english needs nothing else, espeak knows 100 languages (needs phonate[espeak])."""
     language: LanguageCode = "en-us"
-    """Language of the texts, as espeak calls it."""
+    """Language of the texts: a code such as de, as espeak calls it, or a name such as German."""
     f0_method: F0Method = "yin"
     """How the fundamental frequency is measured. yin: as for the packaged voice, from which training starts, up to 500
     Hz. swift: by a network (SwiftF0), right in telephone speech and children's voices, too; take it for those. One

@@ -90,7 +90,7 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     yield judges
     yield base
     if few:
-        reason = "so few recordings change how it sounds, and its pace and melody hardly"
+        reason = f"so few recordings change how the voice sounds; pace and melody stay nearly those of {BASE_VOICE}"
         yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
 
 

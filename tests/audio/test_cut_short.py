@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import tempfile
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -84,7 +86,7 @@ def test_no_cut_is_silent(name: str) -> None:
     assert "short" not in ends(name)
 
 
-@pytest.mark.parametrize("name", ["wav", "w64", "voc", "mat5", "avr", "caf"])
+@pytest.mark.parametrize("name", ["wav", "w64", "voc", "mat5", "avr", "caf", "realmedia"])
 def test_the_second_is_named(name: str, tmp_path: Path) -> None:
     everything = content(name)
     with pytest.raises(DataError, match=r" 1\.[45]\d s (are there|on)"):
@@ -117,6 +119,33 @@ def test_a_frame_of_aac_of_which_only_the_header_is_there_is_told(left: int, tmp
     samples, remarks = read(tmp_path / "cut", everything[: everything.rindex(everything[:3]) + left])
     assert remarks == [CUT]
     assert len(samples) == len(read(tmp_path / "cut", everything)[0]) - 1024
+
+
+TRUEHD = (
+    b"c-mW_{Qt&}qWoP93=NFigBXCIr(TdX1V}eDFfg>pDhPdi#lXNQ0FvQw020i)zd4u~JQ|X<7dSBXtZQUoVfYlkfSrLMfn}mYg8~P`"
+    b"g>DB{28{$J2Zooj8(0|vAS?k^h6)G^D7yf{TENP10xtUj!b)Ielz{1Fbb!e+X24}9Kv)M@8F#>CAHYmz;()L|ure7ySPaTc5rq85"
+    b")PU^2{TTjxG>d_qsR7}?2dqphV0JTIfVr0G2h46}1(+<e2h69;1u%Cr&w$Gwfazs^0b{WUz+_o0U^-Y5V5YEiz-2c;SO9KOb#n"
+)
+"""32 frames of 1/1200 s, of 14, 10 and, with a sync, 70 bytes, by FFmpeg, whose part in PyAV only reads TrueHD."""
+
+
+@pytest.mark.parametrize("missing", [1, 5, 9])
+def test_a_frame_of_truehd_that_is_cut_off_is_told(missing: int, tmp_path: Path) -> None:
+    everything = zlib.decompress(base64.b85decode(TRUEHD))
+    whole, remarks = read(tmp_path / "a.thd", everything)
+    assert (len(whole), remarks) == (32 * 40, [])
+    samples, remarks = read(tmp_path / "a.thd", everything[:-missing])
+    assert (len(samples), remarks) == (31 * 40, [CUT])
+    assert read(tmp_path / "a.thd", everything[:-10])[1] == []
+
+
+def test_realmedia_that_was_streamed_is_told(tmp_path: Path) -> None:
+    """No chunk says where the packets end."""
+    everything = bytearray(content("realmedia"))
+    at = everything.index(b"DATA")
+    everything[at + 4 : at + 8] = (18).to_bytes(4, "big")
+    samples, remarks = read(tmp_path / "a.rm", bytes(everything))
+    assert (len(samples), remarks) == (len(read(tmp_path / "b.rm", content("realmedia"))[0]), [*ENDS][:1])
 
 
 def test_an_mp4_without_its_last_bytes_is_refused(tmp_path: Path) -> None:

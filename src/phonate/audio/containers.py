@@ -69,6 +69,7 @@ DTS = Kind("DTS", "dts", endless=True)
 AVI, TTA = Kind("AVI", "avi"), Kind("TTA", "tta")
 FLV = Kind("FLV", "flv", timed=True, clock=True, endless=True)
 VOC = Kind("VOC", "voc")
+REALMEDIA, TRUEHD = Kind("RealMedia", "rm", endless=True), Kind("TrueHD", "truehd", endless=True)
 OTHER = Kind("other")
 """What libsndfile may know, such as MP3 behind junk."""
 
@@ -100,13 +101,13 @@ _SIGNATURES = (
     # Packets of 188 bytes that begin with G; AVCHD has 4 bytes more before each, some broadcasts 16 behind it.
     (_TS, TS),
     (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg", True, clock=True, endless=True)),
-    (re.compile(rb"\.RMF"), Kind("RealMedia", "rm", endless=True)),
+    (re.compile(rb"\.RMF"), REALMEDIA),
     (re.compile(rb"\x06\x0e\+4\x02\x05\x01\x01"), Kind("MXF", "mxf", promises=True)),
     (
         re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"),
         Kind("DTS", "dts", endless=True),
     ),
-    (re.compile(rb"....\xf8ro\xba", re.DOTALL), Kind("TrueHD", "truehd", endless=True)),
+    (re.compile(rb"....\xf8ro\xba", re.DOTALL), TRUEHD),
     (re.compile(rb"FLV\x01"), FLV),
     (re.compile(rb"RIFF....AVI ", re.DOTALL), AVI),
     (re.compile(rb"riff\x2e\x91\xcf\x11"), W64),
@@ -354,6 +355,20 @@ def _aac(file: BinaryIO, part: Part) -> Examined:
     return replace(part, end=max(part.start, end), cut_frame=cut), None
 
 
+def _truehd(file: BinaryIO, part: Part) -> Examined:
+    """Frames begin with their length, in words of 2 bytes, and one of 128 at least has a sync behind it. FFmpeg leaves
+    out what is there of the last one."""
+    file.seek(max(part.start, part.end - _CHUNK))
+    tail = file.read()
+    at = tail.rfind(_TRUEHD_SYNC) - 4
+    while 0 <= at < len(tail) and (length := 2 * (int.from_bytes(tail[at : at + 2], "big") & 0xFFF)):
+        at += length
+    return replace(part, cut_frame=at > len(tail)), None
+
+
+_TRUEHD_SYNC = b"\xf8ro\xba"
+
+
 def _ts(file: BinaryIO, part: Part) -> Examined:
     file.seek(part.start)
     match = _TS.match(file.read(HEAD))
@@ -540,6 +555,21 @@ def _asf_end(file: BinaryIO, start: int) -> int | None:
     return start + size if size else None
 
 
+def _realmedia_end(file: BinaryIO, start: int) -> int | None:
+    """Where the last chunk with packets ends; that of a stream does not say so. FFmpeg counts 10 bytes too many, and
+    its last 8 are no packet's."""
+    at, end = start, None
+    while True:
+        file.seek(at)
+        name, size, following = struct.unpack(">4sI6xI", file.read(18).ljust(18, b"\0"))
+        if name == b"DATA":
+            end = at + size - 18 if size > 18 else None
+            size = following - at
+        if size < 8:
+            return end
+        at += size
+
+
 def _voc_end(file: BinaryIO, start: int) -> int | None:
     """Where the last of its blocks ends. SoX counts 8 bytes too few in blocks of 16 bits."""
     file.seek(0, os.SEEK_END)
@@ -694,6 +724,7 @@ _END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
     AVI: _avi_end,
     SVX: _aiff_end,
     VOC: _voc_end,
+    REALMEDIA: _realmedia_end,
 }
 _FIRST = {
     "FLAC": (b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22")),
@@ -712,6 +743,7 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     FLV: _flv,
     TS: _ts,
     AAC: _aac,
+    TRUEHD: _truehd,
     TTA: _searched,
     **dict.fromkeys(_END, _ends),
 }

@@ -782,6 +782,29 @@ def test_a_voc_of_several_blocks_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_audio(path)[0], samples / np.float32(32768))
 
 
+@pytest.mark.parametrize("ending", [b"", b"\0"], ids=["without", "with"])
+def test_blocks_of_silence_in_a_voc_are_silence(tmp_path: Path, ending: bytes) -> None:
+    """FFmpeg leaves them out. At 8000 Hz; the last has 2000 samples of 4000 Hz."""
+
+    def block(kind: int, content: bytes) -> bytes:
+        return bytes([kind]) + len(content).to_bytes(3, "little") + content
+
+    def silence(samples: int, rate: int = 8000) -> bytes:
+        return block(3, struct.pack("<HB", samples - 1, 256 - 1_000_000 // rate))
+
+    sounds = [np.round(128 + 127 * tone(1.0, pitch, 8000)).astype(np.uint8) for pitch in (300.0, 500.0)]
+    first, second = (block(1, bytes([131, 0]) + sound.tobytes()) for sound in sounds)
+    head = b"Creative Voice File\x1a" + struct.pack("<HHH", 26, 0x010A, 0x1129)
+    (tmp_path / "a.voc").write_bytes(
+        head + silence(800) + first + silence(3000) + second + silence(2000, 4000) + ending
+    )
+    samples, rate = read_audio(tmp_path / "a.voc")
+    silent = [np.full(count, 128, np.uint8) for count in (800, 3000, 4000)]
+    expected = np.concatenate([silent[0], sounds[0], silent[1], sounds[1], silent[2]])
+    assert rate == 8000
+    np.testing.assert_array_equal(samples, (expected.astype(np.float32) - 128) / 128)
+
+
 def test_an_rf64_without_a_length_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "long.wav"
     soundfile.write(path, tone(1.0), RATE, format="RF64", subtype="PCM_16")

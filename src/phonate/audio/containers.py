@@ -160,6 +160,8 @@ class Part:
     """Seconds of its first sample, where FFmpeg does not know them: it counts a packet of Vorbis that has no sound."""
     channels: int | None = None
     """The most that a frame has, where not all have as many; None where they have, or that is not known."""
+    silences: tuple[tuple[int, float], ...] = ()
+    """Of a VOC: each byte of the part before which FFmpeg leaves out silence, and its seconds."""
     edits: Mapping[int, tuple[mp4.Edit, ...]] = field(default_factory=dict)
     """Of an MP4: see `mp4.edits`."""
 
@@ -570,22 +572,45 @@ def _realmedia_end(file: BinaryIO, start: int) -> int | None:
         at += size
 
 
+def _voc(file: BinaryIO, part: Part) -> Examined:
+    """A block of silence is its samples, less one, and 256 less the microseconds of each."""
+    examined, follows = _ends(file, part)
+    silences = []
+    for kind, at, length in _voc_blocks(file, part.start):
+        if kind == _VOC_SILENCE and length >= 3:
+            file.seek(at)
+            samples, rate = struct.unpack("<HB", file.read(3).ljust(3, b"\0"))
+            silences.append((at - part.start, (samples + 1) * (256 - rate) / 1e6))
+    return replace(examined, silences=tuple(silences)), follows
+
+
+_VOC_SILENCE = 3
+
+
 def _voc_end(file: BinaryIO, start: int) -> int | None:
-    """Where the last of its blocks ends. SoX counts 8 bytes too few in blocks of 16 bits."""
-    file.seek(0, os.SEEK_END)
-    size = file.tell()
+    """Where the last of its blocks ends."""
+    end: int | None = start
+    for kind, at, length in _voc_blocks(file, start):
+        end = at - 3 if kind == 0 else None if length == 0xFFFFFF else at + length
+    return end
+
+
+def _voc_blocks(file: BinaryIO, start: int) -> Iterator[tuple[int, int, int]]:
+    """Kind, first byte of the content and length of each; one of kind 0 is a byte that ends the file. SoX counts 8
+    bytes too few in blocks of 16 bits, and what is left is no block."""
+    size = file.seek(0, os.SEEK_END)
     file.seek(start + 20)
     at = start + int.from_bytes(file.read(2), "little")
-    while size - at > 9:
+    while at < size:
         file.seek(at)
-        header = file.read(4)
-        if not header[0]:
-            return at + 1
+        header = file.read(4).ljust(4, b"\0")
         length = int.from_bytes(header[1:], "little")
-        if length == 0xFFFFFF:
-            return None
+        if size - at <= 9 and (header[0], length) != (_VOC_SILENCE, 3):
+            return
+        yield header[0], at + 4, length
+        if not header[0] or length == 0xFFFFFF:
+            return
         at += 4 + length
-    return at
 
 
 # What libsndfile knows by more than its first bytes. Its header is whole, or libsndfile would not have opened it.
@@ -746,6 +771,7 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     TRUEHD: _truehd,
     TTA: _searched,
     **dict.fromkeys(_END, _ends),
+    VOC: _voc,
 }
 
 

@@ -355,6 +355,7 @@ class _AVReader:
         self.slack = 0 if part.cut_frame else round(0.05 * self.rate)
         self.remarks = [*_remarks(part), *_tracks(container, stream)]
         self._endless = kind.endless or part.unknown_length
+        self._silences = deque(part.silences)
         self._cut_at: int | None = None
         """Samples before the last frame that is not there as a whole."""
 
@@ -446,6 +447,7 @@ class _AVReader:
 
     def _frames(self) -> Iterator[av.AudioFrame]:
         while (packet := self._packet()) is not None:
+            yield from self._silence_before(packet)
             if (
                 packet.size or packet.pts is None
             ):  # not the empty one with which some streams end, which decoders refuse
@@ -453,6 +455,18 @@ class _AVReader:
         near = self._cut_at is not None and self.read - self._cut_at <= _CUT_SECONDS * self.rate
         if near and _CUT not in self.remarks:
             self.remarks.append(_CUT)
+
+    def _silence_before(self, packet: av.Packet[av.AudioStream]) -> Iterator[av.AudioFrame]:
+        """What is to be shown before a packet, or behind the last one, and is in none."""
+        import av
+
+        while self._silences and (not packet.size or packet.pos is None or self._silences[0][0] < packet.pos):
+            _, seconds = self._silences.popleft()
+            zeros = np.zeros((self.channels, round(seconds * self.rate)), np.float32)
+            layout = self._stream.codec_context.layout.name
+            frame = av.AudioFrame.from_ndarray(zeros, "fltp", layout)
+            frame.sample_rate = self.rate
+            yield frame
 
     def _decoded(self, packet: av.Packet[av.AudioStream]) -> list[av.AudioFrame]:
         """The frames of a packet. Of what has no length, the last may be cut."""

@@ -610,11 +610,15 @@ def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFix
 
 def test_explain_shows_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "conversion", "model.dropout=0.2"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = capsys.readouterr().out
+    lines = [line.split() for line in shown.splitlines()]
     assert ["data.path", "null", "required"] in lines
     assert ["model.dropout", "0.2", "command", "line"] in lines
-    assert main(["explain", "conversion", "data.path=x"]) == 0
-    assert "required" not in capsys.readouterr().out
+    assert "data check" not in shown
+    assert main(["explain", "conversion", "data.path=my x"]) == 0
+    shown = capsys.readouterr().out
+    assert "required" not in shown
+    assert "recordings were not read whole; `phonate data check 'my x'` says what is wrong" in shown
     for argument, named in (("--yaml", "data.path"), ("model.dropout=2.0", "model.dropout")):
         assert main(["explain", "conversion", argument]) == 2
         assert named in capsys.readouterr().err

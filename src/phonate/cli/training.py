@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -307,9 +308,11 @@ def explain(args: argparse.Namespace) -> int:
     The first of these that sets a value counts: command line, recipe, preset of the size, default. What the language or
     the recordings decide is shown as training will decide it. What training would refuse before it reads the recordings
     is refused. Options that you must set, such as data.path, may be left out here: they are shown as required.
+    Recordings are not read whole: `phonate data check` reads them, and says what is wrong with which.
     """
     from phonate.cli.output import print_json, print_table
     from phonate.config.errors import InputError
+    from phonate.data.settings import RecordingData
     from phonate.training.plan import plan
     from phonate.workflows.explain import commented_yaml, explain, schema
 
@@ -332,6 +335,10 @@ def explain(args: argparse.Namespace) -> int:
     columns = 4 if args.describe else 3
     rows = [[v.key, json.dumps(v.value, ensure_ascii=False), v.origin, v.description][:columns] for v in values]
     print_table(rows, ["option", "value", "from", "meaning"][:columns])
+    path = next((one.value for one in values if one.key == "data.path"), None)
+    if path is not None and isinstance(getattr(resolved.recipe, "data", None), RecordingData):
+        check = shlex.join(["phonate", "data", "check", path])
+        print(f"\nThe recordings were not read whole; `{check}` says what is wrong with which.")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import tempfile
 import zlib
 from functools import cache
@@ -111,6 +112,22 @@ def test_zeros_and_tags_behind_the_last_frame_are_no_part_of_it(name: str, behin
     samples, remarks = read(tmp_path / "padded", content(name) + behind)
     np.testing.assert_allclose(samples, whole, atol=1e-5)  # AC-3's decoder fills bands with noise
     assert not remarks
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", ["mp3 without a header", "mp2", "webm, streamed", "aac, ADTS", "ac3"])
+def test_junk_behind_the_last_frame_is_told(name: str, seed: int, tmp_path: Path) -> None:
+    """Players pass over it. Of seed 1 the first bytes look like a frame of another rate."""
+    whole, _ = read(tmp_path / "whole", content(name))
+    junk = np.random.default_rng(seed).bytes(100_000)
+    for behind in (junk, junk[:3000]):
+        samples, remarks = read(tmp_path / "junk", content(name) + behind)
+        np.testing.assert_allclose(samples[: len(whole)], whole[: len(samples)], atol=1e-5)
+        assert len(samples) == len(whole)
+        if name in ("mp3 without a header", "mp2", "webm, streamed"):
+            assert remarks == [f"{len(behind)} bytes behind its last frame are no sound; they are left out"]
+        else:  # parsers leave most of it out
+            assert all(re.fullmatch(r"what is behind [23]\.\d\d s is no sound; it is left out", one) for one in remarks)
 
 
 @pytest.mark.parametrize("left", [7, 6, 1])

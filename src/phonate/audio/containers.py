@@ -152,6 +152,8 @@ class Part:
     """Whether its header has no length, as that of a file that was written into a pipe."""
     cut_frame: bool = False
     """Whether its last frame is not there as a whole."""
+    junk: int = 0
+    """Bytes behind its last frame that are none, nor tags."""
     no_last_page: bool = False
     """Whether no page of an Ogg is marked as the last."""
     length: tuple[int, bytes] | None = None
@@ -425,8 +427,9 @@ def _matroska(file: BinaryIO, part: Part) -> Examined:
     if end is not None:
         return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
     follows = _search(file, b"\x1aE\xdf\xa3", re.compile(rb".{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
-    kind = replace(part.kind, endless=True)
-    return replace(part, kind=kind, cut_frame=_within_element(file, part.start, follows or part.end)), follows
+    kind, end = replace(part.kind, endless=True), follows or part.end
+    at = _elements_end(file, part.start, end)
+    return replace(part, kind=kind, cut_frame=at > end, end=min(at, end), junk=max(0, end - at)), follows
 
 
 def _segment_end(file: BinaryIO, start: int) -> int | None:
@@ -442,21 +445,32 @@ def _segment_end(file: BinaryIO, start: int) -> int | None:
     return None if size is None else file.tell() + size
 
 
-def _within_element(file: BinaryIO, at: int, end: int) -> bool:
-    """Whether an element of a Matroska file that recorders left open goes on behind `end`."""
+def _elements_end(file: BinaryIO, at: int, end: int) -> int:
+    """Where the last element ends of a Matroska file that recorders left open; behind `end` where that is cut off."""
     while at < end:
         file.seek(at)
         name = file.read(1)
         name += file.read(8 - name[0].bit_length())
         size = _ebml_size(file)
-        if size is None and name not in _OPEN_ELEMENTS and file.tell() < end:
-            return False
+        whole = file.tell() < end
+        if whole and (name not in _ELEMENTS or (size is None and name not in _OPEN_ELEMENTS)):
+            return at
+        if size is None and not whole:
+            return end + 1
         at = file.tell() + (size or 0)
-    return at > end or size is None
+    return at
 
 
 _OPEN_ELEMENTS = (b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75")
 """Segments and clusters: they may go on to the end of the file."""
+_ELEMENTS = frozenset(
+    bytes.fromhex(one)
+    for one in (
+        *("1a45dfa3", "18538067", "114d9b74", "1549a966", "1654ae6b", "1f43b675", "1c53bb6b", "1254c367", "1043a770"),
+        *("1941a469", "e7", "5854", "a7", "ab", "a3", "a0", "af", "ec", "bf"),
+    )
+)
+"""Those of a file, a segment and a cluster (RFC 9559, section 5.1)."""
 
 
 def _ebml_size(file: BinaryIO) -> int | None:
@@ -476,7 +490,7 @@ def _mp3(file: BinaryIO, part: Part) -> Examined:
     stream = stream_at(file, part.start, part.end, surely=part.kind is OTHER)
     if stream is None:
         return part, None
-    part = replace(part, end=part.end if stream.end is None else stream.end)
+    part = replace(part, end=part.end if stream.end is None else stream.end, junk=stream.junk)
     if part.kind is OTHER:
         part = replace(part, start=stream.first)
     part = replace(part, cut_frame=stream.cut)
@@ -811,7 +825,9 @@ class Stream:
     vbri: bool = False
     """Whether VBRI counts them."""
     end: int | None = None
-    """The byte behind the last frame, where only tags or zeros are behind it: libmpg123 looks for frames in them."""
+    """The byte behind the last frame, where others are behind it that are none: libmpg123 looks for frames in them."""
+    junk: int = 0
+    """How many these are, where they are neither tags nor zeros."""
     cut: bool = False
     """Whether the last of frames without a count goes on behind the end of the file."""
 
@@ -936,31 +952,41 @@ def _behind(file: BinaryIO, first: int, frames: int) -> tuple[int | None, bool]:
 
 def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
     """Frames without a count end where those of another rate begin, or a tag or count that only a file begins with."""
-    at, stream, damaged, follows, end = first, None, 0, None, None
+    at, stream, damaged, follows, end, junk, cut = first, None, 0, None, None, 0, False
     channels, bit_rates = set[int](), set[int]()
     while at < size and damaged < _MOST_DAMAGED:
         file.seek(at)
         head = file.read(HEAD)
         frame = _frame(head[:4])
-        if frame is None:
+        length, (*kind, mono) = frame or (0, (None, None, 0))
+        begins = any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32)) or kind != stream
+        if frame is not None and stream is not None and begins and _is_stream(file, at, 2):
+            follows = at
+            break
+        if frame is None or (stream is not None and begins):
             if head[:3] == b"ID3" and _next_frames(file, at, 2) is not None:
                 follows = at
                 break
             tagged = head.startswith(_TAGS)
             following = _next_frames(file, at + 1, 4 if tagged else 2)
             if following is None or tagged:  # tags end a file
-                end, follows = at if tagged or _only_zeros(file, at) else None, following
+                cut = at + 4 > size and head.startswith(b"\xff")
+                clean = tagged or cut or _only_zeros(file, at)
+                end = at if clean or not _frames_behind(file, at, size) else None
+                follows, junk = following, 0 if clean or end is None else size - at
                 break
             at, damaged = following, damaged + 1
             continue
-        length, (*kind, mono) = frame
-        if stream is not None and (kind != stream or any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32))):
-            follows = at
-            break
         channels.add(mono)
         bit_rates.add(head[2] >> 4)
         at, stream = at + length, kind
-    return Stream(first, False, follows, changes=len(channels) > 1, varies=len(bit_rates) > 1, end=end, cut=at > size)
+    varies = len(bit_rates) > 1
+    return Stream(first, False, follows, len(channels) > 1, varies, end=end, junk=junk, cut=cut or at > size)
+
+
+def _frames_behind(file: BinaryIO, at: int, size: int) -> bool:
+    """Whether frames are anywhere behind byte `at`."""
+    return any(_next_frames(file, start, 4) is not None for start in range(at + 1, size, _SEARCHED))
 
 
 def _only_zeros(file: BinaryIO, at: int) -> bool:

@@ -64,6 +64,8 @@ _RESTART_SECONDS = 1.0
 """Times that go back by more begin anew."""
 _LONGEST_PAUSE = 10.0
 """Seconds. Clocks that jump by more were set, as FFmpeg and players see it."""
+_MOST_JUNK = 2**17
+"""Bytes behind the last frame that can be decoded. Of more, sound may have been lost."""
 _LONGEST_HOLE = 3600.0
 """Seconds. Longer ones come from clocks that do not begin with the recording."""
 
@@ -133,6 +135,7 @@ def _remarks(part: Part, made_here: bool = False) -> list[str]:
         "its header has no length; it is read to the end of the file": part.unknown_length and not made_here,
         "no page of it is marked as the last; it is read to the end of the file": part.no_last_page,
         _CUT: part.cut_frame,
+        f"{part.junk} bytes behind its last frame are no sound; they are left out": part.junk > 0,
     }
     return [remark for remark, holds in said.items() if holds]
 
@@ -481,15 +484,35 @@ class _AVReader:
             return self._samples(packet)
         except av.error.FFmpegError:
             following = self._packet()
-            if not self._endless or (following is not None and following.size):
+            junk = following is not None and following.size > 0
+            if not self._endless:
                 raise
+            if following is not None and junk:
+                if (following := self._undecodable(following)) is None:
+                    raise
+                self.remarks.append(f"what is behind {self.read / self.rate:.2f} s is no sound; it is left out")
             self._packets = chain([] if following is None else [following], self._packets)
             if 0 < promised < packet.size:  # FFmpeg takes tags and zeros behind the last frame for a part of it
                 frame = av.Packet(bytes(memoryview(packet)[:promised]))
                 frame.pts, frame.time_base = packet.pts, packet.time_base
                 return self._samples(frame)
-            self._cut_at = self.read
+            self._cut_at = None if junk else self.read
             return []
+
+    def _undecodable(self, packet: av.Packet[av.AudioStream]) -> av.Packet[av.AudioStream] | None:
+        """The empty packet behind this one and others, none of which can be decoded; None where one can, or where they
+        are many."""
+        import av.error
+
+        following: av.Packet[av.AudioStream] | None = packet
+        left = _MOST_JUNK
+        while following is not None and following.size:
+            left -= following.size
+            with suppress(av.error.FFmpegError):
+                if left < 0 or self._samples(following):
+                    return None
+            following = self._packet()
+        return following
 
     def _samples(self, packet: av.Packet[Any]) -> list[av.AudioFrame]:
         return self._stream.decode(packet) if self._decoder is None else self._decoder.decode(packet)

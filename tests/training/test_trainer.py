@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import shlex
 from dataclasses import replace
 from typing import ClassVar
@@ -668,15 +669,18 @@ def test_init_from_takes_what_fits_and_says_what_did_not(tmp_path, caplog):
     assert "new       odd.weight" in (tmp_path / "c/init_from.txt").read_text()
 
 
-def test_ema_is_validated_and_saved_for_inference(tmp_path):
+def test_ema_is_validated_and_saved_for_inference(tmp_path, caplog):
     changes = {"max_steps": 30, "optimizer": {"lr": 0.1}, "validation": {"interval": 30}}
     averaged = train(tmp_path / "a", ema={"decay": 0.95}, **changes)
     raw = train(tmp_path / "b", ema={"decay": 0.95, "validate_with": "raw"}, **changes)
-    better = train(tmp_path / "c", ema={"decay": 0.95, "validate_with": "better"}, **changes)
+    with caplog.at_level("INFO"):
+        better = train(tmp_path / "c", ema={"decay": 0.95, "validate_with": "better"}, **changes)
     assert same(weights(averaged), weights(raw))
     losses = [lines(tmp_path / name, "validation")[-1]["loss"] for name in "abc"]
     assert losses[0] != losses[1]
     assert losses[2] == min(losses[:2])
+    taken = "average" if losses[0] < losses[1] else "newest"
+    assert re.search(rf"average of the latest weights, .* by the newest; the {taken} will be used", caplog.text)
     saved = averaged.checkpoints.load_best_checkpoint().weights
     assert all(torch.equal(saved[name], tensor) for name, tensor in averaged.ema.state().items())
     assert same(raw.checkpoints.load_best_checkpoint().weights, weights(raw))

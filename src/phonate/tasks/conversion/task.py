@@ -129,7 +129,7 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
             )
             logger.warning(message, *speakers)
         elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
-            message = "the target voice is %s, who has the most speech; data.target or --speaker chooses another"
+            message = "the target voice is %s, who has the most speech; data.target or convert --speaker takes another"
             logger.info(message, speakers[self.corpus.target])
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)

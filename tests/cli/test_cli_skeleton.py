@@ -51,6 +51,12 @@ def test_help_imports_next_to_nothing(arguments: list[str]) -> None:
     assert "AssertionError" not in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_help_imports_no_more_than_argparse(arguments: list[str]) -> None:
+    done = fresh(arguments, none_of("inspect", "importlib.metadata", "email", "socket", "tempfile", "dataclasses"))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_the_help_of_a_command_imports_no_torch(command: str) -> None:
     others = {module for module, _ in COMMANDS.values()} - {COMMANDS[command][0]}

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from phonate.cli.parsing import COMMANDS, parse_command, top_parser, within
-from phonate.compute.importing import lasting
 
 BROKEN_PIPE = 141
 
@@ -75,6 +74,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
         print_error(f"there is no command {args.command!r}; {hint}")
         return 2
+    from phonate.compute.importing import lasting
+
     with lasting():
         command = parse_command(args.command, args.rest, args)
         if args.plugin:

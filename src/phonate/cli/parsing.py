@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
-import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -369,9 +368,11 @@ def add_recipe(parser: argparse.ArgumentParser) -> None:
 
 def fill(parser: argparse.ArgumentParser, command: str) -> Command:
     """Import the module of `command`, give its arguments to `parser`, and return the command."""
+    from inspect import getdoc  # takes long
+
     module = importlib.import_module(COMMANDS[command][0])
     function: Command = getattr(module, command)
-    parser.description = inspect.getdoc(function)
+    parser.description = getdoc(function)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     getattr(module, f"{command}_arguments")(parser)
     _add_globals(parser)

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from threading import RLock
@@ -86,6 +85,8 @@ it may rely on them elsewhere."""
 
 
 def _lazy_modules() -> frozenset[str]:
+    from importlib import metadata  # takes long
+
     version = tuple(int(number) for number in metadata.version("torch").split(".")[:2])
     return _UNUSED if version <= _KNOWN else _UNUSED - {_META_KERNELS}
 

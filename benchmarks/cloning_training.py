@@ -119,7 +119,7 @@ def packed(samples: list[Sample]) -> dict[str, Any]:
         "read_others": (~is_frame & is_read).nonzero()[:, 0],
         "sequences": sequences,
         "places": places,
-        "lengths": lengths,
+        "cu_seqlens": torch.tensor([*starts, len(input_ids)], dtype=torch.int32),
     }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,9 @@ import torch
 from cloning_networks import INPUTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention import varlen
+from torch.nn.attention.varlen import varlen_attn
 
 from installed import missing
 
@@ -21,6 +27,7 @@ if missing("transformers"):
 from higgs import small_model, small_tokenizer
 from phonate.data.dialogue_tokens import TextTokenizer
 from phonate.nn.losses import IGNORED
+from phonate.tasks.cloning import network as networks
 from phonate.tasks.cloning.data import CloningDataset
 from phonate.tasks.cloning.network import CloningNetwork, NetworkOutput
 from phonate.tasks.cloning.sequences import EOS, CloningTokenizer, Example
@@ -60,7 +67,9 @@ def batches(dataset: CloningDataset, size: int) -> list[Any]:
 
 @torch.no_grad()
 def run(network: CloningNetwork, batch: Any) -> NetworkOutput:
-    output: NetworkOutput = network(*(batch[name] for name in (*INPUTS, "lengths")), text_labels=batch["text_labels"])
+    output: NetworkOutput = network(
+        *(batch[name] for name in (*INPUTS, "cu_seqlens")), text_labels=batch["text_labels"]
+    )
     return output
 
 
@@ -133,7 +142,7 @@ def test_a_batch_has_no_padding(tokenizer: CloningTokenizer) -> None:
     dataset = CloningDataset(examples(tokenizer, LENGTHS), tokenizer, 1024, packing=False)
     (batch,) = batches(dataset, 5)
     assert batch["input_ids"].shape == (1, dataset.lengths.sum())
-    assert batch["lengths"] == dataset.lengths.tolist()
+    assert batch["cu_seqlens"].diff().tolist() == dataset.lengths.tolist()
     assert int((batch["position_ids"] == 0).sum()) == 5
 
 
@@ -141,9 +150,130 @@ def test_sequences_in_turn_and_side_by_side_are_the_same(tokenizer: CloningToken
     """The first is how a CPU computes, the second how a GPU does."""
     dataset = CloningDataset(examples(tokenizer, LENGTHS), tokenizer, 1024, packing=False)
     (batch,) = batches(dataset, 5)
-    in_turn, side_by_side = run(network, batch), run(network, {**batch, "lengths": None})
+    in_turn, side_by_side = run(network, batch), run(network, {**batch, "cu_seqlens": None})
     torch.testing.assert_close(in_turn.hidden, side_by_side.hidden)
     torch.testing.assert_close(in_turn.audio_logits, side_by_side.audio_logits)
+
+
+def plain_varlen(
+    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None, max_q: int, max_k: int,
+    *, scale: float, window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """What torch's operator documents, which no CPU has, by softmax."""
+    assert cu_seq_q is cu_seq_k
+    assert cu_seq_q.dtype == torch.int32
+    assert query.dtype == key.dtype == value.dtype
+    ends = cu_seq_q.tolist()
+    assert ends[0] == 0
+    assert ends[-1] == len(query) == len(key)
+    assert max_q == max_k == int(cu_seq_q.diff().max())
+    assert window_size == (-1, 0)
+    groups = query.shape[1] // key.shape[1]
+    assert enable_gqa == (groups > 1)
+    parts = []
+    for start, end in pairwise(ends):
+        keys, values = (one[start:end].repeat_interleave(groups, 1) for one in (key, value))
+        scores = torch.einsum("qhe,khe->hqk", query[start:end], keys) * scale
+        later = torch.ones(end - start, end - start, dtype=torch.bool).triu(1)
+        parts.append(torch.einsum("hqk,khe->qhe", scores.masked_fill(later, -torch.inf).softmax(-1), values))
+    return torch.cat(parts)
+
+
+def gradients(network: CloningNetwork, batch: Any, **changes: Any) -> tuple[NetworkOutput, dict[str, Tensor]]:
+    network.zero_grad()
+    given = batch | changes
+    names = (*INPUTS, "cu_seqlens")
+    output = network(*(given[name] for name in names), **{name: given[name] for name in ("read_frames", "read_others")})
+    assert output.text_logits is not None
+    (output.audio_logits.float().logsumexp(-1).sum() + output.text_logits.float().logsumexp(-1).sum()).backward()
+    return output, {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sequences_where_they_stand_are_those_side_by_side(
+    tokenizer: CloningTokenizer, network: CloningNetwork, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """The first is how a GPU computes in 16 bits; here an operator of this test stands in for its kernels."""
+    dataset = CloningDataset(examples(tokenizer, LENGTHS), tokenizer, 1024, packing=False)
+    (batch,) = batches(dataset, 5)
+    calls: list[tuple[int, torch.dtype]] = []
+
+    def watched(*given: Any, **more: Any) -> Tensor:
+        inspect.signature(varlen_attn).bind(*given, **more)
+        calls.append((len(given[0]), given[0].dtype))
+        return plain_varlen(*given, **more)
+
+    monkeypatch.setattr(varlen, "varlen_attn", watched)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
+        expected, padded = gradients(network, batch, cu_seqlens=None)
+        monkeypatch.setattr(networks, "_takes_varlen", lambda layer, queries: True)
+        found, unpadded = gradients(network, batch)
+    assert calls == [(batch["input_ids"].numel(), dtype)] * network.config.num_hidden_layers
+    assert unpadded.keys() == padded.keys()
+    rounding = 2e-5 if dtype is torch.float32 else 0.05
+    torch.testing.assert_close(found.audio_logits, expected.audio_logits, rtol=rounding, atol=rounding)
+    for name, one in padded.items():
+        assert float((unpadded[name] - one).abs().max()) < rounding * float(one.abs().max()), name
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, True),
+        ({"dtype": torch.float16}, True),
+        ({"dtype": torch.float32}, False),
+        ({"device": torch.device("cpu")}, False),
+        ({"shape": (5, 4, 12)}, False),
+        ({"shape": (5, 4, 264)}, False),
+    ],
+)
+def test_kernels_without_padding_are_for_16_bits_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], taken: bool
+) -> None:
+    queries = SimpleNamespace(
+        **{"device": torch.device("cuda"), "dtype": torch.bfloat16, "shape": (5, 4, 64)} | changes
+    )
+    layer = SimpleNamespace(training=True, attention_dropout=0.0)
+    monkeypatch.setattr(networks, "_has_varlen", lambda device: True)
+    assert networks._takes_varlen(layer, queries) is taken  # type: ignore[arg-type]
+    layer.attention_dropout = 0.1
+    assert not networks._takes_varlen(layer, queries)  # type: ignore[arg-type]
+    layer.training = False
+    assert networks._takes_varlen(layer, queries) is taken  # type: ignore[arg-type]
+    monkeypatch.setattr(networks, "_has_varlen", lambda device: False)
+    assert not networks._takes_varlen(layer, queries)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_gpu_computes_attention_without_padding(
+    tokenizer: CloningTokenizer, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Outputs and gradients are those of padded sequences, up to 16 bits' rounding."""
+    device = torch.device("cuda")
+    if torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("flash attention's kernels need a GPU of compute capability 8.0")
+    network = CloningNetwork(small_model()).to(device)
+    dataset = CloningDataset(examples(tokenizer, LENGTHS), tokenizer, 1024, packing=False)
+    (batch,) = batches(dataset, 5)
+    batch = {name: one.to(device) if isinstance(one, Tensor) else one for name, one in batch.items()}
+    calls: list[int] = []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        calls.append(len(given[0]))
+        return varlen_attn(*given, **more)
+
+    monkeypatch.setattr(varlen, "varlen_attn", counted)
+    exact, _ = gradients(network, batch)
+    assert not calls
+    with torch.autocast("cuda", dtype=dtype):
+        expected, padded = gradients(network, batch, cu_seqlens=None)
+        found, unpadded = gradients(network, batch)
+    assert calls == [batch["input_ids"].numel()] * network.config.num_hidden_layers
+    rounding = float((expected.audio_logits - exact.audio_logits).abs().max())
+    assert float((found.audio_logits - exact.audio_logits).abs().max()) < 2 * rounding
+    difference = sum(float((unpadded[name] - one).norm() ** 2) for name, one in padded.items())
+    assert difference < (0.05**2) * sum(float(one.norm() ** 2) for one in padded.values())
 
 
 def test_speakers_that_are_unknown_are_all_different(tokenizer: CloningTokenizer) -> None:

@@ -484,8 +484,8 @@ class CloningDataset(PackedRows):
             `frames` (A, K), `frame_positions` (A,): the audio, and where it is read.
             `other_positions` (L - A,): all other positions.
             `read_frames`, `read_others`: those of each whose result a label or more is compared with.
-            `sequences` (S, T), `places` (L,): as `sequence_layout` gives them, for attention; `lengths` (S,), on the
-            host: the tokens of each sequence.
+            `sequences` (S, T), `places` (L,): as `sequence_layout` gives them, for attention; `cu_seqlens`
+            (S + 1,), int32: where each sequence begins, and the last one ends.
             `text_positions` (M,), `text_labels` (M,), `audio_positions` (P,), `audio_labels` (P, K): the label of a
             position is what comes after it.
             `pools` (A,): 2 s for the frames of sample s's reference, 2 s + 1 for its target's, -1 for frames around
@@ -519,7 +519,7 @@ class CloningDataset(PackedRows):
             "read_others": (~is_frame & is_read).nonzero()[:, 0],
             "sequences": side_by_side,
             "places": places,
-            "lengths": lengths,
+            "cu_seqlens": torch.tensor([*starts, input_ids.numel()], dtype=torch.int32),
             "text_positions": text_positions,
             "text_labels": _concatenated([one.text_labels for one in sequences]),
             "audio_positions": audio_positions,

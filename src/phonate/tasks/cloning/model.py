@@ -493,7 +493,8 @@ def _bytes_of_a_layer(network: CloningNetwork, tokens: int, autocast: torch.dtyp
     training = network.training
     network.train()
     with torch.enable_grad(), torch.autocast(weight.device.type, dtype=autocast, enabled=autocast is not None):
-        attention = Attention(sequences=positions_1L, places=positions_1L[0])
+        ends = torch.tensor([0, tokens], dtype=torch.int32, device=weight.device)
+        attention = Attention(sequences=positions_1L, places=positions_1L[0], cu_seqlens=ends)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             output = run_layer(base.model.layers[0], hidden_1LH, rotary, attention, Paths(audio, text))
     network.train(training)

@@ -10,7 +10,8 @@ A layer has two feed-forward networks and two pairs of norms, one for text token
 attention for both. transformers picks the tokens of a path with boolean masks, six times in each layer, which waits for
 the device and breaks the graph of torch.compile each time. Where the tokens are is known before the batch is sent, so
 that these functions run transformers' own modules on rows picked by index. In the same way attention, alone of all,
-runs on the packed sequences side by side instead of on long rows in which most pairs of tokens are masked.
+runs on the packed sequences side by side instead of on long rows in which most pairs of tokens are masked; in 16 bits
+on a GPU, on them where they stand. (torch's FlexAttention could, too, but is fast only when it is compiled.)
 
 The forward pass gives all that a loss needs, so that DistributedDataParallel and torch.compile see one call of one
 module. Heads run at the positions that have labels and nowhere else.
@@ -19,6 +20,7 @@ module. Heads run at the positions that have labels and nowhere else.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn import functional as F
+from torch.nn.attention import varlen
 from torch.utils.checkpoint import checkpoint
 
 from phonate.audio.decoding import FloatArray, read_audio
@@ -40,6 +43,7 @@ from phonate.data.dialogues import Audio
 from phonate.nn.norms import LayerNorm
 from phonate.nn.pretrained import add_adapters, check_targets, gated_silu, project, rms_norm
 from phonate.nn.products import causal_attention
+from phonate.nn.sequences import on_processor
 from phonate.tasks.cloning.settings import CloningLoRA, Mode
 
 # ------------------------------------------------------- Which layers of Higgs Audio v2 get an adapter
@@ -175,8 +179,10 @@ class Attention:
     """(S, T) as `sequence_layout` gives it."""
     places: Tensor | None = None
     """(N,) as `sequence_layout` gives it."""
+    cu_seqlens: Tensor | None = None
+    """(S + 1,) int32: where each sequence begins, and the last one ends, if they fill all rows one behind the other."""
     lengths: Sequence[int] | None = None
-    """(S,) tokens of each sequence, on the host, if they fill all rows one behind the other."""
+    """(S,) the tokens of each, where they are to be computed one after the other."""
 
 
 def sequence_layout(starts: Sequence[int], lengths: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
@@ -322,17 +328,67 @@ def _attend_to_sequences(
     )
     queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings, unsqueeze_dim=2)
     flat = [one.flatten(0, 1) for one in (queries, keys, values)]
-    # a GPU would wait for the start of each small kernel; a CPU would compute on the padding
-    in_turn = attention.lengths is not None and hidden_BLH.device.type == "cpu"
-    context_NH = (_in_turn if in_turn else _side_by_side)(layer, flat, attention)
+    context_NH = _attend(layer, flat, attention)
     (attended,) = project(context_NH if tokens is None else context_NH.index_select(0, tokens), (layer.o_proj,))
     return attended.view_as(hidden_BLH) if tokens is None else attended
 
 
-def _in_turn(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
+def _attend(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
+    """(N, H). `tokens`: queries, keys and values (N, heads, head size)."""
+    if attention.cu_seqlens is not None and _takes_varlen(layer, tokens[0]):
+        return _unpadded(layer, tokens, attention)
+    if attention.lengths is not None:
+        return _in_turn(layer, tokens, attention.lengths)
+    return _side_by_side(layer, tokens, attention)
+
+
+def _takes_varlen(layer: Any, queries: Tensor) -> bool:
+    """Whether flash attention's kernels for sequences of different lengths take these queries. They have no dropout."""
+    dropout = layer.training and layer.attention_dropout
+    sixteen_bits = query_dtype(queries) in (torch.bfloat16, torch.float16)
+    fits = queries.shape[-1] % 8 == 0 and queries.shape[-1] <= _LARGEST_HEAD
+    return queries.device.type == "cuda" and sixteen_bits and fits and not dropout and _has_varlen(queries.device)
+
+
+_LARGEST_HEAD = 256
+"""Of flash attention."""
+_HEADS_IN_GROUPS = "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
+"""Not before torch 2.12."""
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_varlen(device: torch.device) -> bool:
+    """Whether a GPU and this torch have these kernels."""
+    if torch.version.hip is not None or not torch.backends.cuda.is_flash_attention_available():
+        return False
+    return _HEADS_IN_GROUPS and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _unpadded(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
+    """(N, H): the sequences together, without padding. `tokens`: queries, keys and values (N, heads, head size)."""
+    assert attention.cu_seqlens is not None
+    assert attention.sequences is not None
+    queries, keys, values = (one.to(query_dtype(one)) for one in tokens)
+    longest = attention.sequences.shape[1]
+    context: Any = varlen.varlen_attn(
+        queries,
+        keys,
+        values,
+        attention.cu_seqlens,
+        attention.cu_seqlens,
+        longest,
+        longest,
+        scale=layer.scaling,
+        window_size=(-1, 0),  # causal
+        enable_gqa=layer.num_key_value_groups > 1,
+    )
+    attended: Tensor = context.flatten(1)
+    return attended
+
+
+def _in_turn(layer: Any, tokens: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
     """(N, H): the sequences one after the other. `tokens`: queries, keys and values (N, heads, head size)."""
-    assert attention.lengths is not None
-    parts = zip(*(torch.split(one, list(attention.lengths)) for one in tokens), strict=True)
+    parts = zip(*(torch.split(one, list(lengths)) for one in tokens), strict=True)
     return torch.cat([_alone(layer, *part).flatten(1) for part in parts])
 
 
@@ -505,7 +561,7 @@ class CloningNetwork(nn.Module):
         audio_positions: Tensor,
         sequences: Tensor | None = None,
         places: Tensor | None = None,
-        lengths: Sequence[int] | None = None,
+        cu_seqlens: Tensor | None = None,
         read_frames: Tensor | None = None,
         read_others: Tensor | None = None,
         whisper_positions: Tensor | None = None,
@@ -526,7 +582,8 @@ class CloningNetwork(nn.Module):
             sequences: (S, T) as `sequence_layout` gives it: attention runs on sequences side by side. None: on rows,
                 with a mask, which is slower.
             places: (N,) as `sequence_layout` gives it.
-            lengths: (S,) tokens of each sequence, if they fill all rows one behind the other.
+            cu_seqlens: (S + 1,) int32: where each sequence begins, and the last one ends, if they fill all rows one
+                behind the other. With these, attention needs no padding on a CPU, and in 16 bits on a GPU.
             read_frames: Those of `frame_positions` that are among `text_positions` or `audio_positions`: with these,
                 the last layer runs where heads do, and there are no hidden states of other tokens.
             read_others: Those of `other_positions` that are.
@@ -540,7 +597,9 @@ class CloningNetwork(nn.Module):
         if sequences is None:
             attention = Attention(mask=block_causal_mask(position_ids, query_dtype(embedded_BLH)))
         else:
-            attention = Attention(sequences=sequences, places=places, lengths=lengths)
+            # a GPU would wait for the start of each small kernel, and a compiler compile for each length
+            lengths = None if cu_seqlens is None or not on_processor(cu_seqlens) else cu_seqlens.diff().tolist()
+            attention = Attention(None, sequences, places, cu_seqlens, lengths)
         read = None if read_frames is None or read_others is None else Paths(read_frames, read_others)
         hidden_BLH = run_layers(
             base.model.layers,

@@ -388,7 +388,7 @@ class CloningTask(Task):
             batch["audio_positions"],
             batch["sequences"],
             batch["places"],
-            batch["lengths"],
+            batch["cu_seqlens"],
             **read,
             whisper_positions=batch.get("whisper_positions"),
             whisper_features=batch.get("whisper_features"),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention import varlen
 from torch.nn.attention.varlen import varlen_attn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from installed import missing
 
@@ -214,6 +215,48 @@ def test_sequences_where_they_stand_are_those_side_by_side(
     torch.testing.assert_close(found.audio_logits, expected.audio_logits, rtol=rounding, atol=rounding)
     for name, one in padded.items():
         assert float((unpadded[name] - one).abs().max()) < rounding * float(one.abs().max()), name
+
+
+class Operators(TorchDispatchMode):
+    """The names of torch's operators that run within."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_torchs_operator_takes_the_sequences(tokenizer: CloningTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types and shapes, there and back, on a device that computes nothing."""
+    network = CloningNetwork(small_model()).to("meta", torch.bfloat16)
+    (batch,) = batches(CloningDataset(examples(tokenizer, LENGTHS), tokenizer, 1024, packing=False), 5)
+    monkeypatch.setattr(networks, "_takes_varlen", lambda layer, queries: True)
+    monkeypatch.setattr(networks, "query_dtype", lambda hidden: hidden.dtype)  # this device has no autocast
+    with Operators() as ran:
+        gradients(network, {name: one.to("meta") if isinstance(one, Tensor) else one for name, one in batch.items()})
+    for name in ("torch_attn._varlen_attn.default", "torch_attn._varlen_attn_backward.default"):
+        assert ran.names.count(name) == network.config.num_hidden_layers
+
+
+@pytest.mark.slow  # imports the compiler
+def test_more_or_fewer_samples_are_not_compiled_anew(tokenizer: CloningTokenizer) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    network, counter = CloningNetwork(small_model()), CompileCounter()
+    network.compile(backend=counter)
+    compiled = []
+    try:
+        for count in range(2, 8):
+            given = examples(tokenizer, (2 * LENGTHS)[:count], seed=count)
+            (batch,) = batches(CloningDataset(given, tokenizer, 4096, packing=False), count)
+            gradients(network, batch)
+            compiled.append(counter.frame_count)
+    finally:
+        torch._dynamo.reset()
+    assert compiled[2] == compiled[-1]
 
 
 @pytest.mark.parametrize(

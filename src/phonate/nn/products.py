@@ -175,11 +175,11 @@ class _Causal(torch.autograd.Function):
         of_queries, of_keys, of_values = torch.empty_like(queries), *torch.zeros(2, groups, width, length)
         for (group, _, end, rows), weights_QS in zip(_blocks(length, queries), weights, strict=True):
             grad_QE = grad_GNE[group, rows]
-            of_values[group, :, :end] += _product(grad_QE.t(), weights_QS.t())
+            of_values[group, :, :end].add_(_product(grad_QE.t(), weights_QS.t()))
             of_weights_QS = _product(grad_QE, values[group, :end])
             of_scores_QS = torch._softmax_backward_data(of_weights_QS, weights_QS, -1, weights_QS.dtype)
             of_queries[group, rows] = _product(of_scores_QS, keys[group, :end].t())
-            of_keys[group, :, :end] += _product(queries[group, rows].t(), of_scores_QS.t())
+            of_keys[group, :, :end].add_(_product(queries[group, rows].t(), of_scores_QS.t()))
         of_query_THE = _by_position(of_queries, length).mul_(ctx.scale)
         return of_query_THE, of_keys.permute(2, 0, 1), of_values.permute(2, 0, 1), None
 

@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 import weakref
+from importlib import metadata
 
 import pytest
 
@@ -138,7 +139,7 @@ def test_tensors_without_data_have_their_kernels(first: str) -> None:
     ("version", "wait"), [("2.10.0", True), ("2.13.1+cpu", True), ("2.14.0", False), ("3.0", False)]
 )
 def test_kernels_of_a_later_torch_do_not_wait(monkeypatch: pytest.MonkeyPatch, version: str, wait: bool) -> None:
-    monkeypatch.setattr(importing.metadata, "version", lambda _: version)
+    monkeypatch.setattr(metadata, "version", lambda _: version)
     assert ("torch._meta_registrations" in importing._lazy_modules()) == wait
     assert "torch.distributions" in importing._lazy_modules()
 

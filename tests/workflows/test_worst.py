@@ -64,6 +64,7 @@ def test_the_worst_come_first_and_can_be_heard(corpus: Path, tmp_path: Path) -> 
     assert np.abs(samples - original).max() < 1e-4
     text = (tmp_path / "new/worst.html").read_text()
     assert 'link.download = "drop.txt"' in text
+    assert "train with <code>data.drop=drop.txt</code>" in text
     assert not re.search(r'(src|href)="(?!data:)', text)
 
 

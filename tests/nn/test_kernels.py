@@ -90,7 +90,7 @@ def _convolved(layer: nn.Conv2d, x_BTCK: Tensor, exact: bool = False) -> list[Te
             made = F.conv2d(x_BCTK, weight_OCIJ, layer.bias, layer.stride, layer.padding)  # type: ignore[arg-type]
             made = F.leaky_relu(made, bands.SLOPE)
         else:
-            ((made,),) = bands.convolved([layer], [x_BTCK])
+            ((_, (made,)),) = bands.judged([layer], nn.Conv2d(layer.out_channels, 1, 3, padding=1), [x_BTCK])
     directions = torch.randn(made.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
     gradients = torch.autograd.grad((made.float() * directions).sum(), [x_BTCK, *layer.parameters()])
     return [made.detach(), *gradients]

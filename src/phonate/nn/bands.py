@@ -21,8 +21,11 @@ SLOPE = 0.1
 """Of leaky ReLUs below 0."""
 
 
-def convolved(layers: Sequence[nn.Conv2d], inputs_BTCK: Sequence[Tensor]) -> list[list[Tensor]]:
-    """What each of the layers, centred convolutions with leaky ReLUs, makes of each (B, T, C, K): (B, C, T', K') each.
+def judged(
+    layers: Sequence[nn.Conv2d], last: nn.Conv2d, inputs_BTCK: Sequence[Tensor]
+) -> list[tuple[Tensor, list[Tensor]]]:
+    """What the `last` of centred convolutions, to one channel, makes of each (B, T, C, K): (B, T', K'); and what those
+    before it make, with leaky ReLUs: (B, C, T', K') each.
 
     Steps along bands become channels, in the layout of channels last: oneDNN is slow where there are few channels and
     such steps. In bf16 forward and backward passes of a discriminator of spectra take a third of the time.
@@ -32,13 +35,18 @@ def convolved(layers: Sequence[nn.Conv2d], inputs_BTCK: Sequence[Tensor]) -> lis
     before, after = _ends(layers[0], bands)
     padded: list[Tensor] = [_Padded.apply(x, before, after, dtype) for x in inputs_BTCK]  # type: ignore[no-untyped-call]
     outputs: list[list[Tensor]] = [[] for _ in inputs_BTCK]
-    for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        convolve = _by_kernels(layer, bands, padded) or _by_torch(layer)
+    for layer, following in zip(layers, [*layers[1:], last], strict=True):
+        convolve = _by_kernels(layer, bands, dtype) or _by_torch(layer)
         bands = _outputs(layer, bands)
+        goes_on = following is not last or _has_kernels(last, bands, dtype)
+        ends = _ends(following, bands) if goes_on else (0, 0)
         for i, padded_BTKC in enumerate(padded):
-            padded[i], output_BTKC = convolve(padded_BTKC, *_ends(following, bands))
+            padded[i], output_BTKC = convolve(padded_BTKC, *ends)
             outputs[i].append(output_BTKC.permute(0, 3, 1, 2))
-    return outputs
+    score = _by_kernels(last, bands, dtype, slope=1.0)
+    if score is not None:
+        return [(score(one, 0, 0)[1][..., 0], of_one) for one, of_one in zip(padded, outputs, strict=True)]
+    return list(zip(_scored(last, [one[-1] for one in outputs]), outputs, strict=True))
 
 
 Convolve = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
@@ -57,31 +65,39 @@ def _by_torch(layer: nn.Conv2d) -> Convolve:
     return convolve
 
 
-def _by_kernels(layer: nn.Conv2d, bands: int, padded: Sequence[Tensor]) -> Convolve | None:
-    """None: they don't have it."""
-    weight_OCIJ, fast = layer.weight, kernels.of(padded[0].dtype)
-    if fast is None or layer.bias is None or weight_OCIJ.dtype is not torch.float32:
-        return None
-    shapes = {one.shape: _shape(layer, bands, one) for one in padded}
-    if not all(fast.convolves(shape, bands) for shape in shapes.values()):
+def _has_kernels(layer: nn.Conv2d, bands: int, dtype: torch.dtype) -> bool:
+    """Whether the kernels have this convolution of so many bands."""
+    fast = kernels.of(dtype)
+    if fast is None or layer.bias is None or layer.bias.dtype is not torch.float32:
+        return False
+    return fast.convolves(_shape(layer, bands, 1), bands)
+
+
+def _by_kernels(layer: nn.Conv2d, bands: int, dtype: torch.dtype, slope: float = SLOPE) -> Convolve | None:
+    """None: they don't have it. Without leaky ReLUs, few channels have others after them, which are 0."""
+    fast, others = kernels.of(dtype), kernels.outputs(layer.out_channels) - layer.out_channels
+    if fast is None or layer.bias is None or not _has_kernels(layer, bands, dtype) or (others and slope != 1.0):
         return None
     ours = slice(_ends(layer, bands)[0], _ends(layer, bands)[0] + bands)
-    weight_OCP = weight_OCIJ.flatten(2)  # so that it is no leaf of the graph
+    weight_OCP, bias_O = layer.weight.flatten(2), layer.bias  # the former is no leaf of the graph
+    if others:
+        weight_OCP, bias_O = F.pad(weight_OCP, (0, 0, 0, 0, 0, others)), F.pad(bias_O, (0, others))
 
     def convolve(padded_BTKC: Tensor, before: int, after: int) -> tuple[Tensor, Tensor]:
-        given = (padded_BTKC, weight_OCP, layer.bias, fast, shapes[padded_BTKC.shape], ours, before, after)
-        both: tuple[Tensor, Tensor] = _Convolution.apply(*given)  # type: ignore[no-untyped-call]
+        given = (fast, _shape(layer, bands, padded_BTKC.shape[1]), ours, slope, before, after)
+        both: tuple[Tensor, Tensor]
+        both = _Convolution.apply(padded_BTKC, weight_OCP, bias_O, *given)  # type: ignore[no-untyped-call]
         return both
 
     return convolve
 
 
-def _shape(layer: nn.Conv2d, bands: int, padded_BTKC: Tensor) -> kernels.Bands:
-    _, frames, padded, channels = padded_BTKC.shape
-    (taps, window), (stride, step) = layer.kernel_size, layer.stride
+def _shape(layer: nn.Conv2d, bands: int, frames: int) -> kernels.Bands:
+    (taps, window), (stride, step), channels = layer.kernel_size, layer.stride, layer.in_channels
     out_frames = (frames + 2 * (taps // 2) - taps) // stride + 1
-    sizes = (frames, padded * channels, channels, taps, window, stride, step)
-    return kernels.Bands(*sizes, out_frames, _outputs(layer, bands), layer.out_channels)
+    columns = (bands + sum(_ends(layer, bands))) * channels
+    sizes = (frames, columns, channels, taps, window, stride, step)
+    return kernels.Bands(*sizes, out_frames, _outputs(layer, bands), kernels.outputs(layer.out_channels))
 
 
 def _outputs(layer: nn.Conv2d, bands: int) -> int:
@@ -102,6 +118,7 @@ class _Convolution(torch.autograd.Function):
         fast: kernels.Kernels,
         shape: kernels.Bands,
         ours: slice,
+        slope: float,
         before: int,
         after: int,
     ) -> tuple[Tensor, Tensor]:
@@ -109,10 +126,10 @@ class _Convolution(torch.autograd.Function):
             len(padded_BTKC), shape.out_frames, before + shape.bands + after, shape.outputs
         )
         weight_OCP = weight_OCP.contiguous()
-        fast.convolve(shape, padded_BTKC, weight_OCP, bias_O, SLOPE, made_BTKC, before)
+        fast.convolve(shape, padded_BTKC, weight_OCP, bias_O, slope, made_BTKC, before)
         results_BTKC = made_BTKC[:, :, before : before + shape.bands]
         ctx.save_for_backward(padded_BTKC, weight_OCP, results_BTKC)
-        ctx.fast, ctx.shape, ctx.ours, ctx.before = fast, shape, ours, before
+        ctx.fast, ctx.sizes, ctx.before = fast, (shape, ours, slope), before
         ctx.set_materialize_grads(False)
         return made_BTKC, results_BTKC
 
@@ -120,20 +137,19 @@ class _Convolution(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_padded: Tensor | None, of_results: Tensor | None) -> tuple[Tensor | None, ...]:
         padded_BTKC, weight_OCP, results_BTKC = ctx.saved_tensors
-        given = _given(of_padded, of_results, ctx.before, ctx.shape.bands)
+        shape, ours, slope = ctx.sizes
+        given = _given(of_padded, of_results, ctx.before, shape.bands)
         if not given:
-            return (None,) * 8
+            return (None,) * 9
         of_weights = ctx.needs_input_grad[2] if not ctx.needs_input_grad[1] else _needs_gradient(ctx, 1)
         needs = _needs_gradient(ctx, 0), of_weights
-        sizes = ctx.shape, ctx.ours, given, results_BTKC, SLOPE
-        made = ctx.fast.convolve_backward(*sizes, padded_BTKC, weight_OCP, needs)
-        return *made, *[None] * 5
+        of_outputs = given, results_BTKC, slope
+        made = ctx.fast.convolve_backward(shape, ours, *of_outputs, padded_BTKC, weight_OCP, needs)
+        return *made, *[None] * 6
 
 
-def _ends(layer: nn.Conv2d | None, bands: int) -> tuple[int, int]:
+def _ends(layer: nn.Conv2d, bands: int) -> tuple[int, int]:
     """How many zeros `layer` needs before and after so many bands, for a whole number of its steps."""
-    if layer is None:
-        return 0, 0
     size, step = layer.kernel_size[1], layer.stride[1]
     before = size // 2
     after = step * (_outputs(layer, bands) - 1 - (-size // step)) - before - bands
@@ -231,7 +247,7 @@ def _of_input(grad_BOTK: Tensor, weight_OCIJ: Tensor, bands: int, side: int) -> 
     return made_BTKC[:, :steps, :bands].permute(0, 3, 1, 2)
 
 
-def scored(layer: nn.Conv2d, inputs_BCTK: Sequence[Tensor]) -> list[Tensor]:
+def _scored(layer: nn.Conv2d, inputs_BCTK: Sequence[Tensor]) -> list[Tensor]:
     """What a centred convolution to one channel makes of each (B, C, T, K): (B, T, K)."""
     weight_1CIJ, bias_1 = in_format(layer.weight), None if layer.bias is None else in_format(layer.bias)
     scores_B1TK = [_ToOneChannel.apply(x, weight_1CIJ, bias_1) for x in inputs_BCTK]  # type: ignore[no-untyped-call]

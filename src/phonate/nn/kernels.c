@@ -65,7 +65,8 @@ static inline uint64_t drawn(uint64_t seed, count number) { /* SplitMix64 (Steel
 }
 
 /* GELUs of so many values, by their tanh form, and their derivatives; 0 with a probability of `zeros` / 65,536. */
-static inline void gelus(count size, const bf16 *restrict x, uint64_t seed, count draw, int zeros, float *restrict value, float *restrict slope) {
+static inline __attribute__((always_inline)) void gelus(count size, const bf16 *restrict x, uint64_t seed, count draw, int zeros, float *restrict value,
+                                                        float *restrict slope) { /* NULL: no derivatives */
     for (count i = 0; i < size; i++) {
         float a = up(x[i]), square = a * a;
         float v = a * (1.5957691216f + 0.0713548162726f * square);
@@ -73,7 +74,7 @@ static inline void gelus(count size, const bf16 *restrict x, uint64_t seed, coun
         v = v < -87.0f ? -87.0f : v;
         float power = exponential(-v), s = 1.0f / (1.0f + power);
         value[i] = a * s;
-        slope[i] = s + s * s * power * a * (1.5957691216f + 0.2140644488178f * square);
+        if (slope) slope[i] = s + s * s * power * a * (1.5957691216f + 0.2140644488178f * square);
     }
     if (zeros) {
         uint64_t draws[BLOCK / 4];
@@ -82,7 +83,7 @@ static inline void gelus(count size, const bf16 *restrict x, uint64_t seed, coun
         memcpy(numbers, draws, sizeof(numbers));
         for (count i = 0; i < size; i++) {
             value[i] = numbers[i] >= zeros ? value[i] : 0.0f;
-            slope[i] = numbers[i] >= zeros ? slope[i] : 0.0f;
+            if (slope) slope[i] = numbers[i] >= zeros ? slope[i] : 0.0f;
         }
     }
 }
@@ -93,9 +94,9 @@ void gelu(count rows, count columns, const bf16 *restrict x, uint64_t seed, int 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (count b = 0; b < rows * blocks; b++) {
         count from = b % blocks * BLOCK, place = b / blocks * columns + from;
-        float value[BLOCK], slope[BLOCK];
+        float value[BLOCK];
         count size = columns - from < BLOCK ? columns - from : BLOCK;
-        gelus(size, x + place, seed, b * (BLOCK / 4), zeros, value, slope);
+        gelus(size, x + place, seed, b * (BLOCK / 4), zeros, value, NULL);
         narrow(size, value, activated + place);
     }
 }

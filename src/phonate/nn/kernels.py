@@ -184,8 +184,7 @@ class Kernels:
     def convolves(self, shape: Bands, bands: int) -> bool:
         """Whether `convolve` and its backward pass take such a convolution of so many bands."""
         least = min(shape.bands, bands // max(shape.step, _LANES // shape.channels), shape.window * shape.channels)
-        even = shape.channels % 2 == 0 and shape.outputs % _LANES == 0
-        return even and least >= _TILE and hasattr(self._library, "convolve")
+        return shape.channels % 2 == 0 and least >= _TILE and hasattr(self._library, "convolve")
 
     def convolve(
         self,
@@ -249,6 +248,11 @@ class Kernels:
 def of(dtype: torch.dtype) -> Kernels | None:
     """The kernels, where this format has them and there is a compiler."""
     return _kernels() if dtype is torch.bfloat16 else None
+
+
+def outputs(channels: int) -> int:
+    """Channels of a convolution's output that `convolve` computes at least for so many."""
+    return -(-channels // _LANES) * _LANES
 
 
 def used() -> bool | None:

@@ -798,8 +798,7 @@ class _Convolutions(nn.Module):
         layers = [one for one in self.layers if isinstance(one, nn.Conv2d)]
         if not on_processor(inputs_BTCK[0]):
             return [self._plainly_judged(layers, one) for one in inputs_BTCK]
-        outputs = bands.convolved(layers, inputs_BTCK)
-        return list(zip(bands.scored(self.last, [one[-1] for one in outputs]), outputs, strict=True))
+        return bands.judged(layers, self.last, inputs_BTCK)
 
     def _plainly_judged(self, layers: Sequence[nn.Conv2d], x_BTCK: Tensor) -> Judgement:
         outputs, hidden = [], x_BTCK.transpose(1, 2)

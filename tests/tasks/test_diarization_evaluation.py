@@ -156,7 +156,7 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     assert main(["train", str(tmp_path / "recipe.yaml"), by_rate, "--output", str(run)]) == 0
     printed = capsys.readouterr()
     assert printed.err.count(" and say little") + printed.err.count(" and says little") == 1
-    assert "\nValidation scores single chunks" in printed.err
+    assert "Validation scores single chunks" in printed.err
     assert ", best der " in printed.out.splitlines()[0]
 
     def der(*options):

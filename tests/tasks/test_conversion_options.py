@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from phonate.audio.decoding import read_audio
 from phonate.config import errors
 from phonate.config.errors import MissingPackageError, RecipeError
 from phonate.config.resolve import resolve
-from phonate.tasks.conversion.features import Content, FeatureExtractor
+from phonate.tasks.conversion.data import ConversionCorpus
+from phonate.tasks.conversion.features import Content, FeatureExtractor, moments
 from phonate.tasks.conversion.inference import Converter, Voice
 from phonate.tasks.conversion.model import build_model
 from phonate.tasks.conversion.settings import ConversionData, ConversionModel, PerturbationSettings
@@ -140,6 +142,17 @@ def test_whisper_content_has_a_frame_for_each_of_the_mel(tone_corpus: Path) -> N
     assert abs(float(whole.mean())) < 0.05
     np.testing.assert_allclose(extractor.content(recording, cut=slice(20, 50)), whole[20:50], atol=1e-6)
     assert len(extractor.whisper.fingerprint) == 16
+
+
+@pytest.mark.usefixtures("whisper")
+def test_a_corpus_looks_through_whisper_features_once(tone_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, looked = resolve("conversion-whisper", {"data.path": str(tone_corpus)}).recipe.data, []
+    corpus = ConversionCorpus(data, FeatureExtractor(data))
+    monkeypatch.setattr("phonate.tasks.conversion.data.moments", lambda x: looked.append(x) or moments(x))
+    contents = [corpus.extractor.content(corpus.recording(0)) for _ in range(2)]
+    assert len(looked) == 1
+    contents.append(corpus.extractor.content(replace(corpus.recording(0), moments=None)))
+    assert all(np.array_equal(contents[0], one) for one in contents)
 
 
 def test_equalising_of_recipes_that_say_true_is_all_the_way(tone_corpus: Path) -> None:

@@ -38,6 +38,7 @@ from phonate.tasks.conversion.features import (
     Recording,
     Register,
     SpeechFrames,
+    moments,
     timbre,
 )
 from phonate.tasks.conversion.inference import Converter, Voice
@@ -47,6 +48,8 @@ from phonate.training.task import Batch
 # ----------------------------- The recordings that a model is trained on, with what is derived of each
 
 _EXPECTED_OVER = 300
+_MOST_MOMENTS = 4096
+"""Recordings whose moments stay in memory: 12 MB."""
 _WHISPER_VERSION = 1  # raise it when Whisper features are computed otherwise
 
 
@@ -56,6 +59,8 @@ class ConversionCorpus:
     def __init__(self, data: ConversionData, extractor: FeatureExtractor) -> None:
         self.data = data
         self.extractor = extractor
+        self._moments: dict[int, tuple[FloatArray, FloatArray]] = {}
+        """Of Whisper features, by recording, so that each is looked through once."""
         self.prepared: PreparedCorpus = prepare_to_train(data)
         if extractor.causal:
             extractor.envelope.expected = self.expected
@@ -70,7 +75,13 @@ class ConversionCorpus:
         whisper_SW = self._whisper[position] if self.data.content == "whisper" else None
         mel_TM = self.prepared.cache.features(position)
         f0_T = self._f0[position][:, 0] if self.data.prosody else np.zeros(len(mel_TM), dtype=np.float32)
-        return Recording(mel_TM, f0_T, whisper_SW)
+        if whisper_SW is None:
+            return Recording(mel_TM, f0_T)
+        if (known := self._moments.get(position)) is None:
+            known = moments(whisper_SW)
+            if len(self._moments) < _MOST_MOMENTS:
+                self._moments[position] = known
+        return Recording(mel_TM, f0_T, whisper_SW, known)
 
     def waveform(self, position: int) -> FloatArray:
         """The clean waveform (N,) of a recording."""

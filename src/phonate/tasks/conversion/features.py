@@ -313,9 +313,15 @@ def at_frames(features_SW: FloatArray, frames_T: npt.NDArray[np.int64], frames_p
 
 def normalised(features_SW: FloatArray) -> FloatArray:
     """Features (S, W) with mean 0 and deviation 1 over the utterance."""
-    centred_SW = features_SW - features_SW.mean(axis=0)
-    deviation_W = np.sqrt(np.mean(np.square(centred_SW), axis=0))  # as `std`, which would centre them anew
-    return np.asarray(centred_SW / (deviation_W + 0.1), dtype=np.float32)
+    mean_W, scale_W = moments(features_SW)
+    return np.asarray((features_SW - mean_W) / scale_W, dtype=np.float32)
+
+
+def moments(features_SW: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """By what `normalised` moves and divides features: (W,) each."""
+    mean_W = features_SW.mean(axis=0)
+    deviation_W = np.sqrt(np.mean(np.square(features_SW - mean_W), axis=0))  # as `std`, which would centre them anew
+    return mean_W, deviation_W + 0.1
 
 
 # ------------------------ Pitch as a model input: the harmonics at this pitch, drawn as a mel spectrum
@@ -463,6 +469,8 @@ class Recording:
     mel_TM: FloatArray
     f0_T: FloatArray
     whisper_SW: FloatArray | None = None
+    moments: tuple[FloatArray, FloatArray] | None = None
+    """Those of the Whisper features. None: computed when they are needed."""
 
 
 class FeatureExtractor:
@@ -536,9 +544,13 @@ class FeatureExtractor:
         """Whisper features (T, W) of the frames `cut`."""
         if recording.whisper_SW is None:
             raise ValueError("the recording has no Whisper features")
-        features_SW = normalised(recording.whisper_SW) if self.data.normalise else recording.whisper_SW
         frames_T = np.arange(len(recording.mel_TM))[cut]
-        return at_frames(features_SW, frames_T, self.data.audio.frames_per_second)
+        content_TW = at_frames(recording.whisper_SW, frames_T, self.data.audio.frames_per_second)
+        if self.data.normalise:
+            mean_W, scale_W = recording.moments or moments(recording.whisper_SW)
+            content_TW -= mean_W
+            content_TW /= scale_W
+        return content_TW
 
     def prosody(self, recording: Recording, register: Register | None = None, cut: slice = EVERYTHING) -> FloatArray:
         """Prosody features (T, prosody_dim) of the frames `cut`, in the recording's own register or another."""

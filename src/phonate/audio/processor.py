@@ -59,7 +59,9 @@ class MelSpectrum:
 
     def of_padded(self, padded: FloatArray) -> FloatArray:
         """Samples (samples,), among them those before the first frame's centre and after the last's -> (T, n_mels)."""
-        frames_TN = np.lib.stride_tricks.sliding_window_view(padded, self.n_fft)[:: self.hop_length]
+        # as sliding_window_view gives them, which for a short clip takes as long as its transform
+        count, size = (len(padded) - self.n_fft) // self.hop_length + 1, padded.itemsize
+        frames_TN = np.ndarray((count, self.n_fft), padded.dtype, padded, strides=(self.hop_length * size, size))
         mel_TM = np.empty((len(frames_TN), self._mels), dtype=np.float32)
         windowed_BN = np.empty((min(len(frames_TN), _FRAMES_PER_BLOCK), self.n_fft), dtype=np.float32)
         with small_buffers():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from phonate.audio import ogg
+from phonate.audio import containers, ogg
 from phonate.audio.containers import HEAD, recognised
 from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start, writable, write_audio
 from phonate.audio.live import file_sink
@@ -129,6 +129,16 @@ def test_all_of_joined_files_is_read(tmp_path: Path, ending: str) -> None:
     start, info = read_start(path, 1.2)
     np.testing.assert_array_equal(start, whole[: round(1.2 * rate)])
     assert info.duration == pytest.approx(len(whole) / rate)
+
+
+@pytest.mark.parametrize("ending", ["flac", "ogg", "mka", "tta", "flv"])
+def test_the_joint_is_seen_wherever_reading_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    first = write(tmp_path / f"a.{ending}", tone(0.3))
+    path, size = joined(tmp_path / f"ab.{ending}", first, first), first.stat().st_size
+    for chunk in (97, size - 4, size - 3, size, size + 1):
+        monkeypatch.setattr(containers, "_CHUNK", chunk)
+        containers._parts.cache_clear()
+        assert [part.start for part in containers.parts(path)] == [0, size]
 
 
 def test_adts_parts_follow_each_other(tmp_path: Path) -> None:

@@ -229,20 +229,16 @@ def _kind_at(file: BinaryIO, start: int) -> tuple[Kind, int]:
     return kind, at
 
 
-def _search(file: BinaryIO, literal: bytes, rest: re.Pattern[bytes], start: int) -> int | None:
-    """Where from `start` on the bytes `literal` are first followed by `rest`."""
-    overlap = 128
-    while True:
+def _search(file: BinaryIO, pattern: re.Pattern[bytes], start: int) -> int | None:
+    """Where from `start` on a pattern of at most 128 bytes is first."""
+    size = file.seek(0, os.SEEK_END)
+    while start < size:
         file.seek(start)
-        chunk = file.read(_CHUNK + overlap)
-        at = chunk.find(literal)
-        while at >= 0:
-            if rest.match(chunk, at + len(literal)):
-                return start + at
-            at = chunk.find(literal, at + 1)
-        if len(chunk) < _CHUNK + overlap:
-            return None
+        # Not more than there is: to make room for it takes longer than to search a clip.
+        if found := pattern.search(file.read(min(_CHUNK + 128, size - start))):
+            return start + found.start()
         start += _CHUNK
+    return None
 
 
 def _missing(start: int, promised: int, size: int) -> float | None:
@@ -384,7 +380,7 @@ def _ts(file: BinaryIO, part: Part) -> Examined:
 
 def _searched(file: BinaryIO, part: Part) -> Examined:
     """Containers of which only the next one's first bytes say that it follows."""
-    return part, _search(file, *_FIRST[part.kind.name], part.start + 4)
+    return part, _search(file, _FIRST[part.kind.name], part.start + 4)
 
 
 def _ogg(file: BinaryIO, part: Part) -> Examined:
@@ -405,7 +401,7 @@ def _ogg_file(file: BinaryIO, part: Part) -> Examined:
         codecs.append(file.read(8))
         at = page.end
         page = ogg.page_at(file, at)
-    follows = _search(file, b"OggS\x00", re.compile(rb"[\x02\x06]"), at)
+    follows = _search(file, re.compile(rb"OggS\x00[\x02\x06]"), at)
     end = part.end if follows is None else follows
     known = len(codecs) == 1 and codecs[0].startswith((b"\x01vorbis", b"OpusHead"))
     late = ogg.late_or_paused(file, part.start, end, EARLY_SECONDS, JITTER_SECONDS) if known else None
@@ -426,7 +422,7 @@ def _matroska(file: BinaryIO, part: Part) -> Examined:
     end = _segment_end(file, part.start)
     if end is not None:
         return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
-    follows = _search(file, b"\x1aE\xdf\xa3", re.compile(rb".{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
+    follows = _search(file, re.compile(rb"\x1aE\xdf\xa3.{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
     kind, end = replace(part.kind, endless=True), follows or part.end
     at = _elements_end(file, part.start, end)
     return replace(part, kind=kind, cut_frame=at > end, end=min(at, end), junk=max(0, end - at)), follows
@@ -766,9 +762,9 @@ _END: dict[Kind, Callable[[BinaryIO, int], int | None]] = {
     REALMEDIA: _realmedia_end,
 }
 _FIRST = {
-    "FLAC": (b"fLaC", re.compile(rb"[\x00\x80]\x00\x00\x22")),
-    "FLV": (b"FLV\x01", re.compile(rb"[\x01\x04\x05]\x00\x00\x00\x09\x00\x00\x00\x00")),
-    "TTA": (b"TTA1", re.compile(rb"[\x01\x02]\x00.\x00[\x08\x10\x18]\x00", re.DOTALL)),
+    "FLAC": re.compile(rb"fLaC[\x00\x80]\x00\x00\x22"),
+    "FLV": re.compile(rb"FLV\x01[\x01\x04\x05]\x00\x00\x00\x09\x00\x00\x00\x00"),
+    "TTA": re.compile(rb"TTA1[\x01\x02]\x00.\x00[\x08\x10\x18]\x00", re.DOTALL),
 }
 _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
     WAV: _wav,

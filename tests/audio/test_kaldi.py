@@ -330,11 +330,22 @@ def test_every_option_but_the_lengths_is_in_the_fingerprint():
         ({"num_mel_bins": 300}, "contain no frequency"),
         ({"num_mel_bins": 80, "frame_length": 0.01}, "contain no frequency"),
         ({"num_mel_bin": 3}, "did you mean num_mel_bins"),
+        ({"feature_type": "samples", "frame_shift": 0.01}, "samples needs frame_shift 0.016875"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options, said):
     with pytest.raises(InputError, match=said):
         KaldiSettings(**options)
+
+
+def test_samples_are_those_of_the_recording_in_frames():
+    """However it is cut, with the last incomplete frame."""
+    features = KaldiFeatures(KaldiSettings(feature_type="samples"))
+    sound = np.random.default_rng(0).standard_normal(270 * 300 + 200).astype(np.float32)
+    frames = features(sound)
+    assert frames.shape == (301, 270)
+    np.testing.assert_array_equal(frames.ravel()[: len(sound)], sound)
+    np.testing.assert_array_equal(np.concatenate(list(features.blocks(np.array_split(sound, 7)))), frames)
 
 
 def test_bands_are_called_num_mel_bins_or_num_filters():

@@ -42,7 +42,7 @@ class KaldiFeatures:
         self._seed = seed
         length = settings.window_length
         self._window_L = torch.from_numpy(window(settings.window_type, length))
-        if settings.feature_type != "spectrogram":
+        if settings.feature_type not in ("samples", "spectrogram"):
             self._set_filters()
 
     def _set_filters(self) -> None:
@@ -126,6 +126,8 @@ class KaldiFeatures:
     def of_frames(self, samples_N: torch.Tensor) -> torch.Tensor:
         """Features (T, W) of samples (N,) that start with the first frame and end with the last one."""
         length, hop = self.settings.window_length, self.settings.hop_length
+        if self.settings.feature_type == "samples":
+            return samples_N.unfold(0, length, hop).contiguous()
         frames = (len(samples_N) - length) // hop + 1
         out_TW = torch.empty(frames, self.settings.width)
         for start in range(0, frames, BLOCK_FRAMES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -173,11 +174,14 @@ class AugmentationSettings(Settings):
 
 # -------------------------------------------------------------------------------- Settings of features
 
-FeatureType = Literal["fbank", "mfcc", "spectrogram", "whisper"]
+FeatureType = Literal["fbank", "mfcc", "samples", "spectrogram", "whisper"]
 WindowType = Literal["povey", "hanning", "hamming", "blackman", "rectangular"]
 
-WHISPER_SHIFT = 0.02
-"""Frame shift of a Whisper encoder, in seconds."""
+_FRAMES: Mapping[str, Mapping[str, Any]] = {
+    "samples": {"sampling_rate": 16000, "frame_length": 0.016875, "frame_shift": 0.016875, "snip_edges": False},
+    "whisper": {"sampling_rate": 16000, "frame_shift": 0.02, "snip_edges": False},
+}
+"""What feature types whose frames are those of a network require; frame lengths and shifts are set unless given."""
 _ROUNDING = 1e-6
 """Tolerance of products of floats: 0.035 s at 16 kHz are 560 samples."""
 
@@ -190,7 +194,8 @@ class KaldiSettings(Settings):
 
     feature_type: FeatureType = "fbank"
     """fbank: log mel filter banks. mfcc: mel-frequency cepstral coefficients. spectrogram: power spectrum. whisper: the
-    output of a Whisper encoder, 50 frames per second (needs phonate[eval])."""
+    output of a Whisper encoder, 50 frames per second (needs phonate[eval]). samples: the samples, 270 in a frame, for
+    model.network sincnet."""
     whisper_model: str = "tiny.en"
     """whisper: the model, a faster-whisper name or a folder."""
     whisper_with_fbank: bool = False
@@ -203,7 +208,7 @@ class KaldiSettings(Settings):
     frame_length: Annotated[float, Field(gt=0.0, le=1.0)] = 0.025
     """Length of the window, in seconds."""
     frame_shift: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01
-    """Time from one frame to the next, in seconds. The default for whisper is 0.02, the only value it supports."""
+    """Time from one frame to the next, in seconds. whisper has 0.02 and samples 0.016875, and support no other."""
     num_mel_bins: PositiveInt | None = None
     """Mel bands of fbank, and of mfcc if num_filters is null. Null: num_filters, or 80 for fbank, 23 for mfcc."""
     num_filters: PositiveInt | None = None
@@ -250,18 +255,16 @@ class KaldiSettings(Settings):
     """Maximum length of a recording; longer ones are rejected during preparation. Null: no limit."""
 
     @model_validator(mode="after")
-    def _whisper_frames(self) -> Self:
+    def _frames_of_networks(self) -> Self:
         if self.feature_type != "whisper":
             for name in ("whisper_with_fbank", "whisper_with_voices"):
                 if getattr(self, name):
                     raise ValueError(f"{name} is only for feature_type whisper; leave it out")
-            return self
-        if "frame_shift" not in self.model_fields_set:
-            self.__dict__["frame_shift"] = WHISPER_SHIFT
-        fixed = {"sampling_rate": 16000, "frame_shift": WHISPER_SHIFT, "snip_edges": False}
-        for name, value in fixed.items():
+        for name, value in _FRAMES.get(self.feature_type, {}).items():
+            if name.startswith("frame_") and name not in self.model_fields_set:
+                self.__dict__[name] = value
             if getattr(self, name) != value:
-                raise ValueError(f"feature_type whisper needs {name} {str(value).lower()}; leave it out")
+                raise ValueError(f"feature_type {self.feature_type} needs {name} {str(value).lower()}; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -275,7 +278,7 @@ class KaldiSettings(Settings):
             )
         if self.max_seconds is not None and self.min_seconds >= self.max_seconds:
             raise ValueError(f"min_seconds {self.min_seconds:g} must be below max_seconds {self.max_seconds:g}")
-        if self.feature_type != "spectrogram":
+        if self.feature_type not in ("samples", "spectrogram"):
             self._check_bands()
         return self
 
@@ -363,6 +366,8 @@ class KaldiSettings(Settings):
         """Values per frame of Kaldi's features. The width of a Whisper encoder depends on its model."""
         if self.feature_type == "mfcc":
             return self.num_ceps
+        if self.feature_type == "samples":
+            return self.window_length
         if self.feature_type == "spectrogram":
             return self.n_fft // 2 + 1
         return self.mel_bands + self.use_energy

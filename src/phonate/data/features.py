@@ -371,6 +371,7 @@ FEATURES: Registry[type[Features]] = Registry(
         "mel": "phonate.data.features:MelFeatures",
         "mfcc": "phonate.data.features:KaldiFrames",
         "none": "phonate.data.features:NoneFeatures",
+        "samples": "phonate.data.features:KaldiFrames",
         "spectrogram": "phonate.data.features:KaldiFrames",
         "waveform": "phonate.data.features:WaveformFeatures",
         "whisper": "phonate.data.features:WhisperFeatures",

@@ -513,7 +513,7 @@ class KaldiData(RecordingData):
 
     @property
     def feature_name(self) -> str:
-        """fbank, mfcc, spectrogram or whisper."""
+        """fbank, mfcc, samples, spectrogram or whisper."""
         return self.audio.feature_type
 
     @property

@@ -231,6 +231,19 @@ def test_every_feature_is_read(folder: Path, feature_type: str, front_end: str) 
     assert 0.1 < total.item() / task.dataset("train").unit_counts(batch)[unit] < 3
 
 
+@pytest.mark.parametrize("label_type", ["powerset", "multilabel"])
+def test_sincnet_learns_from_samples(folder: Path, label_type: str) -> None:
+    """All but its filters."""
+    size = {"model.global_config.d_model": 16, "model.global_config.num_layers": 2, "model.network": "sincnet"}
+    kind = {"data.audio.feature_type": "samples", "training.eval_knobs.label_type": label_type}
+    task = task_of(folder, **size, **kind)
+    model = task.model(torch.device("cpu")).train()
+    sum(total for total, _ in task.loss(model, batch_of(task), "main").values()).backward()
+    assert all(one.grad is not None and one.grad.any() for one in model.parameters())
+    with pytest.raises(InputError, match=r"model\.network transformer does not fit"):
+        task_of(folder, **kind)
+
+
 def test_of_a_binary_model_detection_is_scored(folder: Path) -> None:
     """Speech of several is speech of one."""
     task = task_of(folder, **{"training.eval_knobs.label_type": "binary"})

@@ -26,7 +26,7 @@ from phonate.data.features import FEATURES
 from phonate.nn.products import wide_products
 from phonate.pretrained import SPEAKER_RATE
 from phonate.tasks.diarization.identification import names_by_voice
-from phonate.tasks.diarization.model import ActivityStream, SpeakerActivityModel, build_model
+from phonate.tasks.diarization.model import ActivityModel, ActivityStream, build_model
 from phonate.tasks.diarization.segmentation import (
     Exchange,
     Read,
@@ -118,7 +118,7 @@ class Diarizer(Inference):
 
     def __init__(
         self,
-        model: SpeakerActivityModel,
+        model: ActivityModel,
         recipe: DiarizationRecipe,
         inference_metadata: Mapping[str, Any] | None = None,
     ) -> None:

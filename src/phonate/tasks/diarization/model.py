@@ -6,6 +6,7 @@ frame.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from phonate.nn.diarization import (
     StridedConvolutions,
 )
 from phonate.nn.sequences import frame_mask
+from phonate.nn.sincnet import BidirectionalLSTM, SincNet
 from phonate.nn.transformer import StackState, build_transformer
 from phonate.tasks.diarization.labels import (
     AttractorLabels,
@@ -37,56 +39,35 @@ from phonate.tasks.diarization.labels import (
 from phonate.tasks.diarization.settings import DiarizationModel, DiarizationRecipe, FrontEndSettings
 
 
-class SpeakerActivityModel(nn.Module):
-    """Normalisation, a front end that lowers the frame rate, a transformer, and a head for the label type.
+class ActivityModel(nn.Module, ABC):
+    """Frames of features -> the activity of each speaker."""
 
-    Args:
-        settings: The recipe's `model` part.
-        features: F.
-        labels: The label type, which defines the scores.
-    """
-
-    def __init__(self, settings: DiarizationModel, features: int, labels: LabelType) -> None:
-        super().__init__()
-        self.normalisation = FeatureNormalisation(settings.front_end.normalisation, features)
-        self.front_end = build_front_end(settings.front_end, features)
-        self.transformer = build_transformer(settings, self.front_end.width)
-        self.upsampling = settings.upsampling
-        self.finer: nn.Linear | None = None
-        if settings.upsampling > 1:
-            self.finer = nn.Linear(self.transformer.width, settings.upsampling * self.transformer.width)
-        self.head: nn.Linear | EncoderDecoderAttractors
-        if isinstance(labels, AttractorLabels):
-            self.head = EncoderDecoderAttractors(self.transformer.width)
-        else:
-            self.head = nn.Linear(self.transformer.width, labels.width)
-        self.labels = labels
+    labels: LabelType
+    """The label type, which defines the scores."""
+    head: nn.Linear | EncoderDecoderAttractors
 
     @property
+    @abstractmethod
     def stride(self) -> int:
         """Feature frames per output frame."""
-        return self.front_end.stride // self.upsampling
+
+    @abstractmethod
+    def forward(self, features_BTF: Tensor, lengths_B: Tensor) -> Output:
+        """Features (B, T, F) and lengths (B,) -> the scores of every output frame. Padding does not affect them."""
+
+    @abstractmethod
+    def fit(self, frames_NF: Tensor) -> None:
+        """Set what follows from the statistics of the features (N, F) before training."""
+
+    @property
+    @abstractmethod
+    def why_not_streaming(self) -> str | None:
+        """Why the model can't process streams; None if it can."""
 
     @property
     def speakers(self) -> int:
         """K."""
         return self.labels.speakers
-
-    def forward(self, features_BTF: Tensor, lengths_B: Tensor) -> Output:
-        """Features (B, T, F) and lengths (B,) -> the scores of every output frame. Padding does not affect them."""
-        mask_BT = frame_mask(lengths_B, features_BTF.shape[1])
-        x_BUC = self.front_end(self.normalisation(features_BTF, mask_BT), mask_BT)
-        hidden_BUD = self.finer_frames(self.transformer(x_BUC, mask_BT[:, :: self.front_end.stride]))
-        mask_BU = mask_BT[:, :: self.stride]
-        return self.scored(hidden_BUD[:, : mask_BU.shape[1]], mask_BU)
-
-    def finer_frames(self, hidden_BUD: Tensor) -> Tensor:
-        """Upsampling of transformer frames: (B, U, D) -> (B, U x upsampling, D)."""
-        if self.finer is None:
-            return hidden_BUD
-        batch, frames, width = hidden_BUD.shape
-        finer_BUD: Tensor = F.gelu(self.finer(hidden_BUD), approximate="tanh")
-        return finer_BUD.view(batch, frames * self.upsampling, width)
 
     def scored(self, hidden_BUD: Tensor, mask_BU: Tensor) -> Output:
         """Hidden frames (B, U, D) -> scores (B, U, C)."""
@@ -115,6 +96,53 @@ class SpeakerActivityModel(nn.Module):
             )
         return self.labels.powerset
 
+
+class SpeakerActivityModel(ActivityModel):
+    """Normalisation, a front end that lowers the frame rate, a transformer, and a head for the label type.
+
+    Args:
+        settings: The recipe's `model` part.
+        features: F.
+        labels: The label type.
+    """
+
+    def __init__(self, settings: DiarizationModel, features: int, labels: LabelType) -> None:
+        super().__init__()
+        self.normalisation = FeatureNormalisation(settings.front_end.normalisation, features)
+        self.front_end = build_front_end(settings.front_end, features)
+        self.transformer = build_transformer(settings, self.front_end.width)
+        self.upsampling = settings.upsampling
+        self.finer: nn.Linear | None = None
+        if settings.upsampling > 1:
+            self.finer = nn.Linear(self.transformer.width, settings.upsampling * self.transformer.width)
+        self.head = build_head(self.transformer.width, labels)
+        self.labels = labels
+
+    @property
+    def stride(self) -> int:
+        """Feature frames per output frame."""
+        return self.front_end.stride // self.upsampling
+
+    def forward(self, features_BTF: Tensor, lengths_B: Tensor) -> Output:
+        """Features (B, T, F) and lengths (B,) -> the scores of every output frame. Padding does not affect them."""
+        mask_BT = frame_mask(lengths_B, features_BTF.shape[1])
+        x_BUC = self.front_end(self.normalisation(features_BTF, mask_BT), mask_BT)
+        hidden_BUD = self.finer_frames(self.transformer(x_BUC, mask_BT[:, :: self.front_end.stride]))
+        mask_BU = mask_BT[:, :: self.stride]
+        return self.scored(hidden_BUD[:, : mask_BU.shape[1]], mask_BU)
+
+    def finer_frames(self, hidden_BUD: Tensor) -> Tensor:
+        """Upsampling of transformer frames: (B, U, D) -> (B, U x upsampling, D)."""
+        if self.finer is None:
+            return hidden_BUD
+        batch, frames, width = hidden_BUD.shape
+        finer_BUD: Tensor = F.gelu(self.finer(hidden_BUD), approximate="tanh")
+        return finer_BUD.view(batch, frames * self.upsampling, width)
+
+    def fit(self, frames_NF: Tensor) -> None:
+        """Set a global normalisation to that of features (N, F)."""
+        self.normalisation.fit(frames_NF)
+
     @property
     def why_not_streaming(self) -> str | None:
         """Why the model can't process streams; None if it can."""
@@ -127,7 +155,46 @@ class SpeakerActivityModel(nn.Module):
         return None
 
 
-def build_model(recipe: DiarizationRecipe, features: int, speakers: Sequence[str]) -> SpeakerActivityModel:
+class WaveformActivityModel(ActivityModel):
+    """SincNet over samples, a bidirectional LSTM, and a head for the label type.
+
+    Args:
+        settings: The recipe's `model` part.
+        labels: The label type.
+    """
+
+    stride = 1
+
+    def __init__(self, settings: DiarizationModel, labels: LabelType) -> None:
+        super().__init__()
+        options = settings.global_config
+        self.front_end = SincNet()
+        self.lstm = BidirectionalLSTM(self.front_end.width, options.d_model, options.num_layers, options.dropout)
+        self.head = build_head(self.lstm.width, labels)
+        self.labels = labels
+
+    def forward(self, features_BTF: Tensor, lengths_B: Tensor) -> Output:
+        """Frames of samples (B, T, F) and lengths (B,) -> the scores of every frame. Padding does not affect them."""
+        hidden_BTD = self.lstm(self.front_end(features_BTF.flatten(1), lengths_B), lengths_B)
+        return self.scored(hidden_BTD, frame_mask(lengths_B, features_BTF.shape[1]))
+
+    def fit(self, frames_NF: Tensor) -> None:
+        """Nothing: each item is normalised by itself."""
+
+    @property
+    def why_not_streaming(self) -> str | None:
+        """Its LSTM runs in both directions."""
+        return "its LSTM uses later frames; train another, by the recipe diarization-streaming"
+
+
+def build_head(width: int, labels: LabelType) -> nn.Linear | EncoderDecoderAttractors:
+    """From hidden frames of this width to the scores of the label type."""
+    if isinstance(labels, AttractorLabels):
+        return EncoderDecoderAttractors(width)
+    return nn.Linear(width, labels.width)
+
+
+def build_model(recipe: DiarizationRecipe, features: int, speakers: Sequence[str]) -> ActivityModel:
     """The model that a recipe describes.
 
     Args:
@@ -138,7 +205,12 @@ def build_model(recipe: DiarizationRecipe, features: int, speakers: Sequence[str
     """
     label_type = recipe.training.eval_knobs.label_type
     classes = targets_are_classes(label_type, recipe.training.loss)
-    model = SpeakerActivityModel(recipe.model, features, build_labels(label_type, recipe.model, classes, speakers))
+    labels = build_labels(label_type, recipe.model, classes, speakers)
+    model: ActivityModel
+    if recipe.model.network == "sincnet":
+        model = WaveformActivityModel(recipe.model, labels)
+    else:
+        model = SpeakerActivityModel(recipe.model, features, labels)
     if recipe.model.decoding.smoothing is not None:
         model.require_powerset()
     return model
@@ -167,9 +239,10 @@ class ActivityStream:
     Raises InputError for a model that needs later frames.
     """
 
-    def __init__(self, model: SpeakerActivityModel) -> None:
+    def __init__(self, model: ActivityModel) -> None:
         if (why := model.why_not_streaming) is not None:
             raise InputError(f"this model can't diarize a stream: {why}")
+        assert isinstance(model, SpeakerActivityModel)
         self.model = model
         self.features = FeatureStream(model.normalisation, model.front_end)
 

@@ -193,6 +193,10 @@ class FrontEndSettings(Settings):
 class DiarizationModel(TransformerSettings):
     """The network, and how its output is decoded."""
 
+    network: Literal["transformer", "sincnet"] = "transformer"
+    """transformer: a front end and a transformer over features. sincnet: SincNet filters and a bidirectional LSTM over
+    audio.feature_type samples, as the packaged diarizer; of global_config it has d_model (of each direction),
+    num_layers and dropout, and no front_end, upsampling or streams."""
     front_end: FrontEndSettings = FrontEndSettings()
     """Subsampling of feature frames to the transformer's input frames."""
     upsampling: PositiveInt = 1
@@ -219,7 +223,7 @@ class DiarizationModel(TransformerSettings):
     @property
     def stride(self) -> int:
         """Feature frames per output frame."""
-        return self.front_end.subsampling // self.upsampling
+        return 1 if self.network == "sincnet" else self.front_end.subsampling // self.upsampling
 
 
 class EvalKnobs(Settings):
@@ -336,6 +340,11 @@ def metrics_of(recipe: DiarizationRecipe, terms: Iterable[str]) -> tuple[Metric,
 def check(recipe: DiarizationRecipe) -> None:
     """Raise InputError for options that contradict each other."""
     recipe.model.require_agreement(recipe.training.batch_size, recipe.training.device)
+    if (recipe.model.network == "sincnet") != (recipe.data.audio.feature_type == "samples"):
+        raise InputError(
+            f"model.network {recipe.model.network} does not fit data.audio.feature_type "
+            f"{recipe.data.audio.feature_type}: sincnet reads samples, and nothing else does; change one of them"
+        )
     if recipe.training.eval_knobs.label_type == "speaker_id" and recipe.data.validation_by == "speaker":
         raise InputError(
             "data.validation_by: speaker keeps speakers out of training, and label_type speaker_id knows those of "
@@ -372,7 +381,7 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
 
 INFO = TaskInfo(
     use="phonate diarize {run} RECORDING --page turns.html",
-    recipe="diarization-whisper",
+    recipe="diarization-pretrained",
     previews={
         "activity": "who speaks when in a part of a validation recording: a row for each speaker, white where they "
         "speak; above the reference, below the model",

@@ -27,7 +27,7 @@ from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.evaluation.tables import FEW
 from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset, DiarizationItem
 from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of, unit_counts
-from phonate.tasks.diarization.model import SpeakerActivityModel, build_model
+from phonate.tasks.diarization.model import ActivityModel, build_model
 from phonate.tasks.diarization.segmentation import active
 from phonate.tasks.diarization.settings import DiarizationRecipe, check, metrics_of
 from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Task, Terms, move
@@ -43,7 +43,7 @@ _STRIPE = 6
 
 
 class DiarizationTask(Task):
-    """Trains a SpeakerActivityModel as `recipe` says."""
+    """Trains a ActivityModel as `recipe` says."""
 
     def __init__(self, recipe: DiarizationRecipe) -> None:
         self.recipe = recipe
@@ -70,7 +70,7 @@ class DiarizationTask(Task):
         samples = self.dataset("train")
         chosen = np.unique(np.linspace(0, len(samples.ids) - 1, _EXAMPLES).astype(int)).tolist()
         examples = [samples.get(one, generator("example", one)) for one in track("reading some samples", chosen)]
-        model.normalisation.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
+        model.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
         crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
         if crowded and self.label_type in _MANY:
             logger.warning(
@@ -97,7 +97,7 @@ class DiarizationTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The loss terms described in the module's docstring."""
-        own = cast(SpeakerActivityModel, model)
+        own = cast(ActivityModel, model)
         output = model(batch["features"], batch["lengths"])
         terms: Terms = self.criterion(own.labels, output, reference_of(batch, own.stride), model)
         return terms
@@ -115,7 +115,7 @@ class DiarizationTask(Task):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
         """`der` and its parts in seconds, over seconds of speech, and `accuracy` in output frames."""
-        own = cast(SpeakerActivityModel, model)
+        own = cast(ActivityModel, model)
         errors, right, counted = DiarizationErrors(), 0.0, 0.0
         device = next(model.parameters()).device
         for _, items, batch in evaluation_batches(dataset, positions, self.recipe.training.evaluation_batch_size):
@@ -157,7 +157,7 @@ class DiarizationTask(Task):
             return {}
         chosen = max(range(len(items)), key=lambda one: items[one].activity_TS.shape[1])
         item, heard = items[chosen], samples.preview(chosen, np.random.default_rng(0))
-        own = cast(SpeakerActivityModel, model)
+        own = cast(ActivityModel, model)
         batch = move(samples.collate([item]), next(model.parameters()).device)
         probabilities_UK = own.activity_probabilities(batch["features"], batch["lengths"])[0].float().cpu().numpy()
         reference_US = reference_of(batch, own.stride).activity_BUS[0].cpu().numpy()

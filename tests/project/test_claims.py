@@ -184,7 +184,7 @@ def figures_without_results(section: str) -> list[str]:
     return lonely + sorted(stated - there)
 
 
-SIZES = {"11.1"}
+SIZES = {"13.6"}
 """MB of the packaged voice and vocoder; a test of theirs has it."""
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 LEARN = Path(__file__).parents[2] / "docs" / "learn"
 SMALL = {
     "speech": ["training.max_steps=2", "training.scheduler.warmup_steps=1", "data.judged=2"],
-    "diarization-whisper": ["training.max_steps=2", "data.samples=8"],
+    "diarization-pretrained": ["training.max_steps=2", "data.samples=8"],
     "conversion-whisper": ["training.max_steps=2", "size=tiny", "training.batch_size=4"],
 }
 EVERY = ["training.validation.interval=2", "training.checkpoint.interval=1", "training.logging.tensorboard=false"]
@@ -79,7 +79,7 @@ CHAPTERS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "voice.md": (my_voice, ["hello.wav", "runs/speech/report.html", "my_voice_onnx/model.onnx"]),
     "meetings.md": (
         meetings,
-        ["tuesday.srt", "tuesday.rttm", "tuesday.html", "tuesday.txt", "runs/diarization-whisper/decoding.json"],
+        ["tuesday.srt", "tuesday.rttm", "tuesday.html", "tuesday.txt", "runs/diarization-pretrained/decoding.json"],
     ),
     "converter.md": (my_recordings, ["anna.wav"]),
 }

@@ -30,7 +30,7 @@ RECORDINGS = ROOT / "src" / "phonate" / "base" / "recordings"
 SHORT = {
     "speech": ("training.max_steps=2",),
     "conversion-whisper": ("size=tiny", "training.max_steps=2", "training.batch_size=2"),
-    "diarization-whisper": ("training.max_steps=2", "data.samples=8"),
+    "diarization-pretrained": ("training.max_steps=2", "data.samples=8"),
 }
 """Given to the training of each recipe: how well it learns is not asked here."""
 

@@ -214,7 +214,14 @@ def test_a_folder_is_written_as_aligners_write(folder: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "line", ["{name}.flac|{text}|ann", "{name}|ann|en|{text}", "{name}.FLAC\t{text}", "{name}|{text}|{text}"]
+    "line",
+    [
+        "{name}.flac|{text}|ann",
+        "{name}|ann|en|{text}",
+        "{name}.FLAC\t{text}",
+        "{name}|{text}|{text}",
+        '{name}.flac,ann,"{text}"',
+    ],
 )
 @pytest.mark.parametrize("header", [False, True])
 def test_texts_are_found_in_whatever_column(folder: Path, line: str, header: bool) -> None:

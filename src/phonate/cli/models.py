@@ -564,8 +564,8 @@ def align_arguments(parser: argparse.ArgumentParser) -> None:
         "texts",
         metavar="TEXTS",
         type=local_path,
-        help="a text file; for a folder one with a .txt of the same name for each recording, or a list with the name "
-        "of a recording, a bar and its text in each line",
+        help="a text file; for a folder one with a .txt of the same name for each recording, a list with the name "
+        "of a recording, a bar and its text in each line, or a table such as metadata.csv",
     )
     parser.add_argument(
         "-o",

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
 from phonate.config.errors import DataError, InputError, option, unreadable
 from phonate.config.language_codes import is_english
-from phonate.data.corpora.lists import cells_of
 from phonate.data.corpora.places import Below, Within
-from phonate.data.corpora.rows import audio_files
-from phonate.data.corpora.tables import Table, header_of
+from phonate.data.corpora.rows import Problem, audio_files
+from phonate.data.corpora.tables import Table, table_in
 from phonate.data.labels import same_name
 from phonate.data.transcripts import Alignment
 
@@ -109,8 +108,8 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
     Args:
         recordings: A file, or a folder.
         texts: For a file a text file. For a folder one with a .txt file of the same name for each recording (it may be
-            the same folder), or a list: in each line the name of a recording, a bar or tab, and the text; of more
-            columns a header says what they are, or else their values.
+            the same folder), or a table: in each line the name of a recording, a bar, tab or comma, and the text; of
+            more columns a header says what they are, or else their values.
 
     Raises InputError for what is not there, or has no text.
     """
@@ -142,28 +141,27 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
     return pairs
 
 
-def _listed(folder: Path, files: Sequence[Path], table: Path) -> list[Pair]:
-    lines = [line.strip() for line in _text(table).splitlines() if line.strip()]
-    separator = "\t" if all("\t" in line for line in lines) else "|"
-    listed = Table(table, lines, separator, header_of(lines[0], separator), Within(Below(files), table))
-    name_at, text_at = _columns(listed)
+def _listed(folder: Path, files: Sequence[Path], file: Path) -> list[Pair]:
+    table = table_in(file, Within(Below(files), file))
+    name_at, text_at = _columns(table)
     by_name: dict[str, str] = {}
-    for line in lines:
-        cells = cells_of(line, separator)
-        if len(cells) == listed.width > 1:  # a text with a bar in it would be cut
+    for place, cells in table.rows():
+        if isinstance(cells, Problem):
+            raise InputError(f"{place}: {cells.detail}")
+        if len(cells) == table.width > 1:  # a text with a bar in it would be cut
             suffix = Path(cells[name_at]).suffix
             name = cells[name_at].removesuffix(suffix if suffix.lower() in AUDIO_SUFFIXES else "")
             by_name[same_name(name)] = cells[text_at]
     pairs: list[Pair] = []
     without: list[str] = []
-    for file in files:
-        path = file.relative_to(folder).with_suffix("")
+    for recording in files:
+        path = recording.relative_to(folder).with_suffix("")
         text = by_name.get(same_name(str(path))) or by_name.get(same_name(path.name))
         if not text:
             without.append(str(path))
         else:
-            pairs.append(Pair(str(path), file, text))
-    _require_all(pairs, without, table)
+            pairs.append(Pair(str(path), recording, text))
+    _require_all(pairs, without, file)
     return pairs
 
 

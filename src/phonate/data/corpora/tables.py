@@ -83,7 +83,7 @@ def _tables_in(path: Path) -> tuple[Path, ...]:
 
 
 def _rows_of_table(path: Path, language: str | None) -> Iterator[Row | Problem]:
-    table = _table_of(path)
+    table = table_in(path)
     if table.counts_samples:
         yield from _of_fairseq(table)
     elif table.header is None:
@@ -299,10 +299,11 @@ _MOST_WIDTHS = 0.9
 """Share of the lines that have as many columns as most; where it is smaller, commas may be those of the texts."""
 
 
-def _table_of(path: Path) -> Table:
-    """The table in a file. Commas or semicolons behind the column before the last are those of the texts, if nothing
-    speaks for another reading. Raises DataError where lines differ, and no columns can be told."""
-    table = Table.read(path)
+def table_in(path: Path, places: RecordingNames | None = None) -> Table:
+    """The table in a file; `places` as for `Table.read`. Commas or semicolons behind the column before the last are
+    those of the texts, if nothing speaks for another reading. Raises DataError where lines differ, and no columns can
+    be told."""
+    table = Table.read(path, places)
     if table.header is not None:
         return _with_whole_texts(table, *table.header)
     if table.separator not in ",;":
@@ -443,7 +444,7 @@ def is_ljspeech(path: Path) -> bool:
     `path|text|phones`."""
     files = listed_in(path, TABLES)
     try:
-        return bool(files) and all(_table_of(file).of_one_speaker for file in files)
+        return bool(files) and all(table_in(file).of_one_speaker for file in files)
     except DataError:  # an empty list, of which the csv format says so
         return False
 
@@ -457,7 +458,7 @@ def ljspeech_rows(path: Path) -> Iterator[Row | Problem]:
 
 
 def _rows_of_one_speaker(path: Path) -> Iterator[Row | Problem]:
-    table = _table_of(path)
+    table = table_in(path)
     roles, speaker = table.roles, speaker_of(path)
     if roles.note is not None:
         report_note(path, roles.note)

@@ -153,7 +153,7 @@ class EspeakPhonemizer:
             raise InputError(f"espeak-ng has no language {language!r}; use {primary(code)}")
         if code not in voices:
             near = nearest(code, list(voices))
-            mend = near if near.startswith("did") else "give its code, such as de, or its name, such as German"
+            mend = near if near.startswith("did") else "give its code, such as de"
             raise InputError(f"espeak-ng has no language {language!r}; {mend}")
         self.language = code
         self.symbols = SYMBOLS

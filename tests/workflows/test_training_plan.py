@@ -401,6 +401,7 @@ def test_what_is_refused_of_a_recipe_s_file_is_told_with_its_line(
     recipe.write_text(f"task: speech\ndata:\n{option.format(clips=clips)}\n", encoding="utf-8")
     told = refusal(capsys, "train", str(recipe), "--output", str(tmp_path / "run"))
     assert told.splitlines()[-1].removeprefix("error: ").startswith(f"{recipe}:{place} {said}")
+    assert refusal(capsys, "data", "check", str(recipe)).startswith(f"{recipe}:{place}") or "drop" in option
 
 
 def test_a_recipe_called_as_shipped_ones_are_is_a_file(

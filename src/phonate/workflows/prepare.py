@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def _checked(source: str, overrides: Sequence[str]) -> Recipe[Any, Any, Any]:
     """A recipe as training uses it. Refuses what training refuses before it reads the corpus."""
     planned = plan(source, overrides)
     planned.check()
+    planned.require_files()
     return planned.recipe
 
 
@@ -85,7 +87,8 @@ def _data_options(overrides: Sequence[str], source: str, known: type[Settings] =
         usual = [name for name in known.model_fields if name != "path"]
         if section != "data" or len(names) != 1 or names[0] not in usual:
             near = difflib.get_close_matches(".".join(names), usual, n=1)
-            mend = f"did you mean data.{near[0]}?" if near else f"give a recipe first, as in speech data.path={source}"
+            first = f"give a recipe first, as in speech {shlex.quote(f'data.path={source}')}"
+            mend = f"did you mean data.{near[0]}?" if near else first
             raise InputError(f"{change.source} {'.'.join(change.path)}: no option of a corpus without a recipe; {mend}")
         options[names[0]] = (change.for_text() if takes_text(known, change.path[1:]) else change).value
     return options

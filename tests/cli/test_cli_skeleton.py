@@ -120,6 +120,7 @@ def test_a_folder_in_the_wrong_place_is_put_right(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
+    (tmp_path / "my own").mkdir()
     for arguments, said in (
         (["train", "speech"], "error: data.path: missing; give it as in phonate train speech data.path=... ("),
         (["train", "speech", "data.path", "mine"], "without spaces; did you mean data.path=mine?"),
@@ -132,6 +133,9 @@ def test_a_folder_in_the_wrong_place_is_put_right(
             ["train", "mine"],
             "mine: a folder without recipe.yaml; give a run's folder, or a recipe first: speech data.path=mine",
         ),
+        (["train", "my own"], "or a recipe first: speech 'data.path=my own'"),
+        (["train", "speech", "my own"], "did you mean 'data.path=my own'?"),
+        (["data", "check", "my own", "data.transcribe=true"], "give a recipe first, as in speech 'data.path=my own'"),
         (["train", "speech", "path=mine"], "error: command line path: no such option; phonate calls it data.path"),
     ):
         assert main(arguments) == 2

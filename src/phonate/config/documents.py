@@ -7,6 +7,7 @@ are refused, so are repeated keys. Every mistake is one line that begins with `f
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -134,9 +135,8 @@ def _locate(source: str | Path) -> Path:
     if text in shipped():
         return Path(str(resources.files("phonate.recipes").joinpath(f"{text}.yaml")))
     if path.is_dir():
-        raise RecipeError(
-            f"{text}: a folder without recipe.yaml; give a run's folder, or a recipe first: speech data.path={text}"
-        )
+        first = f"speech {shlex.quote(f'data.path={text}')}"
+        raise RecipeError(f"{text}: a folder without recipe.yaml; give a run's folder, or a recipe first: {first}")
     if path.suffix in {".yaml", ".yml"} or path.name != text:
         beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         hint = nearest(text, beside) if beside else f"give one that is there, or a shipped one: {', '.join(shipped())}"

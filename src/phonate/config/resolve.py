@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -77,9 +78,9 @@ def _parse(text: str, following: object) -> Override:
     """The override that a word is. `following`: the word behind it."""
     key, equals, value = text.partition("=")
     if not equals:
-        near = f"data.path={text}" if os.path.exists(text) else ""
+        near = shlex.quote(f"data.path={text}") if os.path.exists(text) else ""
         if "." in text and isinstance(following, str) and following and "=" not in following:
-            near = f"{text}={following}"
+            near = shlex.quote(f"{text}={following}")
         meant = f"; did you mean {near}?" if near else ""
         raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value, without spaces{meant}")
     path = _path(key.strip(), COMMAND_LINE)

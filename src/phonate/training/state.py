@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -369,7 +370,7 @@ class Saver:
         except InputError as error:
             raise InputError(
                 f"{checkpoint.path} can't be resumed: {error}; a run in another folder can start from its weights "
-                f"with training.init_from={checkpoint.path}"
+                f"with {shlex.quote(f'training.init_from={checkpoint.path}')}"
             ) from error
         self._saved_step = -1  # what was saved later may be damaged: it is saved again
         task.step = max(0, self.progress.step - 1)

@@ -356,6 +356,59 @@ def test_texts_of_which_each_has_commas_are_whole(head, sign, many, caplog):
     assert caplog.text.count(f"{name}s behind column {columns - 1} are taken for those of the texts") == 1
 
 
+FIRST = ["hello", "well", "good morning", "come", "oh dear", "tomorrow", "see", "at last", "sit", "no", "yes", "now"]
+REPEATED = ["yes", "no"] * 6
+REST = [f"they saw {number}" for number in range(12)]
+COMMA = [f"{first}, {rest}" for first, rest in zip(FIRST, REST, strict=True)]
+
+
+@pytest.mark.parametrize("sign", [",", ";"])
+@pytest.mark.parametrize(
+    ("texts", "speakers"),
+    [
+        (COMMA, None),
+        ([f"{text}, so" for text in COMMA], None),
+        ([f"{text[:-1]}, {rest}" for text, rest in zip(MANY, REST, strict=True)], None),
+        ([f"{text[:-1]}, {first}" for text, first in zip(MANY, FIRST, strict=True)], None),
+        (COMMA, ["ann", "ben"] * 6),
+    ],
+    ids=["short", "two each", "sentences", "a word behind", "behind speakers"],
+)
+def test_as_many_commas_in_each_text_end_none(texts, speakers, sign, many, caplog):
+    texts = [text.replace(",", sign) for text in texts]
+    heads = [f"a{i}{sign}{speakers[i]}" if speakers else f"a{i}" for i in range(12)]
+    (many / "list.csv").write_text("".join(f"{head}{sign}{text}\n" for head, text in zip(heads, texts, strict=True)))
+    expected = [(speakers[i] if speakers else "voice", texts[i]) for i in range(12)]
+    assert [(row.speaker, row.text) for row in list_corpus(corpus(many))[0]] == expected
+    assert f"s behind column {2 if speakers else 1} are taken for those of the texts" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lines", "column"),
+    [
+        ([f"{first}, {rest}" for first, rest in zip(REPEATED, REST, strict=True)], 2),
+        ([f"{first}, {rest}, so" for first, rest in zip(REPEATED, REST, strict=True)], 2),
+        (COMMA[:3], 2),
+        ([text.replace(", ", ",") for text in COMMA], 2),
+        ([f" {text}" for text in COMMA], 2),
+        ([f"{text} {first}" for text, first in zip(MANY, REPEATED, strict=True)], 3),
+    ],
+    ids=["repeated", "two each", "few", "no spaces", "spaces everywhere", "behind"],
+)
+def test_speakers_that_may_be_parts_of_texts_are_asked_about(lines, column, many):
+    lines = [line.replace(". ", "., ") for line in lines]
+    (many / "list.csv").write_text("".join(f"a{i},{line}\n" for i, line in enumerate(lines)))
+    columns = ("audio_path,speaker_id,text", "audio_path,text,speaker_id")
+    message = f"column {column}, such as .*; write {columns[column - 2]} as the first line, or audio_path,text"
+    with pytest.raises(DataError, match=message):
+        list_corpus(corpus(many))
+    for header in ("audio_path,text", columns[column - 2]):
+        (many / "list.csv").write_text(header + "".join(f"\na{i},{line}" for i, line in enumerate(lines)))
+        rows, _ = list_corpus(corpus(many))
+        assert all(isinstance(row, Row) for row in rows)
+        assert ("," in rows[0].text) == (header == "audio_path,text" or len(lines[0].split(",")) > 2)
+
+
 def test_labels_that_a_header_lacks_are_no_part_of_texts(many):
     lines = [f"a{i},{['ann', 'ben'][i % 2]},{MANY[i]}" for i in range(12)]
     (many / "list.csv").write_text("\n".join(["path,text", *lines]))

@@ -308,6 +308,9 @@ def table_in(path: Path, places: RecordingNames | None = None) -> Table:
         return _with_whole_texts(table, *table.header)
     if table.separator not in ",;":
         return table
+    whole = _by_spaces(table)
+    if whole is not None:
+        return whole
     rows = [_filled(cells, table.width) for _, cells in table.rows() if not isinstance(cells, Problem)]
     widths = Counter(map(len, rows))
     most = _MOST_WIDTHS * len(rows)
@@ -323,7 +326,64 @@ def table_in(path: Path, places: RecordingNames | None = None) -> Table:
     if len(plain) < most and table.width != 2 and not _are_labels(plain, table.roles.speaker):
         mend = f"put quotes around texts that hold a {sign}, or write a header"
         raise DataError(f"{path}: its lines have {min(widths)} to {max(widths)} columns; {mend}")
+    _require_certain_labels(table, plain)
     return table
+
+
+def _by_spaces(table: Table) -> Table | None:
+    """A table whose separators are followed by spaces in the texts alone, as in `a.wav,hello, there`; None for another.
+    Raises DataError where what is before the first of them may be speakers."""
+    begin = _texts_begin(table.lines, table.separator)
+    if not 2 <= begin < table.width:
+        return None
+    whole = replace(table, columns=begin)
+    if whole.roles.refusal is not None or whole.roles.path != 0 or whole.roles.text != begin - 1:
+        return None
+    rows = [row for line in _some(table.lines) if len(row := cells_of(line, table.separator)) > 2]
+    if begin == 2:
+        if _are_labels(rows, 1) or (len(rows) < 4 and all(like_a_name(row[1]) for row in rows)):
+            raise _uncertain(table, 1)
+        if table.width == 3 and _are_labels(rows, 2):
+            raise _uncertain(table, 2)
+    _report_whole_texts(whole)
+    return whole
+
+
+def _texts_begin(lines: Sequence[str], separator: str) -> int:
+    """The number of columns of which only the last has spaces behind its separators, and has them behind all; 0 where
+    lines differ, or hold quotes."""
+    begins = Counter[int]()
+    some = _some(lines)
+    for line in some:
+        spaces = [cell[:1].isspace() for cell in line.split(separator)[1:]]
+        first = spaces.index(True) if True in spaces else len(spaces)
+        begins[first + 1 if all(spaces[first:]) and first < len(spaces) and '"' not in line else 0] += 1
+    begin, count = max(begins.items(), key=lambda one: one[1], default=(0, 0))
+    return begin if count >= _MOST_WIDTHS * len(some) else 0
+
+
+def _require_certain_labels(table: Table, rows: Sequence[Sequence[str]]) -> None:
+    """Raises DataError where in lines of three columns without quotes nearly all speakers differ, and are words: they
+    may be a part of texts with a separator in them."""
+    speaker = table.roles.speaker
+    if table.roles.note is None or speaker is None or table.width != 3 or any('"' in line for line in table.lines):
+        return
+    cells = [row[speaker] for row in rows]
+    words = not any(character.isdigit() for cell in cells for character in cell)
+    if words and len({*cells}) >= 0.9 * len(cells):
+        raise _uncertain(table, speaker)
+
+
+def _uncertain(table: Table, speaker: int) -> DataError:
+    """What to write where a column may be the speakers or a part of the texts."""
+    columns = ["audio_path", "text"]
+    columns.insert(speaker, "speaker_id")
+    example = next(cells_of(line, table.separator)[speaker] for line in table.lines if line.strip())
+    sign, header = SEPARATORS[table.separator], table.separator.join(columns)
+    return DataError(
+        f"{table.path}: column {speaker + 1}, such as {printable(example)}, may be the speakers, or a part of texts "
+        f"with {sign}s in them; write {header} as the first line, or audio_path{table.separator}text"
+    )
 
 
 def _report_whole_texts(table: Table) -> None:
@@ -342,7 +402,9 @@ def _with_whole_texts(table: Table, separator: str, columns: dict[str, int], nam
         for line in table.lines
         if line.count(separator) > last and '"' not in line and any((cells := cells_of(line, separator))[last + 1 :])
     ]
-    if not longer or _are_labels(longer, last) or _are_labels(longer, -1):
+    begin = _texts_begin([line for line in table.lines if line.count(separator) > last], separator)
+    by_spaces = 0 < begin <= len(names)
+    if not longer or (not by_spaces and (_are_labels(longer, last) or _are_labels(longer, -1))):
         return table
     whole = replace(table, columns=len(names))
     _report_whole_texts(whole)

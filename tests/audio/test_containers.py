@@ -169,7 +169,16 @@ def test_what_of_joined_files_can_not_be_read_is_named(tmp_path: Path, ending: s
         read_audio(joined(tmp_path / f"ab.{ending}", first, second))
 
 
-@pytest.mark.parametrize("tag", [b"TAG" + bytes(125), b"APETAGEX" + bytes(24)], ids=["ID3v1", "APEv2"])
+_COVER = np.random.default_rng(0).bytes(100_000)
+"""As large as in tags of songs: ID3 writes a length in 7 bits of each byte."""
+_ID3 = b"ID3\x03\0\0" + bytes(len(_COVER) >> shift & 0x7F for shift in (21, 14, 7, 0)) + _COVER
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [b"TAG" + bytes(125), b"APETAGEX" + bytes(24), b"TAG" + bytes(125) + _ID3, b"APETAGEX" + bytes(24) + _COVER],
+    ids=["ID3v1", "APEv2", "ID3v1 and a cover", "APEv2 with a cover"],
+)
 def test_a_tag_within_an_mp3_without_a_count_ends_a_file(tmp_path: Path, tag: bytes) -> None:
     path, frames = tmp_path / "ab.mp3", [bare_mp3(tmp_path, pitch) for pitch in (400.0, 900.0)]
     path.write_bytes(tag.join(frames))
@@ -181,6 +190,14 @@ def test_a_tag_within_an_mp3_without_a_count_ends_a_file(tmp_path: Path, tag: by
         (tmp_path / "one.mp3").write_bytes(content)
         pieces.append(read_audio(tmp_path / "one.mp3")[0])
     np.testing.assert_array_equal(both, np.concatenate(pieces))
+
+
+def test_a_counted_mp3_with_a_cover_may_be_joined_to_another(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / f"{pitch}.lame.mp3", tone(1.0, pitch)) for pitch in (400, 900))
+    alone = [read_audio(one)[0] for one in (first, second)]
+    first.write_bytes(first.read_bytes() + b"TAG" + bytes(125))
+    second.write_bytes(_ID3 + second.read_bytes())
+    np.testing.assert_array_equal(read_audio(joined(tmp_path / "ab.mp3", first, second))[0], np.concatenate(alone))
 
 
 def test_tags_at_the_end_are_no_second_file(tmp_path: Path) -> None:

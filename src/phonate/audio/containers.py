@@ -844,7 +844,7 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     end, changes = _behind(file, first, frames)
     if length:
         end = first + length
-    follows = _next_frames(file, end, 4) if end is not None and end < size else None
+    follows = _frames_behind(file, end, size) if end is not None else None
     return Stream(first, True, follows, changes, vbri=head[36:40] == b"VBRI")
 
 
@@ -963,13 +963,15 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
             if head[:3] == b"ID3" and _next_frames(file, at, 2) is not None:
                 follows = at
                 break
-            tagged = head.startswith(_TAGS)
-            following = _next_frames(file, at + 1, 4 if tagged else 2)
-            if following is None or tagged:  # tags end a file
+            if head.startswith(_TAGS):  # they end a file
+                follows, end = _frames_behind(file, at + 1, size), at
+                break
+            following = _next_frames(file, at + 1, 2)
+            if following is None:
                 cut = at + 4 > size and head.startswith(b"\xff")
-                clean = tagged or cut or _only_zeros(file, at)
-                end = at if clean or not _frames_behind(file, at, size) else None
-                follows, junk = following, 0 if clean or end is None else size - at
+                clean = cut or _only_zeros(file, at)
+                end = at if clean or _frames_behind(file, at + 1, size) is None else None
+                junk = 0 if clean or end is None else size - at
                 break
             at, damaged = following, damaged + 1
             continue
@@ -980,9 +982,10 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
     return Stream(first, False, follows, len(channels) > 1, varies, end=end, junk=junk, cut=cut or at > size)
 
 
-def _frames_behind(file: BinaryIO, at: int, size: int) -> bool:
-    """Whether frames are anywhere behind byte `at`."""
-    return any(_next_frames(file, start, 4) is not None for start in range(at + 1, size, _SEARCHED))
+def _frames_behind(file: BinaryIO, at: int, size: int) -> int | None:
+    """Where from byte `at` on frames are next, however far: covers in tags are large. None where none are."""
+    places = (_next_frames(file, start, 4) for start in range(at, size, _SEARCHED))
+    return next((place for place in places if place is not None), None)
 
 
 def _only_zeros(file: BinaryIO, at: int) -> bool:

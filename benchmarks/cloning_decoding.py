@@ -7,7 +7,7 @@ at one request that takes longer than computing with them, as it does with the r
 
 Prints a line of JSON for each way, the medians of rounds in turns; times on a processor are of the processor
 (process_time). With --voices 1 all requests are for one voice, of which the reference is read once; with as many voices
-as requests each has its own.
+as requests each has its own. --compile-model compares the compiled step with the plain one, without joining requests.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from phonate.compute.resources import CompileModel
 from phonate.tasks.cloning.decoding import Decoder, Engine, Generation, Job, Piece, Sampling, run
 from phonate.tasks.cloning.sequences import Prompt, delayed
 
@@ -67,11 +68,11 @@ def pieces(requests: int, frames: int, voices: int) -> list[Piece]:
     return [Piece(prompt(number % voices, number), frames) for number in range(requests)]
 
 
-def measure(model: Any, wanted: list[Piece], at_once: int) -> dict[str, float]:
+def measure(model: Any, wanted: list[Piece], at_once: int, compile_model: CompileModel = False) -> dict[str, float]:
     """All requests, `at_once` in a batch: the time of their prompts, and of their frames."""
     prompts = steps = made = 0.0
     longest = max(len(one.prompt.input_ids) + one.limit for one in wanted)
-    decoder: Decoder[int] = Decoder(model, at_once, longest + 9)
+    decoder: Decoder[int] = Decoder(model, at_once, longest + 9, compile_model=compile_model)
     for first in range(0, len(wanted), at_once):
         jobs = [Job(one, Sampling(), 0, number) for number, one in enumerate(wanted[first : first + at_once])]
         began = clock(model)
@@ -80,7 +81,8 @@ def measure(model: Any, wanted: list[Piece], at_once: int) -> dict[str, float]:
         read = clock(model)
         made += sum(step.codes is not None for step in run(decoder, []))
         prompts, steps = prompts + read - began, steps + clock(model) - read
-    return {"at_once": at_once, "frames": made, "prompt_seconds": prompts, "frame_seconds": steps}
+    compiled = int(bool(compile_model))
+    return {"at_once": at_once, "compiled": compiled, "frames": made, "prompt_seconds": prompts, "frame_seconds": steps}
 
 
 def clock(model: Any) -> float:
@@ -118,6 +120,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compile-model", nargs="?", const=True, default=False, choices=("cuda_graphs",))
     args = parser.parse_args()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
     model = small_higgs(args.width, args.layers, dtype).to(args.device)
@@ -132,10 +135,18 @@ def main() -> None:
     measure(model, pieces(1, 8, 1), 1)  # warm up
     print(json.dumps(facts))
     wanted = pieces(args.requests, args.frames, args.voices)
-    ways = [1, 2, 4, args.requests]
+    ways: list[tuple[int, CompileModel]] = [(at_once, False) for at_once in (1, 2, 4, args.requests)]
+    if args.compile_model:
+        ways = [(at_once, how) for at_once in (1, args.requests) for how in (False, args.compile_model)]
+        for at_once in (1, args.requests):  # one row, and several, are compiled apart
+            began = clock(model)
+            measure(model, pieces(args.requests, 8, 1), at_once, args.compile_model)
+            print(json.dumps({"at_once": at_once, "compile_seconds": round(clock(model) - began, 1)}))
     rounds: list[list[dict[str, float]]] = []
     for _ in range(args.rounds):
-        rounds.append([*(measure(model, wanted, at_once) for at_once in ways), measure_joining(model, wanted)])
+        rounds.append([measure(model, wanted, *way) for way in ways])
+        if not args.compile_model:
+            rounds[-1].append(measure_joining(model, wanted))
     medians = [
         {name: statistics.median(one[name] for one in same) for name in same[0]} for same in zip(*rounds, strict=True)
     ]

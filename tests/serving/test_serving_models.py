@@ -168,6 +168,8 @@ def test_names_of_models() -> None:
         hosted(["base/voice", "base/diarizer"])
     with pytest.raises(InputError, match="--codec"):
         hosted(["base/voice"], options={"codec": "x", "dtype": None})
+    with pytest.raises(InputError, match="--compile-model: no model"):
+        hosted(["base/voice"], options={"compile_model": True})
     with pytest.raises(InputError, match="NAME=RUN"):
         hosted(["=base/voice"])
 

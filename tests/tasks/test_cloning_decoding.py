@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,25 @@ from cloning_prompts import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
 
+from phonate.compute.resources import CompileModel
 from phonate.config.errors import InputError
-from phonate.tasks.cloning.decoding import NO_CODE, Decoder, DelayedStream, Job, Piece, Sampling, allowed, choose
+from phonate.tasks.cloning import decoding
+from phonate.tasks.cloning.decoding import (
+    NO_CODE,
+    Decoder,
+    DelayedStream,
+    Engine,
+    Generation,
+    Job,
+    Piece,
+    Sampling,
+    allowed,
+    choose,
+)
 from phonate.tasks.cloning.network import CloningNetwork, WhisperProjector
 from phonate.tasks.cloning.sequences import Prompt, delayed
 
@@ -307,3 +323,90 @@ def test_what_does_not_fit_is_refused(model: Any) -> None:
 def test_numbers_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong)).replace("_", " ")):
         Sampling(**wrong)
+
+
+# ------------------------------------------------------------------------------ The compiled step
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What `torch.compile` was asked, with a backend that takes less time than inductor, and adds fewer guards."""
+
+    options: list[dict[str, Any]]
+    graphs: CompileCounterWithBackend
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    seen, compile_step = Compiled([], CompileCounterWithBackend("eager")), torch.compile
+
+    def compile_with_backend(function: Any, *, mode: str | None, **options: Any) -> Any:
+        seen.options.append(options | {"mode": mode})
+        return compile_step(function, backend=seen.graphs, **options)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", compile_with_backend)
+    return seen
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)], ids=["greedy", "sampled"])
+def test_the_compiled_step_gives_the_same_codes_and_is_compiled_few_times(
+    model: Any, compiled: Compiled, monkeypatch: pytest.MonkeyPatch, sampling: Sampling
+) -> None:
+    """All slots are computed, whoever comes and goes, with keys of few lengths; a prompt that a slot has read stays."""
+    monkeypatch.setattr(decoding, "_FEWEST_KEYS", 32)
+    given, limits = prompts(3), [6, 12, 18]
+    alone = [generated(model, [one], limit, sampling, [0])[0] for one, limit in zip(given, limits, strict=True)]
+    decoder: Decoder[int] = Decoder(model, 2, 160, compile_model=True)
+    step, shapes = decoder._next_logits, set()
+
+    def seen(model: Any, cache: Any, frames_RK: Tensor, positions_R: Tensor, length: int) -> Tensor:
+        shapes.add((*frames_RK.shape, *positions_R.shape, length))
+        return step(model, cache, frames_RK, positions_R, length)
+
+    monkeypatch.setattr(decoder, "_next_logits", seen)
+    for indices in ((0, 1), (2, 0), (1, 2), (2,)):
+        for owner, index in enumerate(indices):
+            decoder.join(Job(Piece(given[index], limits[index]), sampling, 0, owner))
+        for index, codes in zip(indices, collected(decoder, len(indices)), strict=True):
+            np.testing.assert_array_equal(codes, alone[index])
+    assert shapes <= {(2, 8, 2, length) for length in (64, 128, 160)}
+    assert len(shapes) > 1
+    assert compiled.options == [{"fullgraph": True, "dynamic": True, "mode": None}]
+    assert compiled.graphs.frame_count <= len(shapes)
+
+
+def test_cuda_graphs_need_cuda(model: Any) -> None:
+    with pytest.raises(InputError, match="compile_model: cuda_graphs needs an NVIDIA GPU"):
+        Decoder(model, 1, 96, compile_model="cuda_graphs")
+
+
+@pytest.mark.slow
+def test_inductor_gives_the_same_codes(model: Any) -> None:
+    """It compiles once, not for each frame."""
+    torch._dynamo.reset()
+    counters.clear()
+    given = prompts(2)
+    expected = generated(model, given, LIMIT)
+    decoder: Decoder[int] = Decoder(model, 2, 160, compile_model=True)
+    for index, prompt in enumerate(given):
+        decoder.join(Job(Piece(prompt, LIMIT), GREEDY, 0, index))
+    for codes, codes_expected in zip(collected(decoder, 2), expected, strict=True):
+        np.testing.assert_array_equal(codes, codes_expected)
+    assert counters["stats"]["unique_graphs"] == 1  # all frames read 160 keys
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compile_model", [True, "cuda_graphs"])
+def test_a_gpu_gives_the_same_codes_compiled(compile_model: CompileModel) -> None:
+    """In a thread, as a server decodes."""
+    model, given = disciplined_model().cuda(), prompts(3)
+    expected = generated(model, given, LIMIT)
+    decoder: Decoder[Generation] = Decoder(model, 3, 512, compile_model=compile_model)
+    engine = Engine(decoder)
+    requests = [Generation([Piece(prompt, LIMIT)], GREEDY, 0) for prompt in given]
+    for request in requests:
+        engine.submit(request)
+    for request, codes in zip(requests, expected, strict=True):
+        np.testing.assert_array_equal(np.stack(list(request.frames(300.0))), codes)
+    engine.close()

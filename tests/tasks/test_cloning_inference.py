@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from installed import missing
 
@@ -239,6 +240,21 @@ def test_requests_to_the_service_give_what_clone_gives(cloner: VoiceCloner, anna
         service.close()
     with pytest.raises(PhonateError, match="closed"):
         service.submit(SpeechRequest("hello", voice="anna"))
+
+
+def test_a_service_compiles_the_step_where_it_is_asked_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def compile_nothing(step: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        asked.append(options)
+        return step
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    for compile_model in (False, True):
+        phonate.load(folder / "merged", "cloning", compile_model=compile_model).speech_service(2).close()
+        assert len(asked) == compile_model
+    with pytest.raises(InputError, match="compile_model: cuda_graphs needs an NVIDIA GPU"):
+        phonate.load(folder / "merged", "cloning", compile_model="cuda_graphs")
 
 
 Command = Callable[..., int]

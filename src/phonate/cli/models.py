@@ -892,6 +892,13 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave questions and silences as the model says them; don't apply the language's rules",
     )
+    parser.add_argument(
+        "--compile-model",
+        nargs="?",
+        const=True,
+        choices=("cuda_graphs",),
+        help="cloning, on GPUs (not measured yet): compile the step of a frame; cuda_graphs: and replay its kernels",
+    )
     for option, kind, what in _SERVING_LIMITS:
         parser.add_argument(option, type=kind, metavar="N", help=what)
 
@@ -959,7 +966,7 @@ def serve(args: argparse.Namespace) -> int:
     models = hosted(
         [first, *others, *(one for one in (args.recogniser, args.diarizer) if one is not None)],
         device=args.device,
-        options=model_options(args),
+        options={**model_options(args), "compile_model": args.compile_model},
         prosody_rules=not args.no_prosody_rules,
         max_batch=settings.max_batch,
     )

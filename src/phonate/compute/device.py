@@ -18,6 +18,7 @@ import torch
 
 from phonate.compute.resources import (
     GIB,
+    CompileModel,
     DeviceType,
     Gpu,
     NoDeviceError,
@@ -180,6 +181,15 @@ def release(device: torch.device, thorough: bool = True) -> None:
         torch.mps.empty_cache()
     elif thorough and sys.platform == "linux":
         return_freed_pages()
+
+
+def compile_mode(how: CompileModel, device: torch.device, option: str) -> str | None:
+    """The mode of torch.compile that `option` asks for. Raises InputError for CUDA graphs without CUDA."""
+    if how == "cuda_graphs" and device.type != "cuda":
+        raise InputError(
+            f"{option}: cuda_graphs needs an NVIDIA GPU, and this run computes on {device}; set it to true, or to false"
+        )
+    return "reduce-overhead" if how == "cuda_graphs" else None
 
 
 _NO_MEMORY = (

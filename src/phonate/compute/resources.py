@@ -307,6 +307,8 @@ def _apple() -> list[Gpu]:
 Mode = Literal["gpu", "cpu", "mixed"]
 MODES: tuple[Mode, ...] = ("gpu", "cpu", "mixed")
 
+CompileModel = bool | Literal["cuda_graphs"]
+
 Preference = Literal["first", "most_free"]
 PREFERENCES: tuple[Preference, ...] = ("first", "most_free")
 

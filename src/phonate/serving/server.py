@@ -94,7 +94,7 @@ def hosted(
     models: Sequence[str],
     *,
     device: str | None = None,
-    options: Mapping[str, str | None] | None = None,
+    options: Mapping[str, Any] | None = None,
     prosody_rules: bool = True,
     max_batch: int = 8,
 ) -> Hosted:
@@ -116,7 +116,7 @@ def hosted(
 
     def service(run: str) -> SpeechService:
         known = task_info(task_of(run)).options
-        model = load(run, device=device, **{name: value for name, value in given.items() if name in known})
+        model: Inference = load(run, device=device, **{name: value for name, value in given.items() if name in known})
         if not prosody_rules and hasattr(model, "prosody_rules"):
             model.prosody_rules = False
         speaking = model.speech_service(max_batch)
@@ -161,7 +161,7 @@ def _by_kind(models: Sequence[str], unused: set[str]) -> dict[str, list[tuple[st
         unused = unused - set(task_info(task).options)
         runs.setdefault(kind, []).append((name, run))
     if unused:
-        raise InputError(f"--{sorted(unused)[0]}: no model that is served has a use for it; leave it out")
+        raise InputError(f"--{min(unused).replace('_', '-')}: no model that is served has a use for it; leave it out")
     diarizers = [run for _, run in runs.get("diarization", [])]
     if len(diarizers) > 1 or (diarizers and "recognition" not in runs):
         raise InputError(f"{diarizers[-1]}: one diarizer tells the speakers of transcripts apart; add whisper")

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from phonate.compute.resources import CompileModel
 from phonate.config.errors import InputError
 from phonate.config.metrics import NEWEST, plain
 from phonate.config.registry import Named
@@ -310,7 +311,7 @@ class PerformanceSettings(Settings):
     """Minutes without a batch (after the first one) or a step after which loader processes, or this one, count as
     stuck: their stacks are logged, and loader processes replaced. With several processes at most 0.8 of
     distributed.timeout_minutes."""
-    compile_model: bool | Literal["cuda_graphs"] = False
+    compile_model: CompileModel = False
     """torch.compile the model. cuda_graphs: and replay the kernels of each shape as one CUDA graph, for small models,
     whose steps wait for kernels to be launched; with batch_shim, so that shapes return. Not measured on a GPU yet."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"

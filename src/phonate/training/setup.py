@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from phonate.compute.device import compile_mode
 from phonate.compute.distributed import Ranks, like
 from phonate.config.errors import InputError
 from phonate.data.batches import Consumed, with_collator
@@ -227,13 +228,9 @@ def set_matmul_precision(settings: TrainingSettings, device: torch.device) -> No
 def compile_modules(modules: Sequence[nn.Module], settings: TrainingSettings, device: torch.device) -> None:
     """torch.compile them, where the recipe asks for it. Raises InputError for CUDA graphs without CUDA."""
     how = settings.performance.compile_model
-    if how == "cuda_graphs" and device.type != "cuda":
-        raise InputError(
-            f"training.performance.compile_model: cuda_graphs needs an NVIDIA GPU, and this run computes on {device}; "
-            "set it to true, or to false"
-        )
+    mode = compile_mode(how, device, "training.performance.compile_model")
     for module in modules if how else ():
-        module.compile(mode="reduce-overhead" if how == "cuda_graphs" else None)
+        module.compile(mode=mode)
 
 
 def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchProfiler | None:

@@ -25,9 +25,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.higgs_codec import CodecStream
+from phonate.compute.device import compile_mode
+from phonate.compute.resources import CompileModel
 from phonate.config.errors import InputError, PhonateError
 from phonate.config.randomness import derived_seed
 from phonate.tasks.cloning.network import Attention, Paths, WhisperProjector, run_layers
@@ -285,18 +288,57 @@ class SlotCache:
             held_values[rows, :, self._positions] = values[:, :, 0]
         return held_keys[:, :, : self._length], held_values[:, :, : self._length]
 
+    def stay(self) -> None:
+        """Tell torch's compiler that the tensors stay where they are, so that CUDA graphs may write to them."""
+        for held in (*self._keys, *self._values):
+            torch._dynamo.mark_static_address(held)
+
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one slot to another."""
         for held in (*self._keys, *self._values):
             held[target, :, :length] = held[source, :, :length]
 
 
+_FEWEST_KEYS = 256
+"""That a compiled step reads. From there they double: five shapes for 4096 tokens."""
+
+
+def _next_logits(model: Any, cache: SlotCache, frames_RK: Tensor, positions_R: Tensor, length: int) -> Tensor:
+    """Logits (R, K V) after the next frame of every row, which reads the first `length` places of the cache."""
+    body = model.model
+    cache.decode(positions_R, length)
+    visible_RL = torch.arange(length, device=positions_R.device) <= positions_R[:, None]
+    hidden_R1H = body.embed_audio_tokens(frames_RK[:, None])
+    turns = body.rotary_emb(hidden_R1H, positions_R[:, None])
+    for layer in body.layers:
+        hidden_R1H = layer(
+            hidden_R1H, position_embeddings=turns, attention_mask=visible_RL[:, None, None], past_key_values=cache
+        )
+    logits: Tensor = model.audio_lm_head(body.norm(hidden_R1H)[:, 0]).float()
+    return logits
+
+
 class Decoder(Generic[OwnerT]):
     """A model with room for `slots` utterances of `length` tokens, prompt included. Not for several threads."""
 
-    def __init__(self, model: nn.Module, slots: int, length: int, projector: WhisperProjector | None = None) -> None:
-        """`model`: transformers' HiggsAudioV2ForConditionalGeneration, whose linear layers may have adapters.
-        `projector`: for the features that prompts have, if the model was trained with them."""
+    def __init__(
+        self,
+        model: nn.Module,
+        slots: int,
+        length: int,
+        projector: WhisperProjector | None = None,
+        compile_model: CompileModel = False,
+    ) -> None:
+        """
+        Args:
+            model: transformers' HiggsAudioV2ForConditionalGeneration, whose linear layers may have adapters.
+            slots: Utterances.
+            length: Tokens of an utterance.
+            projector: For the features that prompts have, if the model was trained with them.
+            compile_model: torch.compile the step of a frame, when it is first run; cuda_graphs: and replay its kernels.
+
+        Raises InputError for CUDA graphs without CUDA.
+        """
         self.model: Any = model
         self.projector = projector
         config: Any = model.config
@@ -309,6 +351,12 @@ class Decoder(Generic[OwnerT]):
         self._read_in = [np.empty((0, 2 + self.codebooks), dtype=np.int64)] * slots
         """Tokens of the prompt that each slot's keys and values begin with, also after its utterance has left."""
         self._rows: list[_Row[OwnerT]] = []
+        mode = compile_mode(compile_model, self.device, "compile_model")
+        self._next_logits, self._compiled = _next_logits, bool(compile_model)
+        if compile_model:
+            self._next_logits = torch.compile(_next_logits, fullgraph=True, dynamic=True, mode=mode)
+        if compile_model == "cuda_graphs":
+            self._cache.stay()
 
     @property
     def device(self) -> torch.device:
@@ -447,17 +495,17 @@ class Decoder(Generic[OwnerT]):
 
     def _read(self, frames_RK: Tensor) -> None:
         """Run the model on the next frame of every row."""
-        positions_R = torch.tensor([row.position for row in self._rows], device=self.device)
-        longest = max(row.position for row in self._rows) + 1
-        visible_RL = torch.arange(longest, device=self.device) <= positions_R[:, None]
-        self._cache.decode(positions_R, longest)
-        output = self.model.model(
-            audio_input_ids=frames_RK[:, None],
-            attention_mask=visible_RL[:, None, None],
-            position_ids=positions_R[:, None],
-            past_key_values=self._cache,
-        )
-        self._logits[: len(self._rows)] = self._heads(output.last_hidden_state[:, -1])
+        count, positions = len(self._rows), [row.position for row in self._rows]
+        length = max(positions) + 1
+        if self._compiled:  # all slots, and keys of few lengths: shapes return, so that graphs do
+            idle = self.slots - count
+            frames_RK = functional.pad(frames_RK, (0, 0, 0, idle), value=self.begin)
+            positions += [self.length - 1] * idle  # which no prompt reaches, so that none is overwritten
+            length = min(max(_FEWEST_KEYS, 1 << (length - 1).bit_length()), self.length)
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        positions_R = torch.tensor(positions, device=self.device)
+        logits = self._next_logits(self.model, self._cache, frames_RK, positions_R, length)
+        self._logits[:count] = logits[:count].view(count, self.codebooks, self.codebook_size)
         for row in self._rows:
             row.position += 1
 

@@ -25,6 +25,8 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
+from phonate.compute.device import compile_mode
+from phonate.compute.resources import CompileModel
 from phonate.config.errors import CheckpointError, InputError, PhonateError, json_mistake
 from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import one_line
@@ -479,6 +481,8 @@ class VoiceCloner(Inference):
         self.sample_rate = codec.sample_rate
         self.voices: dict[str, Reference] = {}
         """References by name."""
+        self.compile_model: CompileModel = False
+        """Whether `speech_service` compiles the step of a frame."""
         self._projector: WhisperProjector | None = None
         if whisper is not None:
             self._projector = whisper.projector.eval().requires_grad_(False)
@@ -494,6 +498,7 @@ class VoiceCloner(Inference):
         codec: str | Path | None = None,
         base: str | Path | None = None,
         voices: str | Path | None = None,
+        compile_model: CompileModel = False,
     ) -> Self:
         """A model that clones voices.
 
@@ -507,6 +512,9 @@ class VoiceCloner(Inference):
             base: For a run or a checkpoint: a folder with the model that it was trained on, or its name on the hub;
                 None: where it was in training.
             voices: A folder with NAME.wav and NAME.txt for each voice.
+            compile_model: torch.compile the step of a frame in `speech_service`, whose first frame waits for the
+                compiler; cuda_graphs: and replay its kernels as CUDA graphs. For GPUs, where it is not measured yet; on
+                a CPU it takes longer.
 
         Raises:
             CheckpointError: A checkpoint is missing, damaged or of another task, or `base` is another model.
@@ -515,6 +523,7 @@ class VoiceCloner(Inference):
         if dtype not in (None, "auto", "int8", *DTYPES):
             raise InputError(f"dtype {dtype!r}: {nearest(str(dtype), ['auto', *DTYPES, 'int8'])}")
         where = inference_device(device)
+        compile_mode(compile_model, where, "compile_model")
         known = read_voices(voices) if voices is not None else {}
         if (Path(source) / "config.json").is_file() or (not Path(source).exists() and HUB_NAME.fullmatch(str(source))):
             if base is not None:
@@ -523,6 +532,7 @@ class VoiceCloner(Inference):
         else:
             cloner = cls._trained(open_based(source, base), where, dtype, codec)
         cloner.voices |= known
+        cloner.compile_model = compile_model
         return cloner
 
     @classmethod
@@ -721,7 +731,7 @@ class VoiceCloner(Inference):
         if max_batch < 1:
             raise InputError(f"max batch {max_batch}: must be at least 1")
         length = min(_LONGEST, int(self.model.config.max_position_embeddings))
-        decoder = Decoder[Generation](self.model, max_batch, length, self._projector)
+        decoder = Decoder[Generation](self.model, max_batch, length, self._projector, self.compile_model)
         return CloningService(decoder, self.codec, self.voices, self.pieces)
 
     def _decoder(self, jobs: Sequence[Job[Any]], most: int) -> Decoder[Any]:

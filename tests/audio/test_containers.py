@@ -192,6 +192,13 @@ def test_a_tag_within_an_mp3_without_a_count_ends_a_file(tmp_path: Path, tag: by
     np.testing.assert_array_equal(both, np.concatenate(pieces))
 
 
+def test_an_mp3_without_a_count_of_which_decoders_lose_a_half_is_refused(tmp_path: Path) -> None:
+    """Where bytes between frames look like the beginning of one, libmpg123 stops without a word."""
+    (tmp_path / "ab.mp3").write_bytes(np.random.default_rng(1).bytes(5000).join([bare_mp3(tmp_path, 400.0)] * 2))
+    with pytest.raises(DataError, match=r"ab\.mp3: not readable as audio from 1\.62 s on"):
+        read_audio(tmp_path / "ab.mp3")
+
+
 def test_a_counted_mp3_with_a_cover_may_be_joined_to_another(tmp_path: Path) -> None:
     first, second = (write(tmp_path / f"{pitch}.lame.mp3", tone(1.0, pitch)) for pitch in (400, 900))
     alone = [read_audio(one)[0] for one in (first, second)]

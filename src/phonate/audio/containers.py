@@ -154,6 +154,8 @@ class Part:
     """Whether its last frame is not there as a whole."""
     junk: int = 0
     """Bytes behind its last frame that are none, nor tags."""
+    least: int = 0
+    """Samples of each channel that a damaged MP3 without a count must have."""
     no_last_page: bool = False
     """Whether no page of an Ogg is marked as the last."""
     length: tuple[int, bytes] | None = None
@@ -489,7 +491,7 @@ def _mp3(file: BinaryIO, part: Part) -> Examined:
     part = replace(part, end=part.end if stream.end is None else stream.end, junk=stream.junk)
     if part.kind is OTHER:
         part = replace(part, start=stream.first)
-    part = replace(part, cut_frame=stream.cut)
+    part = replace(part, cut_frame=stream.cut, least=stream.least)
     if stream.changes:  # libmpg123 stops where they do
         return replace(part, kind=Kind("MP3", "mp3", endless=not stream.counted), channels=2), stream.follows
     # libsndfile takes all frames to be as long as the first, and stops where the file would end; of VBRI's it hears the
@@ -788,6 +790,8 @@ _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
 # ------------------------------------------------------------ Where the frames of an MP3 are
 
 _MOST_DAMAGED = 100
+_LOST = 5
+"""Frames that decoders may leave out where some bytes are none."""
 _HEAD, _SEARCHED = 4_096, 65_536
 _COUNTS = (b"Xing", b"Info", b"VBRI")
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
@@ -826,6 +830,8 @@ class Stream:
     """How many these are, where they are neither tags nor zeros."""
     cut: bool = False
     """Whether the last of frames without a count goes on behind the end of the file."""
+    least: int = 0
+    """Samples that these surely have, where bytes between them are none."""
 
 
 def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | None:
@@ -948,13 +954,14 @@ def _behind(file: BinaryIO, first: int, frames: int) -> tuple[int | None, bool]:
 
 def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
     """Frames without a count end where those of another rate begin, or a tag or count that only a file begins with."""
-    at, stream, damaged, follows, end, junk, cut = first, None, 0, None, None, 0, False
-    channels, bit_rates = set[int](), set[int]()
+    at, damaged, follows, end, junk, cut = first, 0, None, None, 0, False
+    stream: list[int] | None = None
+    channels, bit_rates, frames = set[int](), set[int](), 0
     while at < size and damaged < _MOST_DAMAGED:
         file.seek(at)
         head = file.read(HEAD)
         frame = _frame(head[:4])
-        length, (*kind, mono) = frame or (0, (None, None, 0))
+        length, (*kind, mono) = frame or (0, (0, 0, 0))
         begins = any(head[4 + n : 8 + n] in _COUNTS for n in (9, 17, 32)) or kind != stream
         if frame is not None and stream is not None and begins and _is_stream(file, at, 2):
             follows = at
@@ -977,9 +984,16 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
             continue
         channels.add(mono)
         bit_rates.add(head[2] >> 4)
-        at, stream = at + length, kind
-    varies = len(bit_rates) > 1
-    return Stream(first, False, follows, len(channels) > 1, varies, end=end, junk=junk, cut=cut or at > size)
+        at, stream, frames = at + length, kind, frames + 1
+    least = max(0, frames - _LOST * damaged) * _samples(stream[0]) if damaged and stream else 0
+    varies, cut = len(bit_rates) > 1, cut or at > size
+    return Stream(first, False, follows, len(channels) > 1, varies, end=end, junk=junk, cut=cut, least=least)
+
+
+def _samples(version_and_layer: int) -> int:
+    """Samples of a frame with this second byte."""
+    version, layer = version_and_layer >> 3 & 3, 4 - (version_and_layer >> 1 & 3)
+    return 384 if layer == 1 else 1152 if layer == 2 or version == 3 else 576
 
 
 def _frames_behind(file: BinaryIO, at: int, size: int) -> int | None:

@@ -245,6 +245,8 @@ class _SoundfileReader:
                 if skip < len(block):
                     yield block[skip:]
                 skip = max(0, skip - len(block))
+            if (held := self._file.frames - self._left) < self._part.least:
+                raise _damaged(self._path, held / self.rate, "frames behind it can't be decoded")
         except soundfile.LibsndfileError as error:
             seconds = _decodable_seconds(self._path, self._source)
             if not seconds:

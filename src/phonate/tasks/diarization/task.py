@@ -43,7 +43,7 @@ _STRIPE = 6
 
 
 class DiarizationTask(Task):
-    """Trains a ActivityModel as `recipe` says."""
+    """Trains an ActivityModel as `recipe` says."""
 
     def __init__(self, recipe: DiarizationRecipe) -> None:
         self.recipe = recipe

@@ -20,6 +20,8 @@ from phonate.training.checkpoints.listing import checkpoints_folder, find, is_ch
 
 SHOWN = 20
 """Lines of changed tensors that `compare` shows; --json has all."""
+_FILES = {".html", ".onnx"}
+"""Suffixes of exports that are one file."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -138,6 +140,8 @@ def _export(args: argparse.Namespace) -> int:
     source = _exported(args.run, args.checkpoint)
     options = {"vocoder": args.vocoder, "dtype": args.dtype, "base": args.base, "runtime": args.runtime}
     if args.format == WEIGHTS:
+        if target.suffix in _FILES:
+            raise InputError(f"{target}: weights are exported as a folder; for a file add its kind, as --format onnx")
         for name in (name for name, value in options.items() if value is not None):
             raise InputError(f"--{name}: only for other formats than weights; leave it out, or choose another --format")
         paths = list(listing.export(source, target).iterdir())

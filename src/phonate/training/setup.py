@@ -243,16 +243,16 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None
     """Start from another run's weights; what matched, what is new and what was missing goes to RUN/init_from.txt."""
     path = resolve_checkpoint(source)
     weights = task.adopted(load(path, weights_only=True).weights, path)
+    shown = source if source in PACKAGED else path
     table, matched = match(weights, task.saved(model))
     run.write("init_from.txt", f"{path}\n\n{table}\n")
     if not matched:
         raise InputError(
-            f"training.init_from: no weight of {path} fits this model; the table is in {run.path}/init_from.txt"
+            f"training.init_from: no weight of {shown} fits this model; the table is in {run.path}/init_from.txt"
         )
     with torch.no_grad():
         saved = task.saved(model)
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
-    shown = source if source in PACKAGED else path
     whole = len(matched) == len(weights) == len(saved)
     fits = "all" if whole else f"{len(matched)} of"
     logger.info("weights of %s: %s %d tensors fit; %s/init_from.txt lists them", shown, fits, len(weights), run.path)

@@ -82,6 +82,8 @@ def test_export_takes_the_best(run: Path, tmp_path: Path, capsys: pytest.Capture
     assert json.loads((tmp_path / "out" / "model.json").read_text()) == {"speakers": ["a"]}
     with pytest.raises(InputError, match="exists already"):
         call("export", run, tmp_path / "out")
+    with pytest.raises(InputError, match=r"voice.onnx: weights are exported as a folder; .* --format onnx"):
+        call("export", run, tmp_path / "voice.onnx")
     assert call("export", run, tmp_path / "newest", "--checkpoint", "latest") == 0
     assert json.loads((tmp_path / "newest" / "metadata.json").read_text())["global_step"] == 4
 

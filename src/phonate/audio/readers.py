@@ -468,6 +468,8 @@ class _AVReader:
         while self._silences and (not packet.size or packet.pos is None or self._silences[0][0] < packet.pos):
             _, seconds = self._silences.popleft()
             zeros = np.zeros((self.channels, round(seconds * self.rate)), np.float32)
+            if not zeros.size:
+                continue
             layout = self._stream.codec_context.layout.name
             frame = av.AudioFrame.from_ndarray(zeros, "fltp", layout)
             frame.sample_rate = self.rate

@@ -278,6 +278,46 @@ def test_sound_may_begin_behind_the_picture(tmp_path: Path, container: str, vide
     assert onsets(own, rate)[0] == pytest.approx(0.7 + TONES[0][0], abs=0.04)
 
 
+def test_the_delay_of_an_mp3_in_pieces_is_not_shown(tmp_path: Path) -> None:
+    """FFmpeg gives its frame a time before 0."""
+    options = {"movflags": "frag_keyframe+delay_moov", "frag_duration": "500000"}
+    path = written(tmp_path, Kind("mp4", "mp4", "libmp3lame", options=options))
+    own, rate = read_audio(path)
+    assert onsets(own, rate) == pytest.approx(onsets(*shown(path)), abs=CLOSE)
+    np.testing.assert_array_equal(read_audio(path, offset=1.0, duration=0.1)[0], own[rate : round(1.1 * rate)])
+
+
+@pytest.mark.parametrize("begin", [0.5, 2.0])
+def test_what_is_copied_out_of_a_flac_is_at_its_times(tmp_path: Path, begin: float) -> None:
+    """As by `ffmpeg -ss 0.5 -i sound.flac -c copy`: the header promises all, and frames keep their numbers."""
+    path = tmp_path / "cut.flac"
+    with av.open(str(written(tmp_path, KINDS["flac"]))) as whole, av.open(str(path), "w") as file:
+        stream = file.add_stream_from_template(whole.streams.audio[0])
+        for packet in whole.demux(whole.streams.audio[0]):
+            if packet.pts is not None and packet.pts * packet.time_base >= begin:
+                packet.stream = stream
+                file.mux(packet)
+    (own, rate), (samples, _) = read_audio(path), shown(path)
+    assert len(own) == len(samples) == SECONDS * rate
+    np.testing.assert_allclose(own, samples, atol=1e-4)
+
+
+@pytest.mark.parametrize(("suffix", "codec"), [("opus", "libopus"), ("webm", "libopus"), ("m4a", "aac")])
+def test_segments_of_one_recording_that_are_joined_go_on_with_its_clock(
+    tmp_path: Path, suffix: str, codec: str
+) -> None:
+    kind, path = Kind(suffix, "segment", codec), tmp_path / "joined"
+    with av.open(str(tmp_path / f"%d.{suffix}"), "w", format="segment", options={"segment_time": "1"}) as file:
+        stream = file.add_stream(codec, rate=kind.rate, layout="mono")
+        resampler = av.AudioResampler(stream.format.name, "mono", kind.rate, stream.codec_context.frame_size)
+        for packet in _packets(stream, resampler, kind):
+            file.mux(packet)
+    path.write_bytes(b"".join(one.read_bytes() for one in sorted(tmp_path.glob(f"*.{suffix}"))))
+    own, rate = read_audio(path)
+    assert len(own) == probe(path).duration * rate == pytest.approx(SECONDS * rate, abs=0.03 * rate)
+    assert onsets(own, rate) == pytest.approx([start for start, *_ in TONES], abs=0.025)  # an encoder's delay
+
+
 Faulty = Callable[[np.ndarray], np.ndarray]
 
 

@@ -96,6 +96,14 @@ LAYOUTS = {
     ),
     "path, mel, text": (lines(PATHS, [f"mels/a{i}.npy" for i in range(8)], TEXTS), ONE, TEXTS),
     "path, seconds, text": (lines(PATHS, [f"{3.2 + 0.13 * i:.3f}" for i in range(8)], TEXTS), ONE, TEXTS),
+    "path, times, text": (lines(PATHS, [f"0:0{i % 2}.50" for i in range(8)], TEXTS), ONE, TEXTS),
+    "path, date, text": (lines(PATHS, [f"2021-03-0{1 + i % 2}" for i in range(8)], TEXTS), ONE, TEXTS),
+    "path, name, short text, date": (lines(PATHS, SPEAKERS, SHORT, ["1.12.2024"] * 8), SPEAKERS, SHORT),
+    "path, text, and text is a time": (
+        lines(PATHS, [f"1{i}:30" for i in range(8)]),
+        ONE,
+        [f"1{i}:30" for i in range(8)],
+    ),
     "Bert-VITS2": (
         lines(PATHS, SPEAKERS, ["EN"] * 8, TEXTS, ["_ hh ah l ow _"] * 8, ["0 1 2 0"] * 8, ["1 2 2"] * 8),
         SPEAKERS,

@@ -322,9 +322,26 @@ def _flac(file: BinaryIO, part: Part) -> Examined:
     file.seek(part.start)
     head = file.read(26)
     counted = len(head) == 26 and bool(head[21] & 15 or any(head[22:]))
-    if len(head) == 26 and (head[20] & 1) << 4 | head[21] >> 4 not in _SNDFILE_FLAC:
-        part = replace(part, kind=Kind("FLAC", "flac", promises=counted, endless=not counted))
+    late = _flac_begins_late(file, part)
+    if late or (len(head) == 26 and (head[20] & 1) << 4 | head[21] >> 4 not in _SNDFILE_FLAC):
+        part = replace(part, kind=Kind("FLAC", "flac", timed=late, promises=counted, endless=not counted))
     return _searched(file, part)
+
+
+def _flac_begins_late(file: BinaryIO, part: Part) -> bool:
+    """Whether its first frame has another number than 0, as what was cut out of a longer file (RFC 9639, section 9.1);
+    libsndfile repeats sound to fill up what it takes to be missing."""
+    at, last = part.start + 4, False
+    while not last:
+        file.seek(at)
+        header = file.read(4)
+        if len(header) < 4:
+            return False
+        last = header[0] >= 0x80
+        at += 4 + int.from_bytes(header[1:], "big")
+    file.seek(at)
+    frame = file.read(5)
+    return len(frame) == 5 and frame[0] == 0xFF and frame[1] & 0xFE == 0xF8 and frame[4] > 0
 
 
 def _flv(file: BinaryIO, part: Part) -> Examined:

@@ -64,6 +64,8 @@ _RESTART_SECONDS = 1.0
 """Times that go back by more begin anew."""
 _LONGEST_PAUSE = 10.0
 """Seconds. Clocks that jump by more were set, as FFmpeg and players see it."""
+_NEAR_SECONDS = 0.1
+"""By which the clock of a file may differ from the end of the one before it of which it is the continuation."""
 _MOST_JUNK = 2**17
 """Bytes behind the last frame that can be decoded. Of more, sound may have been lost."""
 _LONGEST_HOLE = 3600.0
@@ -86,6 +88,8 @@ class Reader(Protocol):
     """Samples by which the promise may exceed what is there: codecs round a length to their own frames."""
     remarks: list[str]
     """What is unusual about the file, and was mended."""
+    began: float
+    """The second of its own clock with which what is read begins."""
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         """Blocks (samples, channels) from sample `start` to the end of the file. To be called once: many decoders do
@@ -217,6 +221,7 @@ class _Sound(soundfile.SoundFile):  # type: ignore[misc]  # soundfile has no typ
 
 class _SoundfileReader:
     slack = 0
+    began = 0.0
 
     def __init__(self, path: Path, part: Part, file: _Sound, source: _Range | None) -> None:
         self._path, self._part, self._file, self._source = path, part, file, source
@@ -347,9 +352,13 @@ class _AVReader:
         self._unit: tuple[int, int] | None = None
         """Of the times of all frames, as a part of a second."""
         self._origin = round(_clock(container) * self.rate) if kind.clock else 0
+        self._hides = False
+        """Whether samples before time 0 are to be left out."""
         self._early = 0.0 if part.edits else EARLY_SECONDS  # edits count from time 0 on
         if kind is MP4 and not part.edits and (first := next(self._packets, None)) is not None:
             self._packets = chain([first], self._packets)
+            # FFmpeg leaves out the others by itself, but not those of MP3 in pieces.
+            self._hides = not first.has_sidedata("skip_samples")
             # Edit lists move the times to where the sound begins; iTunes only notes how long the encoder's delay is.
             if first.pts == 0 and first.has_sidedata("skip_samples") and unit:
                 self._origin, start = round(float(start * unit) * self.rate), -start
@@ -363,6 +372,14 @@ class _AVReader:
         self._silences = deque(part.silences)
         self._cut_at: int | None = None
         """Samples before the last frame that is not there as a whole."""
+        self._unshown = 0
+        """Samples before time 0."""
+        self._follows: float | None = None
+        self.began = 0.0
+
+    def follow(self, seconds: float) -> None:
+        """Let no silence be before the sound if it begins where the file before it ended, at `seconds`."""
+        self._follows = seconds or None
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         if self._begun:
@@ -370,6 +387,7 @@ class _AVReader:
         self._begun, skip = True, start
         with _told(self._path, self):
             for block in self._blocks():
+                skip, self._unshown = skip + self._unshown, 0
                 if skip < len(block):
                     yield block[skip:]
                 skip = max(0, skip - len(block))
@@ -433,6 +451,12 @@ class _AVReader:
         if not at and self._begins is not None:
             origin = time - round(self._begins * self.rate)
         gap = time - origin - at
+        if not at and self._hides and gap < 0:
+            self._unshown = -gap
+            return time, 0
+        if not at and self._follows is not None and abs(gap / self.rate - self._follows) < _NEAR_SECONDS:
+            self.began = min(gap / self.rate, self._follows)
+            return origin + round(self.began * self.rate), gap - round(self.began * self.rate)
         if self._kind.clock and gap > _LONGEST_PAUSE * self.rate:
             self.remarks += (
                 []
@@ -665,6 +689,16 @@ class _EditedReader:
         self._blocks = track.blocks()
         self._held, self._before = np.zeros((0, self.channels), np.float32), 0
 
+        self.began = 0.0
+
+    def follow(self, seconds: float) -> None:
+        """As `_AVReader.follow`."""
+        first = self._edits[0]
+        if first.begins is None and seconds and abs(float(first.seconds or 0) - seconds) < _NEAR_SECONDS:
+            self.began = float(first.seconds or 0)
+            self._edits, self._ends = self._edits[1:], [end - self._ends[1] for end in self._ends[1:]]
+            self.frames = None if self.frames is None else self._ends[-1]
+
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         skip = start
         for block in self._shown():
@@ -707,6 +741,7 @@ class _JoinedReader:
 
     integers = False
     slack = 0
+    began = 0.0
 
     def __init__(self, path: Path, files: Sequence[Part], first: Reader) -> None:
         self._path, self._files = path, files
@@ -714,18 +749,22 @@ class _JoinedReader:
         self.frames: int | None = None
         self.remarks: list[str] = [f"{len(files)} files were joined in it; all are read"]
         held: int | None = 0
+        ended = 0.0
         for number in range(len(files)):
-            with self._opened(number) as reader:
+            with self._opened(number, 0.0 if held is None else ended) as reader:
                 self.channels = max(self.channels, reader.channels)
                 same = reader.frames is not None and reader.rate == self.rate
                 held = held + reader.frames if held is not None and same and reader.frames is not None else None
+                ended = reader.began + (reader.frames or 0) / reader.rate
         self.frames = held
 
     @contextmanager
-    def _opened(self, number: int) -> Iterator[Reader]:
-        """One of the files; errors say which."""
+    def _opened(self, number: int, ended: float) -> Iterator[Reader]:
+        """One of the files, behind one that ended at a second of its clock; errors say which."""
         try:
             with _opened_part(self._path, self._files[number]) as reader:
+                if isinstance(reader, _AVReader | _EditedReader):
+                    reader.follow(ended)
                 yield reader
         except DataError as error:
             reason = str(error).removeprefix(f"{self._path}: ")
@@ -733,10 +772,13 @@ class _JoinedReader:
             raise DataError(f"{self._path}: {place}, from byte {self._files[number].start} on: {reason}") from error
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
-        skip = start
+        skip, ended = start, 0.0
         for number in range(len(self._files)):
-            with self._opened(number) as reader:
+            with self._opened(number, ended) as reader:
+                held = 0
                 for block in self._adapted(number, reader):
+                    held += len(block)
+                    ended = held / self.rate + reader.began
                     if skip < len(block):
                         yield block[skip:]
                     skip = max(0, skip - len(block))

@@ -44,6 +44,8 @@ _LONG_CODES = frozenset(
 )
 """Of ISO 639-2 and 639-3, the usual ones. Some are names (ben, dan), so they count only beside another label."""
 _FRACTION = re.compile(r"\d+[.,]\d+")
+_TIME = re.compile(r"(\d+:)?\d+:\d\d([.,]\d+)?|\d{4}([-/.])\d\d?\3\d\d?([T ]\S+)?|\d\d?([-/.])\d\d?\5(\d\d){1,2}")
+"""Of a clock, or a date."""
 _FILE = re.compile(r"\S+\.[A-Za-z]\w{1,4}")
 _FEWEST_LETTERS = 2.5
 """Of a word, in the mean; phones with spaces between have fewer."""
@@ -160,6 +162,7 @@ def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: s
     filled = [one for one in columns if one.filled]
     phones = [one for one in filled if one.holds(_PHONES)]
     plain = [one for one in filled if one not in phones and not one.is_measured]
+    plain = [one for one in plain if not one.all_are(_TIME)] or plain
     if width > 3:
         plain = _without_side_columns(plain)
     plain = _without_other_forms(plain)

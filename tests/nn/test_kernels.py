@@ -97,6 +97,35 @@ def _convolved(layer: nn.Conv2d, x_BTCK: Tensor, exact: bool = False) -> list[Te
 
 
 @pytest.mark.skipif(not multiplies_in_bf16(), reason="needs a processor with products of bf16")
+def test_a_condition_has_the_gradients_of_fake_and_of_real_items() -> None:
+    torch.manual_seed(0)
+    network = MelDiscriminator(128, 8, 16)
+    fake_BTM, real_BTM, cond_BTD = (
+        torch.randn(3, 65, 128).requires_grad_(),
+        torch.randn(3, 65, 128),
+        torch.randn(3, 65, 8),
+    )
+
+    def gradients(
+        of: dict[str, Tensor], exact: bool = False, goals: tuple[float, ...] = (0.0, 1.0)
+    ) -> dict[str, Tensor]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=not exact):
+            judged = [scores for ((scores, _),) in network.of_both(1.0 * fake_BTM, real_BTM, cond_BTD)]
+        loss = sum((scores.float() - goal).square().sum() for scores, goal in zip(judged, goals, strict=False))
+        assert isinstance(loss, Tensor)
+        return dict(zip(of, torch.autograd.grad(loss, list(of.values())), strict=True))
+
+    weights = dict(network.named_parameters())
+    everything = {"fake": fake_BTM, **weights}
+    exact, apart, together = gradients(everything, exact=True), gradients(everything), gradients(weights)
+    of_fake = gradients({"fake": fake_BTM}, goals=(0.0,))
+    assert not torch.equal(apart["condition.weight"], together["condition.weight"])  # summed up before, and rounded
+    for made in (apart, together, of_fake):
+        for name, values in made.items():
+            assert (values - exact[name]).norm() < 0.1 * exact[name].norm(), name
+
+
+@pytest.mark.skipif(not multiplies_in_bf16(), reason="needs a processor with products of bf16")
 @pytest.mark.parametrize(
     ("count", "channels", "outputs", "kernel", "stride"),
     [

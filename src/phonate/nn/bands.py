@@ -22,10 +22,10 @@ SLOPE = 0.1
 
 
 def judged(
-    layers: Sequence[nn.Conv2d], last: nn.Conv2d, inputs_BTCK: Sequence[Tensor]
+    layers: Sequence[nn.Conv2d], last: nn.Conv2d, inputs_BTCK: Sequence[Tensor], cond_BTK: Tensor | None = None
 ) -> list[tuple[Tensor, list[Tensor]]]:
     """What the `last` of centred convolutions, to one channel, makes of each (B, T, C, K): (B, T', K'); and what those
-    before it make, with leaky ReLUs: (B, C, T', K') each.
+    before it make, with leaky ReLUs: (B, C, T', K') each. All have `cond`, where it is given, as one more channel.
 
     Steps along bands become channels, in the layout of channels last: oneDNN is slow where there are few channels and
     such steps. In bf16 forward and backward passes of a discriminator of spectra take a third of the time.
@@ -33,16 +33,24 @@ def judged(
     kind, (bands,) = inputs_BTCK[0].device.type, {one.shape[3] for one in inputs_BTCK}
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else inputs_BTCK[0].dtype
     before, after = _ends(layers[0], bands)
-    padded: list[Tensor] = [_Padded.apply(x, before, after, dtype) for x in inputs_BTCK]  # type: ignore[no-untyped-call]
+    first = None if cond_BTK is None else _of_pairs_by_kernels(layers[0], inputs_BTCK, cond_BTK, dtype)
+    if first is None:
+        if cond_BTK is not None:
+            inputs_BTCK = [torch.cat([one, cond_BTK[:, :, None]], dim=2) for one in inputs_BTCK]
+        padded = [_Padded.apply(x, before, after, dtype) for x in inputs_BTCK]  # type: ignore[no-untyped-call]
     outputs: list[list[Tensor]] = [[] for _ in inputs_BTCK]
     for layer, following in zip(layers, [*layers[1:], last], strict=True):
-        convolve = _by_kernels(layer, bands, dtype) or _by_torch(layer)
-        bands = _outputs(layer, bands)
+        input_bands, bands = bands, _outputs(layer, bands)
         goes_on = following is not last or _has_kernels(last, bands, dtype)
         ends = _ends(following, bands) if goes_on else (0, 0)
-        for i, padded_BTKC in enumerate(padded):
-            padded[i], output_BTKC = convolve(padded_BTKC, *ends)
-            outputs[i].append(output_BTKC.permute(0, 3, 1, 2))
+        if first is not None:
+            made, first = first(*ends), None
+        else:
+            convolve = _by_kernels(layer, input_bands, dtype) or _by_torch(layer)
+            made = [convolve(one, *ends) for one in padded]
+        padded = [one for one, _ in made]
+        for of_one, (_, output_BTKC) in zip(outputs, made, strict=True):
+            of_one.append(output_BTKC.permute(0, 3, 1, 2))
     score = _by_kernels(last, bands, dtype, slope=1.0)
     if score is not None:
         return [(score(one, 0, 0)[1][..., 0], of_one) for one, of_one in zip(padded, outputs, strict=True)]
@@ -88,6 +96,27 @@ def _by_kernels(layer: nn.Conv2d, bands: int, dtype: torch.dtype, slope: float =
         both: tuple[Tensor, Tensor]
         both = _Convolution.apply(padded_BTKC, weight_OCP, bias_O, *given)  # type: ignore[no-untyped-call]
         return both
+
+    return convolve
+
+
+def _of_pairs_by_kernels(
+    layer: nn.Conv2d, inputs_BTCK: Sequence[Tensor], cond_BTK: Tensor, dtype: torch.dtype
+) -> Callable[[int, int], list[tuple[Tensor, Tensor]]] | None:
+    """The same of several inputs of one channel and of `cond` as another. None: they don't have it."""
+    _, frames, channels, bands = inputs_BTCK[0].shape
+    fast, others = kernels.of(dtype), kernels.outputs(layer.out_channels) - layer.out_channels
+    if fast is None or others or channels != 1 or inputs_BTCK[0].dtype is not torch.float32:
+        return None
+    if not _has_kernels(layer, bands, dtype):
+        return None
+    ours = slice(_ends(layer, bands)[0], _ends(layer, bands)[0] + bands)
+    tensors = (layer.weight.flatten(2), layer.bias, cond_BTK.float(), *(one[:, :, 0] for one in inputs_BTCK))
+    shape = _shape(layer, bands, frames)
+
+    def convolve(before: int, after: int) -> list[tuple[Tensor, Tensor]]:
+        made = _OfPairs.apply(*tensors, (fast, shape, ours, before, after))  # type: ignore[no-untyped-call]
+        return list(zip(made[::2], made[1::2], strict=True))
 
     return convolve
 
@@ -142,10 +171,64 @@ class _Convolution(torch.autograd.Function):
         if not given:
             return (None,) * 9
         of_weights = ctx.needs_input_grad[2] if not ctx.needs_input_grad[1] else _needs_gradient(ctx, 1)
-        needs = _needs_gradient(ctx, 0), of_weights
-        of_outputs = given, results_BTKC, slope
-        made = ctx.fast.convolve_backward(shape, ours, *of_outputs, padded_BTKC, weight_OCP, needs)
+        needs, judged = (_needs_gradient(ctx, 0), of_weights), [(given, results_BTKC, padded_BTKC)]
+        made = ctx.fast.convolve_backward(shape, ours, judged, slope, weight_OCP, needs)
         return *made, *[None] * 6
+
+
+class _OfPairs(torch.autograd.Function):
+    """`_Convolution` of pairs of channels, the second of which is the same for all: where its gradient alone is asked
+    for, as by a discriminator, those of the results are summed up before they are convolved, not after."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight_OCP: Tensor, bias_O: Tensor, cond_BTK: Tensor, *inputs_and_settings: Any
+    ) -> tuple[Tensor, ...]:
+        *inputs_BTK, (fast, shape, ours, before, after) = inputs_and_settings  # tensors first: see `_needs_gradient`
+        weight_OCP, held, made = weight_OCP.contiguous(), [weight_OCP], []
+        batch, frames, _ = cond_BTK.shape
+        for one_BTK in inputs_BTK:
+            padded = one_BTK.new_empty(batch, frames, shape.columns // 2, 2, dtype=torch.bfloat16)
+            fast.paired(torch.stack([one_BTK, cond_BTK], dim=2), padded, ours.start)
+            room = padded.new_empty(batch, shape.out_frames, before + shape.bands + after, shape.outputs)
+            fast.convolve(shape, padded, weight_OCP, bias_O, SLOPE, room, before)
+            results = room[:, :, before : before + shape.bands]
+            made += [room, results]
+            held += [padded, results]
+        ctx.save_for_backward(*held)
+        ctx.fast, ctx.sizes, ctx.before = fast, (shape, ours), before
+        ctx.set_materialize_grads(False)
+        return tuple(made)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        weight_OCP, *held = ctx.saved_tensors
+        shape, ours = ctx.sizes
+        judged = {}
+        for i, (padded, results) in enumerate(zip(held[::2], held[1::2], strict=True)):
+            if given := _given(gradients[2 * i], gradients[2 * i + 1], ctx.before, shape.bands):
+                judged[i] = (given, results, padded)
+        of_inputs: list[Tensor | None] = [None] * (len(held) // 2)
+        apart = any(_needs_gradient(ctx, 3 + i) for i in range(len(of_inputs)))
+        of_weights = ctx.needs_input_grad[1] if not ctx.needs_input_grad[0] else _needs_gradient(ctx, 0)
+        needs, parts = (apart or _needs_gradient(ctx, 2), of_weights), []
+        for group in [[i] for i in judged] if apart else [list(judged)] * bool(judged):
+            of_padded, *others = ctx.fast.convolve_backward(
+                shape, ours, [judged[i] for i in group], SLOPE, weight_OCP, needs
+            )
+            of_both = None if of_padded is None else ctx.fast.unpaired(of_padded[:, :, ours])
+            if apart and of_both is not None:
+                of_inputs[group[0]] = of_both[:, :, 0]
+            parts.append((*others, None if of_both is None else of_both[:, :, 1]))
+        sums = [_sum(one) for one in zip(*parts, strict=True)] or [None] * 3
+        return *sums, *of_inputs, None
+
+
+def _sum(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Of those that there are."""
+    tensors = [one for one in parts if one is not None]
+    return sum(tensors[1:], start=tensors[0]) if tensors else None
 
 
 def _ends(layer: nn.Conv2d, bands: int) -> tuple[int, int]:

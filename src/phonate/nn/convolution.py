@@ -29,6 +29,14 @@ def zero_padding(x_BTF: Tensor, mask_BT: Tensor | None) -> Tensor:
     return x_BTF * mask_BT[:, :, None].to(x_BTF.dtype)
 
 
+def zero_padding_(x_BTF: Tensor, mask_BT: Tensor) -> Tensor:
+    """The same in place, where no gradient is needed: a processor writes to the padding alone."""
+    if not on_processor(x_BTF):
+        return x_BTF.mul_(mask_BT[:, :, None])
+    x_BTF.view(-1, x_BTF.shape[2]).index_fill_(0, mask_BT.logical_not().flatten().nonzero()[:, 0], 0.0)
+    return x_BTF
+
+
 @dataclass
 class PastFrames:
     """What a LimitedConv1d carries from block to block."""

@@ -659,26 +659,42 @@ static void of_weight(const shape *s, const grouping *g, const bf16 *restrict x,
     free(gradients);
 }
 
-/* Gradients of `convolve`: of x, and of weights and biases in parts (items, taps * window * channels + 1, outputs); where
-   NULL is given, that one is not computed. */
-void convolve_backward(count items, const shape *s, count before, count bands, const bf16 *one, count one_step, const bf16 *other, count other_step,
-                       const bf16 *results, count step, double slope, const bf16 *x, const float *weight, bf16 *of_x, float *parts, int threads) {
+/* Gradients of results of a convolution of x, in rows with steps between them: `one`, plus `other` unless it is NULL. */
+typedef struct {
+    const bf16 *one, *other, *results, *x;
+    count one_step, other_step, step;
+} judged;
+
+/* Gradients of `n` times `convolve`: of x, summed up over them, and of weights and biases in parts (n, items,
+   taps * window * channels + 1, outputs); where NULL is given, that one is not computed. */
+void convolve_backward(count items, const shape *s, count before, count bands, count n, const judged *all, double slope, const float *weight,
+                       bf16 *of_x, float *parts, int threads) {
     grouping g = grouped(s, before, bands);
     bf16 *laid = of_x ? malloc(s->taps * g.shifts * s->outputs * g.lanes * sizeof(bf16)) : NULL;
     if (of_x) turned(s, &g, weight, laid);
-    count weights = s->taps * s->window * s->channels * s->outputs;
+    count weights = s->taps * s->window * s->channels * s->outputs, size = s->out_frames * g.padded * s->outputs;
 #pragma omp parallel num_threads(threads)
     {
-        bf16 *gradient = malloc(s->out_frames * g.padded * s->outputs * sizeof(bf16));
-        float *unused = malloc(s->outputs * sizeof(float));
+        bf16 *gradient = malloc(2 * size * sizeof(bf16));
+        float *unused = malloc(s->outputs * sizeof(float)), row[BLOCK];
 #pragma omp for schedule(static)
         for (count item = 0; item < items; item++) {
-            float *part = parts ? parts + item * (weights + s->outputs) : NULL, *sums = part ? part + weights : unused;
             count at = item * s->out_frames;
-            memset(sums, 0, s->outputs * sizeof(float));
-            of_output(s, &g, one + at * one_step, one_step, other ? other + at * other_step : NULL, other_step, results + at * step, step, (float)slope, gradient, sums);
+            for (count i = 0; i < n; i++) {
+                const judged *j = all + i;
+                const bf16 *other = j->other ? j->other + at * j->other_step : NULL;
+                float *part = parts ? parts + (i * items + item) * (weights + s->outputs) : NULL, *sums = part ? part + weights : unused;
+                bf16 *own = gradient + (i ? size : 0);
+                memset(sums, 0, s->outputs * sizeof(float));
+                of_output(s, &g, j->one + at * j->one_step, j->one_step, other, j->other_step, j->results + at * j->step, j->step, (float)slope, own, sums);
+                if (part) of_weight(s, &g, j->x + item * s->frames * s->columns, own, part);
+                for (count from = 0; i && of_x && from < size; from += BLOCK) {
+                    count some = size - from < BLOCK ? size - from : BLOCK;
+                    for (count e = 0; e < some; e++) row[e] = up(gradient[from + e]) + up(own[from + e]);
+                    narrow(some, row, gradient + from);
+                }
+            }
             if (of_x) of_input(s, &g, (before + bands) * s->channels, gradient, laid, of_x + item * s->frames * s->columns);
-            if (part) of_weight(s, &g, x + item * s->frames * s->columns, gradient, part);
         }
         free(unused);
         free(gradient);

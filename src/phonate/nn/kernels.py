@@ -59,6 +59,23 @@ class Bands(ctypes.Structure):
     )
 
 
+class _Judged(ctypes.Structure):
+    """`judged` in `kernels.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("one", "other", "results", "x")),
+        *((name, ctypes.c_longlong) for name in ("one_step", "other_step", "step")),
+    )
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Tensor, int]], x: Tensor) -> _Judged:
+        """Of one gradient or two and the results, with their steps. They must outlive it."""
+        one, *other, results = ((tensor.data_ptr(), step) for tensor, step in rows)
+        (second, second_step), *_ = *other, (None, 0)
+        assert x.is_contiguous()
+        return cls(one[0], second, results[0], x.data_ptr(), one[1], second_step, results[1])
+
+
 class Kernels:
     """The functions of `kernels.c`, for contiguous tensors."""
 
@@ -205,23 +222,23 @@ class Kernels:
         self,
         shape: Bands,
         ours: slice,
-        gradients_BTKC: Sequence[Tensor],
-        results_BTKC: Tensor,
+        judged: Sequence[tuple[Sequence[Tensor], Tensor, Tensor]],
         slope: float,
-        x_BTKC: Tensor,
         weight_OCP: Tensor,
         needs: tuple[bool, bool],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The gradients of x, of which `ours` are no padding, and of weights and biases, from one or the sum of two."""
+        """The gradients of x, of which `ours` are no padding, and of weights and biases, summed up over all `judged`:
+        one gradient of the results or two to be summed up, the results, and x."""
+        (_, _, x_BTKC), *_ = judged
         of_x_BTKC = torch.empty_like(x_BTKC) if needs[0] else None
-        weights = shape.taps * shape.window * shape.channels
-        parts_BWO = torch.empty(len(x_BTKC), weights + 1, shape.outputs) if needs[1] else None
-        held = [_in_rows(one) for one in (*gradients_BTKC, results_BTKC)]
-        one, *rest, results = [(ctypes.c_void_p(x.data_ptr()), _count(step)) for x, step in held]
-        given = (*one, *(rest[0] if rest else (None, _count(0))), *results, ctypes.c_double(slope))
+        weights, count = shape.taps * shape.window * shape.channels, len(judged) * len(x_BTKC)
+        parts_BWO = torch.empty(count, weights + 1, shape.outputs) if needs[1] else None
+        in_rows = [([_in_rows(one) for one in (*both, results)], x) for both, results, x in judged]
+        given = (_Judged * len(judged))(*(_Judged.of(*one) for one in in_rows))
         made = [None if one is None else _at(one) for one in (of_x_BTKC, parts_BWO)]
         sizes = _count(len(x_BTKC)), ctypes.byref(shape), _count(ours.start), _count(ours.stop - ours.start)
-        self._library.convolve_backward(*sizes, *given, _at(x_BTKC), _at(weight_OCP), *made, _threads())
+        given_all = (_count(len(judged)), given, ctypes.c_double(slope), _at(weight_OCP))
+        self._library.convolve_backward(*sizes, *given_all, *made, _threads())
         if parts_BWO is None:
             return of_x_BTKC, None, None
         sums_WO = parts_BWO.sum(0)

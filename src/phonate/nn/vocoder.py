@@ -793,12 +793,13 @@ class _Convolutions(nn.Module):
         )
         self.last = normed(nn.Conv2d(2 * channels, 1, (3, 3), padding=1))
 
-    def judged(self, *inputs_BTCK: Tensor) -> list[Judgement]:
-        """Of each of these in two channels (B, T, 2, K)."""
+    def judged(self, *inputs_BTCK: Tensor, cond_BTK: Tensor | None = None) -> list[Judgement]:
+        """Of each of these in two channels (B, T, 2, K), or in one, and `cond` as the other."""
         layers = [one for one in self.layers if isinstance(one, nn.Conv2d)]
         if not on_processor(inputs_BTCK[0]):
-            return [self._plainly_judged(layers, one) for one in inputs_BTCK]
-        return bands.judged(layers, self.last, inputs_BTCK)
+            both = [one if cond_BTK is None else torch.stack([one[:, :, 0], cond_BTK], dim=2) for one in inputs_BTCK]
+            return [self._plainly_judged(layers, one) for one in both]
+        return bands.judged(layers, self.last, inputs_BTCK, cond_BTK)
 
     def _plainly_judged(self, layers: Sequence[nn.Conv2d], x_BTCK: Tensor) -> Judgement:
         outputs, hidden = [], x_BTCK.transpose(1, 2)
@@ -858,7 +859,8 @@ class MelDiscriminator(_Convolutions):
 
     def _of_each(self, mels_BTM: Sequence[Tensor], cond_BTD: Tensor) -> list[Judgement]:
         cond_BTM = self.condition(cond_BTD)
-        return self.judged(*(torch.stack([(one - _MEAN_LEVEL) / _DEVIATION, cond_BTM], dim=2) for one in mels_BTM))
+        inputs_BTCM = [((one - _MEAN_LEVEL) / _DEVIATION)[:, :, None] for one in mels_BTM]
+        return self.judged(*inputs_BTCM, cond_BTK=cond_BTM)
 
 
 class MultiResolutionFourier(nn.Module):

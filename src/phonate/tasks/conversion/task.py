@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
-from phonate.nn.convolution import zero_padding
+from phonate.nn.convolution import zero_padding, zero_padding_
 from phonate.nn.sequences import frame_mask
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.conversion.data import ConversionCorpus, ConversionDataset, Conversions, load_teacher
@@ -164,9 +164,10 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         else:
             speakers = F.one_hot(batch["speaker_id"], len(self.corpus.speakers)).to(mel_BTM)
             voice_BTV = speakers[:, None].expand(-1, mel_BTM.shape[1], -1)
-        cond_BTC = torch.cat([batch["features"], batch["prosody"], voice_BTV], dim=-1)
         mask_BT = frame_mask(batch["lengths"], mel_BTM.shape[1])
-        return Pair(*(zero_padding(one, mask_BT) for one in (mel_BTM, batch["target"], cond_BTC)))
+        cond_BTC = torch.cat([batch["features"], batch["prosody"], voice_BTV], dim=-1)
+        fake, real = (zero_padding(one, mask_BT) for one in (mel_BTM, batch["target"]))
+        return Pair(fake, real, zero_padding_(cond_BTC, mask_BT))
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

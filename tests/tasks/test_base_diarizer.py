@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 import phonate
 from phonate.audio.decoding import read_audio
@@ -49,6 +50,24 @@ def test_two_people_are_told_apart_and_their_words_given_to_them(
     capsys.readouterr()
     lines = (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()
     assert {line.split(":")[0] for line in lines} == {one.name for one in people}
+
+
+@pytest.mark.slow
+def test_threads_change_probabilities_by_rounding_alone_and_no_turn(recordings: Path) -> None:
+    clips = sorted((recordings / "spk_en_librispeech" / "test-other").rglob("*.flac"))[:6]
+    waveform = np.concatenate([read_audio(clip, 16000)[0] for clip in clips])
+    diarizer, before = phonate.load("base/diarizer", "diarization"), torch.get_num_threads()
+    analyses = []
+    for threads in (1, 2, 4):
+        torch.set_num_threads(threads)
+        analyses.append(diarizer.analyse(waveform))
+    torch.set_num_threads(before)
+    first, *others = analyses
+    assert len(first.windows.probabilities) > 1
+    for other in others:
+        for one, same in zip(first.windows.probabilities, other.windows.probabilities, strict=True):
+            np.testing.assert_allclose(one, same, atol=1e-5)
+        assert diarizer.decode(other).turns == diarizer.decode(first).turns
 
 
 def test_fewer_speakers_than_asked_for_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

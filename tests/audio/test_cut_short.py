@@ -6,13 +6,14 @@ import base64
 import re
 import tempfile
 import zlib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from test_timeline import KINDS, sound, written
+from test_timeline import KINDS, Kind, sound, written
 
 from phonate.audio.containers import frame_bytes
 from phonate.audio.decoding import joined, open_recording, probe, read_audio, read_start
@@ -168,6 +169,49 @@ def test_realmedia_that_was_streamed_is_told(tmp_path: Path) -> None:
 def test_an_mp4_without_its_last_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cut short: the header says 3\.00 s, 2\.9\d s are there"):
         read(tmp_path / "cut", content("mp4, header first")[:-8])
+
+
+@pytest.mark.parametrize("into", [3, 20])
+def test_a_live_mp4_that_ends_within_the_header_of_a_piece_is_told(into: int, tmp_path: Path) -> None:
+    options = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "frag_duration": "500000"}
+    everything = written(tmp_path, Kind("mp4", "mp4", "aac", options=options)).read_bytes()
+    at = everything.rindex(b"moof") - 4
+    samples, remarks = read(tmp_path / "cut", everything[: at + into])
+    assert remarks == [CUT]
+    assert len(samples) == len(read(tmp_path / "cut", everything[:at])[0])
+
+
+@pytest.mark.parametrize("into", [2, 7, 12])
+def test_a_live_flv_that_ends_within_the_header_of_a_tag_is_told(into: int, tmp_path: Path) -> None:
+    everything = written(tmp_path, replace(KINDS["flv"], streamed=True)).read_bytes()
+    last = len(everything) - 4 - int.from_bytes(everything[-4:], "big")
+    before = last - 4 - int.from_bytes(everything[last - 4 : last], "big")
+    assert read(tmp_path / "cut", everything[: before + into])[1] == [CUT]
+    assert read(tmp_path / "cut", everything[:before])[1] == []
+    assert read(tmp_path / "cut", everything[: before - 4])[1] == []
+    assert read(tmp_path / "whole", everything)[1] == []
+
+
+def test_a_tta_that_ends_between_frames_is_refused(tmp_path: Path) -> None:
+    """Of which three, of a second and more each, are promised: behind what is missing FFmpeg sees the end."""
+    everything = content("true audio")
+    first = 22 + 4 * 3 + 4
+    end = first + int.from_bytes(everything[22:26], "little")
+    with pytest.raises(DataError, match=r"cut short: the header says 3\.00 s, 1\.04 s are there"):
+        read_audio(_file(tmp_path, everything[:end]))
+
+
+def test_forty_milliseconds_of_samples_are_missed(tmp_path: Path) -> None:
+    options = {"movflags": "faststart"}
+    everything = written(tmp_path, Kind("mov", "mov", "pcm_s16le", options=options)).read_bytes()
+    with pytest.raises(DataError, match=r"cut short: the header says 3\.00 s, 2\.96 s are there"):
+        read_audio(_file(tmp_path, everything[: -round(0.04 * 48_000) * 2]))
+
+
+def _file(folder: Path, content: bytes) -> Path:
+    path = folder / "cut"
+    path.write_bytes(content)
+    return path
 
 
 def test_an_mp3_of_free_format_that_is_cut_is_refused(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ ASF = Kind("ASF", "asf", timed=True)
 AAC = Kind("AAC", "aac", endless=True)
 DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
 DTS = Kind("DTS", "dts", endless=True)
-AVI, TTA = Kind("AVI", "avi"), Kind("TTA", "tta")
+AVI, TTA = Kind("AVI", "avi"), Kind("TTA", "tta", promises=True)
 FLV = Kind("FLV", "flv", timed=True, clock=True, endless=True)
 VOC = Kind("VOC", "voc")
 REALMEDIA, TRUEHD = Kind("RealMedia", "rm", endless=True), Kind("TrueHD", "truehd", endless=True)
@@ -350,11 +350,37 @@ def _flv(file: BinaryIO, part: Part) -> Examined:
     head = file.read(_HEAD)
     at = head.find(b"\x08filesize\0")
     part, follows = _searched(file, part)
-    if at < 0 or len(head) < at + 18:
-        return part, follows
-    size = struct.unpack(">d", head[at + 10 : at + 18])[0]
+    size = struct.unpack(">d", head[at + 10 : at + 18])[0] if 0 <= at <= len(head) - 18 else 0.0
+    if size == 0.0:
+        return replace(part, cut_frame=_flv_is_cut(file, part)), follows
     promised = part.start + int(min(max(size, 0.0), _FARTHEST))
     return replace(part, missing=_missing(part.start, promised, part.end)), follows
+
+
+_FLV_TAGS = (8, 9, 18)
+"""Sound, pictures and notes."""
+
+
+def _flv_is_cut(file: BinaryIO, part: Part) -> bool:
+    """Whether it ends within a tag, behind each of which stands how long it is; at the end some programs leave that
+    out."""
+    file.seek(max(part.start, part.end - 4))
+    length = int.from_bytes(file.read(4), "big")
+    file.seek(max(part.start, part.end - 4 - length))
+    header = file.read(4)
+    if header[0] in _FLV_TAGS and 11 + int.from_bytes(header[1:], "big") == length:
+        return False
+    at = part.start + 13
+    while at < part.end:
+        file.seek(at)
+        header = file.read(4)
+        if header[0] not in _FLV_TAGS:
+            return False
+        end = at + 11 + int.from_bytes(header[1:], "big")
+        if len(header) < 4 or end > part.end:
+            return True
+        at = end + 4
+    return False
 
 
 def _aac(file: BinaryIO, part: Part) -> Examined:
@@ -751,7 +777,9 @@ def _mp4(file: BinaryIO, part: Part) -> Examined:
         file.seek(min(at, _FARTHEST))
         header = file.read(16)
         if len(header) < 8 or (at > part.start and header[4:8] == b"ftyp"):
-            return part if b"moov" in names else replace(part, missing=1.0), at
+            follows = at if len(header) >= 8 else None
+            cut = part.cut_frame or (b"moof" in names and 0 < len(header) < 8)
+            return replace(part, cut_frame=cut, missing=None if b"moov" in names else 1.0), follows
         names.add(header[4:8])
         length = struct.unpack(">I", header[:4])[0]
         if length == 1 and len(header) == 16:
@@ -760,7 +788,7 @@ def _mp4(file: BinaryIO, part: Part) -> Examined:
             return replace(part, missing=1.0), None
         if length < 8:
             return part, None
-        if header[4:8] == b"mdat" and at + length > part.end:
+        if header[4:8] in (b"mdat", b"moof") and at + length > part.end:
             part = replace(part, cut_frame=True)
         if header[4:8] == b"moov":
             part = replace(part, edits=mp4.edits(file, at + 8, min(at + length, part.end)))

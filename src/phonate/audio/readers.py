@@ -366,7 +366,8 @@ class _AVReader:
         # late, it is with what comes before where edits cut some of it out or it is a piece of a live MP4, else not.
         if kind.promises and duration and unit and start <= 0:
             self.frames = max(0, round(float((duration + start) * unit) * self.rate)) or None
-        self.slack = 0 if part.cut_frame else round(0.05 * self.rate)
+        uncoded = context.name.startswith("pcm_")
+        self.slack = 0 if part.cut_frame else round((0.002 if uncoded else 0.05) * self.rate)
         self.remarks = [*_remarks(part), *_tracks(container, stream)]
         self._endless = kind.endless or part.unknown_length
         self._silences = deque(part.silences)

@@ -121,7 +121,12 @@ def test_a_folder_in_the_wrong_place_is_put_right(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "my own").mkdir()
+    (tmp_path / "runs" / "de" / "logs").mkdir(parents=True)
     for arguments, said in (
+        (
+            ["train", "runs/de", "--resume", "auto"],
+            "runs/de: stopped before its training began, so without recipe.yaml",
+        ),
         (["train", "speech"], "error: data.path: missing; give it as in phonate train speech data.path=... ("),
         (["train", "speech", "data.path", "mine"], "without spaces; did you mean data.path=mine?"),
         (["train", "mine.yaml"], "mine.yaml: no such recipe file; give one that is there, or a shipped one: "),

@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from praatio.textgrid import IntervalTier, Textgrid
 
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, Interrupted, command_line
 from phonate.nn.aligner import best_durations
 from phonate.tasks.speech import durations as espeak_times
 from phonate.tasks.speech import durations as textgrids
@@ -26,6 +26,7 @@ from phonate.tasks.speech.data import SpeechCorpus
 from phonate.tasks.speech.durations import frames_between
 from phonate.tasks.speech.settings import SpeechData
 from phonate.text.phonemes import Word, phonemizer
+from phonate.training.trainer import Trainer
 from phonate.workflows.demo import embedded
 
 SECONDS = 2.0
@@ -389,9 +390,7 @@ def test_an_aligner_learns_where_phones_begin(spoken: Path, monkeypatch: pytest.
 def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopped(
     spoken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from phonate.config.errors import Interrupted
     from phonate.tasks.speech import aligner
-    from phonate.training.trainer import Trainer
 
     def durations(cache: str) -> list[int]:
         corpus = SpeechCorpus(
@@ -424,6 +423,29 @@ def test_the_learnt_aligner_is_the_same_each_time_and_goes_on_where_it_was_stopp
     seen.clear()
     assert durations("two") == whole
     assert seen[0] == 16
+
+
+def test_a_stopped_aligner_says_that_it_is_a_preparation_and_how_to_go_on(
+    voice: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def align() -> None:
+        with command_line(["train", "speech", f"data.path={voice}", "--resume", "auto"]):
+            assert len(corpus_of(voice, "learnt", aligner_steps=3, validation=0.0).durations[0])
+
+    began = Trainer._begin
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_begin", lambda self, saved: (began(self, saved), setattr(self.signals, "received", 2)))
+        with pytest.raises(Interrupted) as stopped:
+            align()
+    message = str(stopped.value)
+    assert message.startswith(
+        "the aligner, a preparation of the voice, whose training has not begun: stopped at step 0;"
+    )
+    assert message.endswith(f"; continue with: phonate train speech data.path={voice} --resume auto")
+    assert (stopped.value.step, stopped.value.exit_code) == (0, 130)
+    with caplog.at_level("INFO", "phonate"):
+        align()
+    assert "first the aligner, which is resumed, learns in 3 steps" in caplog.text
 
 
 def test_what_is_too_short_for_its_text_is_left_out(voice: Path, caplog: pytest.LogCaptureFixture) -> None:

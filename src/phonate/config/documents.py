@@ -135,6 +135,10 @@ def _locate(source: str | Path) -> Path:
     if text in shipped():
         return Path(str(resources.files("phonate.recipes").joinpath(f"{text}.yaml")))
     if path.is_dir():
+        if (path / "logs").is_dir():
+            raise RecipeError(
+                f"{text}: stopped before its training began, so without recipe.yaml; give its recipe again"
+            )
         first = f"speech {shlex.quote(f'data.path={text}')}"
         raise RecipeError(f"{text}: a folder without recipe.yaml; give a run's folder, or a recipe first: {first}")
     if path.suffix in {".yaml", ".yml"} or path.name != text:

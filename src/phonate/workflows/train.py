@@ -218,8 +218,7 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
         with log_file(run.log, ranks):
             checkpoint = _checkpoint_to_resume(plan, run)
             plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
-            measured = info.validation if any(not one.is_term for one in task.metrics or ()) else ""
-            for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None), measured)):
+            for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None))):
                 logger.info(line)
             trainer = Trainer(
                 task,
@@ -231,6 +230,8 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
                 recipe=plan.resolved,
                 began=began,
             )
+            if info.validation and trainer.validator is not None and any(not one.is_term for one in task.metrics or ()):
+                logger.info(info.validation)
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
     use = run.use(info.use, getattr(plan.written.recipe.data, "language", None))
@@ -310,7 +311,7 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
         saved = [item for folder in folders for item in listing.scan(folder)]
         newest = load_first_intact(listing.newest_first(saved), config.verify_integrity)
         if newest is None:
-            logger.info("%s: nothing to resume, so a new run starts", run.path)
+            logger.info("%s: nothing to resume yet: its training begins once its preparations are done", run.path)
             return None
         checkpoint = newest
     own = parse(checkpoint.recipe_yaml, files.RECIPE).values.get("task") if checkpoint.recipe_yaml else None

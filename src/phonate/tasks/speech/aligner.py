@@ -26,7 +26,7 @@ from torch import nn
 
 from phonate.audio.decoding import FloatArray
 from phonate.compute.system import lock
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, Interrupted, same_command
 from phonate.data.prepared import PreparedCorpus
 from phonate.nn.aligner import (
     AlignerModel,
@@ -227,7 +227,8 @@ class LearntAligner:
             digest.update(recordings.tokens(position).tobytes())
             digest.update(recordings.prepared.index.id[position].encode("utf-8", "surrogateescape"))
         digest.update(repr(recordings.inventory.symbols).encode())
-        self.run = Run(folder / f"aligner-v{VERSION}-{steps}-{digest.hexdigest()}")
+        again = same_command("train", "resume", "auto") or "the same again"
+        self.run = Run(folder / f"aligner-v{VERSION}-{steps}-{digest.hexdigest()}", resumed_by=again)
 
     def __call__(self, position: int, words: Sequence[Word]) -> Durations:
         """Frames of each token. Raises DataError if the recording is shorter than its text."""
@@ -255,10 +256,15 @@ class LearntAligner:
         saved = listing.scan(self.run.path / settings.checkpoint.save_dir)
         checkpoint = load_first_intact(listing.newest_first(saved))
         task = AlignmentTask(self.recordings, self.steps)
-        told = "first an aligner learns in %d steps how long each phone lasts (in %s); then the voice is trained"
-        logger.info(told, self.steps, self.run.path)
+        who = "an aligner" if checkpoint is None else "the aligner, which is resumed,"
+        told = "first %s learns in %d steps how long each phone lasts (in %s); then the voice is trained"
+        logger.info(told, who, self.steps, self.run.path)
         trainer = Trainer(task, settings, self.run)
-        trainer.fit(checkpoint)
+        try:
+            trainer.fit(checkpoint)
+        except Interrupted as error:
+            what = f"the aligner, a preparation of the voice, whose training has not begun: {error}"
+            raise Interrupted(what, error.signal_number, step=error.step, checkpoint=error.checkpoint) from None
         return trainer.model.eval()
 
 

@@ -274,9 +274,14 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
     assert "Evaluated on 4 clips (82 words): similarity to target 0.71 (natural: 0.5; higher is better)." in text
-    table["systems"]["this model"]["wer"] = 0.05
+    table["systems"]["this model"] |= {"wer": 0.05, "rtf": 0.02}
+    table["systems"]["natural"]["rtf"] = 0.04  # measured once, so not compared
     (run / "evaluation.json").write_text(json.dumps(table))
-    assert "(82 words; one word is 1.2 points of WER)" in page_of(run).text
+    text = " ".join(page_of(run).text.split())
+    assert (
+        "(82 words; one word is 1.2 points of WER): similarity to target 0.71 (natural: 0.5; higher is better)." in text
+    )
+    assert "RTF F0 error" in text
 
 
 @pytest.mark.parametrize(
@@ -309,7 +314,9 @@ def test_a_diarization_opens_with_its_error_rate_its_parts_and_what_says_most_be
     assert ("worse than a, b (DER 20.0 %)" in text) == (start < 0.3)
     assert "30.0 % DER in the evaluation, at step 20" in text  # not what validation measures otherwise
     assert "in validation, at step" not in text
-    assert task_info("diarization").validation in text
+    assert task_info("diarization").validation not in text  # it measured nothing
+    write_lines(run / "metrics.jsonl", [{"step": 20, "split": "validation", "loss": 1.0, "der": 0.4}])
+    assert task_info("diarization").validation in " ".join(page_of(run).text.split())
 
 
 def test_what_validation_said_is_that_of_the_best_checkpoint(run: Path) -> None:

@@ -29,7 +29,7 @@ SHARED = by_name(
     Metric("f0", "lower", "cents", "F0 error"),
     Metric("voicing", "lower", "%", "voicing error"),
     Metric("seconds", "", "× natural", "length"),
-    Metric("rtf", "lower", "", "RTF"),
+    Metric("rtf", "", "", "RTF"),
     Metric("pair", "higher", "", "similarity to target"),
     Metric("own", "lower", "", "similarity to source"),
     Metric("closer", "higher", "%", "closer to target"),

@@ -297,7 +297,7 @@ METRICS = by_name(
     Metric("confusion", "lower", "%", "confusion"),
     Metric("jer", "lower", "%", "JER"),
     Metric("speakers", "lower", "", "speakers off"),
-    Metric("rtf", "lower", "", "RTF"),
+    Metric("rtf", "", "", "RTF"),
 )
 """What validation and evaluation measure, besides losses."""
 LOSSES: Mapping[LabelTypeName, str] = {

@@ -321,7 +321,7 @@ def _page(story: _Story) -> dict[str, Any]:
         "next": _next(story),
         "figures": _figures(story),
         "facts": _facts(story),
-        "validation": info.validation if (run.path / files.FIGURES).exists() else "",
+        "validation": info.validation if (run.path / files.FIGURES).exists() and _is_measured(story) else "",
         "curves": curves(story.lines, story.recipe, story.step, story.resumes, info.metrics, story.ended),
         "resumes": story.resumes,
         "checkpoints": [_checkpoint(info, story.best) for info in reversed(story.checkpoints)],
@@ -330,6 +330,12 @@ def _page(story: _Story) -> dict[str, Any]:
         "listening": compared or previews(run.previews, story.recipe, info.previews),
         "silent": _silent(story),
     }
+
+
+def _is_measured(story: _Story) -> bool:
+    """Whether validation measured more than the loss."""
+    names = {one.name for one in story.info.metrics or () if not one.is_term}
+    return any(names & line.keys() for line in story.lines if line["split"] == "validation")
 
 
 def _next(story: _Story) -> list[dict[str, str]]:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import phonate
 from phonate.cli import main
 from phonate.cli.parsing import COMMANDS, top_parser
 from phonate.config.errors import DataError, Interrupted, PhonateError
+from phonate.data.transcripts import Transcription
 from phonate.evaluation.tables import Evaluation
 
 TOY = str(Path(__file__).parents[1] / "config" / "toy_task.py")
@@ -122,6 +125,8 @@ def test_a_folder_in_the_wrong_place_is_put_right(
     (tmp_path / "mine").mkdir()
     (tmp_path / "my own").mkdir()
     (tmp_path / "runs" / "de" / "logs").mkdir(parents=True)
+    (tmp_path / ".pre-commit-config.yaml").write_text("repos: []\n")
+    (tmp_path / "voice.yaml").write_text("size: tiny\ntask: speech\n")
     for arguments, said in (
         (
             ["train", "runs/de", "--resume", "auto"],
@@ -129,7 +134,8 @@ def test_a_folder_in_the_wrong_place_is_put_right(
         ),
         (["train", "speech"], "error: data.path: missing; give it as in phonate train speech data.path=... ("),
         (["train", "speech", "data.path", "mine"], "without spaces; did you mean data.path=mine?"),
-        (["train", "mine.yaml"], "mine.yaml: no such recipe file; give one that is there, or a shipped one: "),
+        (["train", "mine.yaml"], "mine.yaml: no such recipe file; did you mean voice.yaml?"),
+        (["data", "check", "mine/mine.yaml"], "no such recipe file; give one that is there, or a shipped one: "),
         (
             ["train", "speech", "mine"],
             "command line mine: an override is written key.path=value, without spaces; did you mean data.path=mine?",
@@ -521,6 +527,30 @@ def test_what_an_evaluation_notes_of_settings_is_in_words(
     monkeypatch.setattr("phonate.workflows.evaluate.evaluate", lambda *given, **options: found)
     assert main(["evaluate", "runs/mine"]) == 0
     assert "\ndecoding: threshold 0.5, smoothing (half width 3, shape hann)\n" in capsys.readouterr().out
+
+
+def test_a_number_of_speakers_is_that_of_the_packaged_diarizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("in.wav", np.zeros(1600), 16000)
+    asked: list[Any] = []
+
+    class Model:
+        def diarize(self, recording: str, **options: Any) -> SimpleNamespace:
+            asked.append(options)
+            return SimpleNamespace(turns=[])
+
+        def timed(self, *given: Any, **options: Any) -> Transcription:
+            return Transcription([], 0.1)
+
+    monkeypatch.setattr("phonate.workflows.load.load", lambda name, *_, **options: (asked.append(name), Model())[1])
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    for given, source, count in (("4", "base/diarizer", 4), ("runs/mine", "runs/mine", None)):
+        asked.clear()
+        assert main(["transcribe", "runs/mine", "in.wav", "--speakers", given]) == 0
+        assert asked == [source, "runs/mine", {"speakers": count, "known": {}}]
+    capsys.readouterr()
 
 
 def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -483,11 +483,11 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--speakers",
-        metavar="DIARIZER",
+        metavar="DIARIZER|N",
         nargs="?",
         const=DIARIZER,
-        help="give each word its speaker, by a run of the task diarization (default: base/diarizer, which comes with "
-        "phonate)",
+        help="give each word its speaker, by a run of the task diarization (without a value: base/diarizer, which "
+        "comes with phonate); a number: by that one, of so many speakers",
     )
     add_known(parser)
     add_base_option(parser)
@@ -526,9 +526,11 @@ def transcribe(args: argparse.Namespace) -> int:
     if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     log_to_console(WARNINGS)
-    diarizer = None if args.speakers is None else load(args.speakers, "diarization", device=args.device)
+    count = int(args.speakers) if (args.speakers or "").isdecimal() and not Path(args.speakers).exists() else None
+    source = args.speakers if count is None else DIARIZER
+    diarizer = None if source is None else load(source, "diarization", device=args.device)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
-    turns = None if diarizer is None else diarizer.diarize(args.recording, known=known).turns
+    turns = None if diarizer is None else diarizer.diarize(args.recording, speakers=count, known=known).turns
     transcription = recogniser.timed(args.recording, args.beam, language=args.language, speakers=turns)
     name = recording_name(args.recording)
     if args.output is not None:

@@ -142,7 +142,8 @@ def _locate(source: str | Path) -> Path:
         first = f"speech {shlex.quote(f'data.path={text}')}"
         raise RecipeError(f"{text}: a folder without recipe.yaml; give a run's folder, or a recipe first: {first}")
     if path.suffix in {".yaml", ".yml"} or path.name != text:
-        beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        files = [file for file in path.parent.glob("*.y*ml") if file.is_file()] if path.parent.is_dir() else []
+        beside = [str(file) for file in files if re.search(r"^task\s*:", file.read_text("utf-8", "replace"), re.M)]
         hint = nearest(text, beside) if beside else f"give one that is there, or a shipped one: {', '.join(shipped())}"
         what = "recipe file" if path.suffix in {".yaml", ".yml"} else "run or recipe file"
         raise RecipeError(f"{text}: no such {what}; {hint}")

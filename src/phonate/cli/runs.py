@@ -160,14 +160,15 @@ def score(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    rows = [*scores.recordings.items(), ("total", scores.total)]
-    print_table([_score_row(name, errors) for name, errors in rows], _SCORE_HEADER)
+    for note in _score_notes(scores):  # in front: what is missing may make up most of the total
+        print(note)
+    rows = [_score_row(name, errors) for name, errors in (*scores.recordings.items(), ("total", scores.total))]
+    rows[-1][-1] += " (summed)" * (len(scores.recordings) > 1)  # who is in two recordings counts twice
+    print_table(rows, _SCORE_HEADER)
     print()
     for what, how in {"DER": DER, "JER": JER, **conventions}.items():
         if how != CONVENTIONS[0]:  # phonate's own say nothing to who compares with nobody
             print(f"{what}: {how}")
-    for note in _score_notes(scores):
-        print(note)
     if zones and args.convention != "md-eval":
         print(
             f"NOSCORE and NON-LEX lines, scored as all else (--convention md-eval leaves them out): {', '.join(zones)}"

@@ -7,7 +7,7 @@ import logging
 import pytest
 from small_corpora import corpus, wav
 
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, fixed_recipe
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.names import speakers_in
 from phonate.tasks.conversion.settings import ConversionData
@@ -52,6 +52,9 @@ def test_names_that_look_like_those_of_several_speakers_are_told_with_both_readi
     assert found == {name: of(name) for name in found}
     assert not told
     assert listed(tmp_path / "voice", files, caplog, speaker="voice") == (dict.fromkeys(found, "voice"), [])
+    with fixed_recipe():  # as in an evaluation
+        _, (line,) = listed(tmp_path / "evaluated", files, caplog)
+    assert line.endswith("give each speaker a folder")
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,26 @@ def option(name: str, value: str | bool | None = None) -> str:
     return f"{name}=" + ("" if value is None else str(value) if isinstance(value, bool) else f'"{value}"')
 
 
+_fixed = False
+"""Whether the recipe is given, so that the user can set no options of it."""
+
+
+@contextlib.contextmanager
+def fixed_recipe() -> Iterator[None]:
+    """Within this block advice names no options of the recipe."""
+    global _fixed
+    before, _fixed = _fixed, True
+    try:
+        yield
+    finally:
+        _fixed = before
+
+
+def to_set(options: str, otherwise: str) -> str:
+    """The advice to set `options`, or where the recipe is given, what is to be done `otherwise`."""
+    return otherwise if _fixed else f"set {options}"
+
+
 def json_mistake(error: Exception) -> str:
     """Why a text is no JSON, with the place as editors count it: the column, and the line where there are several."""
     if isinstance(error, json.JSONDecodeError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonate.audio.decoding import FloatArray
-from phonate.config.errors import PhonateError
+from phonate.config.errors import PhonateError, fixed_recipe
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, load_row, official_split
 from phonate.data.prepared import prepare
@@ -61,7 +61,8 @@ def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]
 def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
     """The usable recordings of another `corpus`, loaded one at a time at the sample rate of a run's `data`."""
     others = {"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None, "executor": "local"}
-    checked, report = check_corpus(data.model_copy(update=others))
+    with fixed_recipe():
+        checked, report = check_corpus(data.model_copy(update=others))
     if report.refused:
         logger.warning("%s: %d rows can't be used; phonate data check lists the reasons", corpus, len(report.refused))
     for one in checked:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from phonate.config.errors import DataError
-from phonate.data.corpora.names import DATE, not_people
+from phonate.config.errors import DataError, to_set
+from phonate.data.corpora.names import DATE, FOLDERS, not_people
 from phonate.data.corpora.rows import official_split, printable, split_among
 
 logger = logging.getLogger("phonate")
@@ -162,9 +162,9 @@ def tell_speakers_in_folders(path: Path, recordings: Sequence[Path], speaker: st
 @cache
 def _report_folders(path: Path, speaker: str, names: tuple[str, ...]) -> None:
     logger.warning(
-        "%s: one speaker: %s; if the folders of its recordings name them (%s: %d), set data.format=folder, else "
-        "data.speaker=%s",
-        *(printable(str(path)), speaker, printable(", ".join(names[:3])), len(names), speaker),
+        "%s: one speaker: %s; if the folders of its recordings name them (%s: %d), %s",
+        *(printable(str(path)), speaker, printable(", ".join(names[:3])), len(names)),
+        to_set(f"data.format=folder, else data.speaker={speaker}", "write them into its list"),
     )
 
 
@@ -172,8 +172,9 @@ def _report_folders(path: Path, speaker: str, names: tuple[str, ...]) -> None:
 def _report_kind(root: Path, what: str, otherwise: str, number: int) -> None:
     """Says, once, what folders seem to be called after, and how others name the speakers."""
     logger.warning(
-        "%s: %s; if %s, set data.speaker_folder=%d",
-        *(printable(str(root)), printable(what), printable(otherwise), number),
+        "%s: %s; if %s, %s",
+        *(printable(str(root)), printable(what), printable(otherwise)),
+        to_set(f"data.speaker_folder={number}", FOLDERS),
     )
 
 
@@ -181,9 +182,9 @@ def _report_kind(root: Path, what: str, otherwise: str, number: int) -> None:
 def _report(root: Path, speaker: str, other: str, number: int) -> None:
     """Says, once, which folders name the speakers, and how others would."""
     logger.warning(
-        "%s: the lowest folders name the speakers (%s); if those above do (%s), set data.speaker_folder=%d",
+        "%s: the lowest folders name the speakers (%s); if those above do (%s), %s",
         printable(str(root)),
         printable(speaker),
         printable(other),
-        number,
+        to_set(f"data.speaker_folder={number}", FOLDERS),
     )

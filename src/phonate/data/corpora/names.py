@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, to_set
 from phonate.data.corpora.rows import Problem, Row, nfc, official_split, printable
 
 logger = logging.getLogger("phonate")
@@ -174,6 +174,8 @@ def tell_speakers_in_names(path: Path, name: str, rows: Sequence[Row | Problem])
 
 
 _MOST_PARTICIPANTS = 12
+FOLDERS = "give each speaker a folder"
+"""How speakers are told apart where no options can be set."""
 
 
 def are_participants(rows: Sequence[Row]) -> bool:
@@ -191,13 +193,12 @@ def are_participants(rows: Sequence[Row]) -> bool:
 @cache
 def _report_participants(path: Path, speaker: str, names: tuple[str, ...]) -> None:
     logger.warning(
-        "%s: one speaker: %s; if each of its %d recordings is of another (%s), set data.speaker_in_name=.+, else "
-        "data.speaker=%s",
+        "%s: one speaker: %s; if each of its %d recordings is of another (%s), %s",
         printable(str(path)),
         speaker,
         len(names),
         ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
-        speaker,
+        to_set(f"data.speaker_in_name=.+, else data.speaker={speaker}", FOLDERS),
     )
 
 
@@ -215,14 +216,12 @@ def _report(path: Path, level: int, speaker: str, likeness: Likeness) -> None:
     names = ", ".join(likeness.speakers[:3]) + (", ..." if len(likeness.speakers) > 3 else "")
     logger.log(
         level,
-        "%s: one speaker: %s; if names of files hold the speaker (%s: %d), set data.speaker_in_name=%s, else "
-        "data.speaker=%s",
+        "%s: one speaker: %s; if names of files hold the speaker (%s: %d), %s",
         printable(str(path)),
         speaker,
         names,
         len(likeness.speakers),
-        shlex.quote(likeness.pattern),
-        speaker,
+        to_set(f"data.speaker_in_name={shlex.quote(likeness.pattern)}, else data.speaker={speaker}", FOLDERS),
     )
 
 

@@ -242,6 +242,8 @@ def test_sincnet_learns_from_samples(folder: Path, label_type: str) -> None:
     assert all(one.grad is not None and one.grad.any() for one in model.parameters())
     with pytest.raises(InputError, match=r"model\.network transformer does not fit"):
         task_of(folder, **kind)
+    with pytest.raises(InputError, match=r"sincnet has no use for model\.front_end"):
+        task_of(folder, **size, **kind, **{"model.upsampling": 2})
 
 
 def test_of_a_binary_model_detection_is_scored(folder: Path) -> None:

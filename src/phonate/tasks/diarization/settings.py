@@ -345,6 +345,9 @@ def check(recipe: DiarizationRecipe) -> None:
             f"model.network {recipe.model.network} does not fit data.audio.feature_type "
             f"{recipe.data.audio.feature_type}: sincnet reads samples, and nothing else does; change one of them"
         )
+    model = recipe.model
+    if model.network == "sincnet" and (model.upsampling, model.front_end) != (1, FrontEndSettings()):
+        raise InputError("model.network sincnet has no use for model.front_end and model.upsampling; leave them out")
     if recipe.training.eval_knobs.label_type == "speaker_id" and recipe.data.validation_by == "speaker":
         raise InputError(
             "data.validation_by: speaker keeps speakers out of training, and label_type speaker_id knows those of "

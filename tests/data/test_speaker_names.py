@@ -7,9 +7,10 @@ import logging
 import pytest
 from small_corpora import corpus, wav
 
-from phonate.config.errors import DataError, InputError, fixed_recipe
+from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.names import speakers_in
+from phonate.evaluation.held_out import clips_of
 from phonate.tasks.conversion.settings import ConversionData
 
 
@@ -52,9 +53,13 @@ def test_names_that_look_like_those_of_several_speakers_are_told_with_both_readi
     assert found == {name: of(name) for name in found}
     assert not told
     assert listed(tmp_path / "voice", files, caplog, speaker="voice") == (dict.fromkeys(found, "voice"), [])
-    with fixed_recipe():  # as in an evaluation
-        _, (line,) = listed(tmp_path / "evaluated", files, caplog)
-    assert line.endswith("give each speaker a folder")
+    for number, name in enumerate(files):
+        wav(tmp_path / "evaluated" / name, hertz=200 + 10 * number)
+    caplog.clear()
+    list(clips_of(corpus(tmp_path / "voice"), str(tmp_path / "evaluated")))  # no option can be set there
+    assert "; if names of files hold the speaker" in caplog.text
+    assert "give each speaker a folder" in caplog.text
+    assert "data.speaker" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,11 @@ class Run:
         steps = max((one.step for one in saved), default=0)
         number = next(number for number in count(2) if not self.path.with_name(f"{self.name}-{number}").exists())
         another = self.placed_by or option("output", str(self.path.with_name(f"{self.name}-{number}")))
-        what = f"holds a run of {steps} steps; continue it" if saved else "is not empty; continue its run"
+        what = (
+            f"holds a run of {steps} step{'s' * (steps != 1)}; continue it"
+            if saved
+            else "is not empty; continue its run"
+        )
         return InputError(f"{self.path} {what} with {self.resume_option}, or begin another with {another}")
 
     def _never_trained(self) -> bool:

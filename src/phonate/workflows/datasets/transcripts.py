@@ -114,7 +114,13 @@ class _Transcribing:
         self._forget({row.id for row in rows})
         lengths = [_seconds(row) for row in rows]
         total = round(sum(lengths))
-        logger.info("transcribing %d recordings, %.1f minutes, with %s", len(rows), total / 60, self._fingerprint)
+        logger.info(
+            "transcribing %d recording%s, %.1f minutes, with %s",
+            len(rows),
+            "s" * (len(rows) != 1),
+            total / 60,
+            self._fingerprint,
+        )
         befores = [0.0, *accumulate(lengths)]
         due = [_Due(*one, total) for one in zip(rows, lengths, befores, strict=False)]
         try:

@@ -129,8 +129,8 @@ _ADTS_HEADER = 7
 _CHUNK = 2**20
 _FARTHEST = 2**62  # more can't be sought; damaged headers say so
 _OGG_TAIL = 65_536  # an Ogg page is at most 65,307 bytes
-EARLY_SECONDS, JITTER_SECONDS = 0.01, 0.03
-"""By which the times of the first and of later packets may differ from the samples before them: WebM rounds to
+EARLY_SECONDS, JITTER_SECONDS = 0.0005, 0.03
+"""By which the times of the first and of later packets may differ from the samples before them: Matroska rounds to
 milliseconds, and the clocks of recorders are not those of their microphones."""
 
 

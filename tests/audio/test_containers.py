@@ -131,6 +131,56 @@ def test_all_of_joined_files_is_read(tmp_path: Path, ending: str) -> None:
     assert info.duration == pytest.approx(len(whole) / rate)
 
 
+_ENDED = [*(one for one in SNDFILE if one not in ("flac", "svx")), "lame.mp3", "m4a", "webm", "wma", "avi", "flv"]
+"""Kinds whose end is known."""
+
+
+@pytest.mark.parametrize("second", ["flac", "lame.mp3", "m4a", "webm", "aac"])
+@pytest.mark.parametrize("first", _ENDED)
+def test_files_of_several_kinds_that_were_joined_are_all_read(tmp_path: Path, first: str, second: str) -> None:
+    files = write(tmp_path / f"a.{first}", tone(1.0)), write(tmp_path / f"b.{second}", tone(1.4, 900.0))
+    with open_recording(joined(tmp_path / "ab", *files)) as recording:
+        rate, whole = recording.sample_rate, np.concatenate(list(recording.blocks()))
+        assert recording.remarks == ["2 files were joined in it; all are read"]
+    parts = [read_audio(file, rate)[0] for file in files]
+    assert len(whole) == pytest.approx(sum(map(len, parts)), abs=2)
+    np.testing.assert_array_equal(whole[: len(parts[0])], parts[0])
+    np.testing.assert_allclose(whole[len(parts[0]) :][: rate // 2], parts[1][: rate // 2], atol=2e-3)
+
+
+def test_behind_frames_that_nothing_counts_another_kind_may_follow(tmp_path: Path) -> None:
+    path = tmp_path / "ab.mp3"
+    path.write_bytes(bare_mp3(tmp_path, 400.0) + write(tmp_path / "b.flac", tone(1.4)).read_bytes())
+    np.testing.assert_allclose(read_audio(path)[0][-len(tone(1.4)) :], tone(1.4), atol=1e-4)
+
+
+def test_the_count_behind_a_short_mp3_is_another_file_s(tmp_path: Path) -> None:
+    """libsndfile counts frames under another name than FFmpeg."""
+    files = write(tmp_path / "a.lame.mp3", tone(1.0)), write(tmp_path / "b.mp3", tone(1.0, 900.0))
+    both = read_audio(joined(tmp_path / "ab.mp3", *files))[0]
+    np.testing.assert_array_equal(both, np.concatenate([read_audio(file)[0] for file in files]))
+
+
+def test_the_size_of_a_box_is_no_signature(tmp_path: Path) -> None:
+    """442 bytes are the first of an MPEG program stream."""
+    path = write(tmp_path / "a.m4a", tone(1.0))
+    whole = read_audio(path)[0]
+    path.write_bytes(path.read_bytes() + struct.pack(">I", 442) + b"free" + bytes(434))
+    with open_recording(path) as recording:
+        np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), whole)
+        assert not recording.remarks
+
+
+@pytest.mark.parametrize("ending", ["wav", "lame.mp3", "ogg", "m4a", "webm"])
+@pytest.mark.parametrize(
+    "junk", [b"\xff" * 3000, b"\xff\xfb\x90\xc4" + bytes(3000), b"\x0bw" * 500], ids=["ff", "mp3", "ac3"]
+)
+def test_two_bytes_are_no_second_file(tmp_path: Path, ending: str, junk: bytes) -> None:
+    path = write(tmp_path / f"a.{ending}", tone(1.0))
+    path.write_bytes(path.read_bytes() + junk)
+    assert len(containers.parts(path)) == 1
+
+
 @pytest.mark.parametrize("ending", ["flac", "ogg", "mka", "tta", "flv"])
 def test_the_joint_is_seen_wherever_reading_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     first = write(tmp_path / f"a.{ending}", tone(0.3))

@@ -247,11 +247,22 @@ def _missing(start: int, promised: int, size: int) -> float | None:
     return None if promised <= size else 1.0 - (size - start) / (promised - start)
 
 
-def _follows(file: BinaryIO, at: int, kind: Kind) -> int | None:
-    """`at`, where another file of the kind begins there."""
-    file.seek(min(at, _FARTHEST))
-    head = file.read(HEAD)
-    return at if any(one is kind and signature.match(head) for signature, one in _SIGNATURES) else None
+def _follows(file: BinaryIO, at: int) -> int | None:
+    """`at`, where another file begins there, of whatever kind."""
+    kind, begins = _kind_at(file, min(at, _FARTHEST))
+    codec = _SHORT_SIGNATURES.get(kind.name)
+    for _ in range(_FRAMES if codec else 0):
+        file.seek(begins)
+        length = frame_bytes(codec or "", file.read(8))
+        if not length:
+            return None
+        begins += length
+    return None if kind is OTHER else at
+
+
+_SHORT_SIGNATURES = {"MP3": "mp3", "AAC": "aac", "AC3": "ac3"}
+"""Kinds that further frames must confirm, by FFmpeg's names of their codecs."""
+_FRAMES = 4
 
 
 Examined = tuple[Part, int | None]
@@ -263,7 +274,7 @@ def _ends(file: BinaryIO, part: Part) -> Examined:
     end = _END[part.kind](file, part.start)
     if end is None:
         return replace(part, unknown_length=True), None
-    return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
+    return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end)
 
 
 def _wav(file: BinaryIO, part: Part) -> Examined:
@@ -303,7 +314,7 @@ def _wav_data(file: BinaryIO, part: Part, at: int, length: int, whole: int) -> E
     if special and held < length:
         return replace(part, unknown_length=True), None
     whole = max(whole, at + length)
-    return replace(part, missing=_missing(at, at + length, part.end)), _follows(file, whole + whole % 2, WAV)
+    return replace(part, missing=_missing(at, at + length, part.end)), _follows(file, whole + whole % 2)
 
 
 def _only_chunks(file: BinaryIO, at: int, size: int) -> bool:
@@ -354,7 +365,8 @@ def _flv(file: BinaryIO, part: Part) -> Examined:
     if size == 0.0:
         return replace(part, cut_frame=_flv_is_cut(file, part)), follows
     promised = part.start + int(min(max(size, 0.0), _FARTHEST))
-    return replace(part, missing=_missing(part.start, promised, part.end)), follows
+    part = replace(part, missing=_missing(part.start, promised, part.end))
+    return part, _follows(file, promised) if follows is None else follows
 
 
 _FLV_TAGS = (8, 9, 18)
@@ -448,6 +460,9 @@ def _ogg_file(file: BinaryIO, part: Part) -> Examined:
         page = ogg.page_at(file, at)
     follows = _search(file, re.compile(rb"OggS\x00[\x02\x06]"), at)
     end = part.end if follows is None else follows
+    behind = max((page.end for page in ogg.pages(file, at, end)), default=at)
+    if behind < end and (other := _follows(file, behind)) is not None:
+        end = follows = other
     known = len(codecs) == 1 and codecs[0].startswith((b"\x01vorbis", b"OpusHead"))
     late = ogg.late_or_paused(file, part.start, end, EARLY_SECONDS, JITTER_SECONDS) if known else None
     if not known or late is not None:
@@ -466,10 +481,12 @@ def _ogg_file(file: BinaryIO, part: Part) -> Examined:
 def _matroska(file: BinaryIO, part: Part) -> Examined:
     end = _segment_end(file, part.start)
     if end is not None:
-        return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end, part.kind)
+        return replace(part, missing=_missing(part.start, end, part.end)), _follows(file, end)
     follows = _search(file, re.compile(rb"\x1aE\xdf\xa3.{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
     kind, end = replace(part.kind, endless=True), follows or part.end
     at = _elements_end(file, part.start, end)
+    if at < end and (other := _follows(file, at)) is not None:
+        return replace(part, kind=kind), other
     return replace(part, kind=kind, cut_frame=at > end, end=min(at, end), junk=max(0, end - at)), follows
 
 
@@ -765,19 +782,22 @@ def _caf(file: BinaryIO, part: Part) -> Examined:
         at += 12 + length
         if at > part.end:  # of which libsndfile opens nothing
             return replace(part, kind=Kind("CAF", "caf"), missing=_missing(part.start, at, part.end)), None
-        if _follows(file, at, CAF):
+        if _follows(file, at):
             return part, at
 
 
 def _mp4(file: BinaryIO, part: Part) -> Examined:
-    """Another file type box begins another file; pieces of a fragmented file have none. What is missing is told by the
-    samples, but for the movie box, which recorders write last and nothing can be read without."""
+    """Another file type box begins another file, as do bytes that are no box; pieces of a fragmented file have none.
+    What is missing is told by the samples, but for the movie box, which recorders write last and nothing can be read
+    without."""
     at, names = part.start, set[bytes]()
     while True:
         file.seek(min(at, _FARTHEST))
         header = file.read(16)
-        if len(header) < 8 or (at > part.start and header[4:8] == b"ftyp"):
-            follows = at if len(header) >= 8 else None
+        named = re.match(rb"[ -~]{4}", header[4:])
+        other = at > part.start and (header[4:8] == b"ftyp" or (not named and _follows(file, at) is not None))
+        if len(header) < 8 or other:
+            follows = at if other else None
             cut = part.cut_frame or (b"moof" in names and 0 < len(header) < 8)
             return replace(part, cut_frame=cut, missing=None if b"moov" in names else 1.0), follows
         names.add(header[4:8])
@@ -887,6 +907,8 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
         return None
     file.seek(start if first is None else first)
     head = file.read(_HEAD)
+    frame = _frame(head[:4])
+    head = head if frame is None else head[: frame[0]]  # behind a short file the next one's count is near
     frames, length = _count(head)
     if first is None:  # of free format, whose frames don't say how long they are
         return Stream(start, frames > 0, None)
@@ -895,7 +917,7 @@ def stream_at(file: BinaryIO, start: int, size: int, surely: bool) -> Stream | N
     end, changes = _behind(file, first, frames)
     if length:
         end = first + length
-    follows = _frames_behind(file, end, size) if end is not None else None
+    follows = _file_behind(file, end, size) if end is not None else None
     return Stream(first, True, follows, changes, vbri=head[36:40] == b"VBRI")
 
 
@@ -936,6 +958,7 @@ def _frame(header: bytes) -> tuple[int, tuple[int, int, int]] | None:
 def frame_bytes(codec: str, head: bytes) -> int:
     """The length of the frame that begins with `head`, as it says; 0 where it does not. (AAC in ADTS: ISO/IEC 13818-7,
     6.2; AC-3: ATSC A/52, 5.3 and E.1.3.1; DTS: ETSI TS 102 114, 5.3.1)"""
+    head = head.ljust(8, b"\0")
     if codec in ("mp1", "mp2", "mp3", "mp3float"):
         frame = _frame(head[:4])
         return 0 if frame is None else frame[0]
@@ -1018,6 +1041,8 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
             if head.startswith(_TAGS):  # they end a file
                 follows, end = _frames_behind(file, at + 1, size), at
                 break
+            if frame is None and (follows := _follows(file, at)) is not None:
+                break
             following = _next_frames(file, at + 1, 2)
             if following is None:
                 cut = at + 4 > size and head.startswith(b"\xff")
@@ -1039,6 +1064,13 @@ def _samples(version_and_layer: int) -> int:
     """Samples of a frame with this second byte."""
     version, layer = version_and_layer >> 3 & 3, 4 - (version_and_layer >> 1 & 3)
     return 384 if layer == 1 else 1152 if layer == 2 or version == 3 else 576
+
+
+def _file_behind(file: BinaryIO, at: int, size: int) -> int | None:
+    """Where behind the last frame, which ends at byte `at`, another file begins. None where none does."""
+    file.seek(at)
+    other = _follows(file, at + (128 if file.read(3) == b"TAG" else 0))
+    return _frames_behind(file, at, size) if other is None else other
 
 
 def _frames_behind(file: BinaryIO, at: int, size: int) -> int | None:

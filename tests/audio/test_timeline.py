@@ -232,7 +232,7 @@ def table() -> str:
         kinds.setdefault(times, []).append(name if kind.suffix in name else f"{name} (`.{kind.suffix}`)")
     rows = ["| first tone, by FFmpeg | by phonate | length, by FFmpeg | by phonate | files |"]
     rows += ["| --- | --- | --- | --- | --- |"]
-    rows += [f"| {' | '.join(times)} | {'; '.join(names)} |" for times, names in kinds.items()]
+    rows += [f"|{'|'.join(times)}| {'; '.join(names)} |" for times, names in kinds.items()]
     return "\n".join(rows)
 
 

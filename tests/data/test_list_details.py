@@ -60,6 +60,17 @@ def test_a_column_that_may_be_the_texts_is_told(voice, caplog):
     assert "if the texts are in one of the columns what_is_said, rename it text" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["list.csv", "train.jsonl"])
+def test_of_several_texts_the_normalised_one_is_read_and_told(voice, caplog, name):
+    keys = ("path", "sentence", "normalized_text")
+    rows = [(f"wavs/a{i}.wav", f"{text} 1", f"{text} one") for i, text in enumerate(TEXTS)]
+    table = "".join("\t".join(row) + "\n" for row in (keys, *rows))
+    objects = "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows)
+    (voice / name).write_text(table if name == "list.csv" else objects)
+    assert {text for _, text in read(voice).values()} == {f"{text} one" for text in TEXTS}
+    assert "texts are read from normalized_text, not from sentence; to read another, rename normalized" in caplog.text
+
+
 def test_sources_and_targets_are_recordings_and_texts(voice):
     """FunASR's."""
     objects = [{"key": f"a{i}", "source": f"wavs/a{i}.wav", "target": text} for i, text in enumerate(TEXTS)]

@@ -63,12 +63,12 @@ COLUMNS = {
     ),
     "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk", "speakerid", "user_id"),
     "text": (
+        "normalized_text",  # as of LJSpeech's texts the normalised one is taken
+        "text_normalized",
         "text",
         "transcript",
         "sentence",
         "transcription",
-        "normalized_text",
-        "text_normalized",
         "wrd",
         "words",
         "txt",
@@ -163,6 +163,16 @@ def report_no_text(path: Path, names: tuple[str, ...]) -> None:
     """Warns, once for the lists of a folder, that a list has no column of texts, where one that means nothing here may
     be theirs."""
     _report_unused(path, names, "no column is called as texts are", "texts", "text")
+
+
+@cache
+def report_texts(path: Path, names: tuple[str, ...]) -> None:
+    """Warns, once, of several columns that are called as texts are, which one is read."""
+    called = {column_name(name): printable(name) for name in names}
+    read, *others = [called[one] for one in COLUMNS["text"] if one in called] or [""]
+    if others:
+        where, unread = printable(str(path)), ", ".join(others)
+        logger.warning("%s: texts are read from %s, not from %s; to read another, rename %s", where, read, unread, read)
 
 
 LANGUAGES = ("language", "locale", "lang")

@@ -32,6 +32,7 @@ from phonate.data.corpora.lists import (
     report_language,
     report_no_text,
     report_one_speaker,
+    report_texts,
     samples_of,
     samples_of_columns,
     speaker_of,
@@ -83,6 +84,8 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
         report_one_speaker(path, tuple(keys), alone)
     if "text" not in column_names(keys) and _TEXT_FILE not in keys:
         report_no_text(path, tuple(keys))
+    if not within:  # words and segments have texts of their own
+        report_texts(path, tuple(keys))
     for place, sample in samples:
         if isinstance(sample, Problem):
             yield sample

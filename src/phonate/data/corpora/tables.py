@@ -38,6 +38,7 @@ from phonate.data.corpora.lists import (
     report_language,
     report_no_text,
     report_one_speaker,
+    report_texts,
     speaker_of,
 )
 from phonate.data.corpora.objects import json_rows
@@ -268,6 +269,7 @@ def _with_header(
         report_one_speaker(path, names, alone)
     if "text" not in columns:
         report_no_text(path, names)
+    report_texts(path, names)
     rows = table.rows()
     next(rows)
     for place, cells in rows:

@@ -275,6 +275,14 @@ def test_columns_that_may_name_speakers_are_told(voice, name, caplog):
     assert "are taken to be of one speaker, voice; if the speakers are in one of the columns narrator" in caplog.text
 
 
+def test_which_of_several_texts_of_a_parquet_is_read_is_told(voice, caplog):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    row = {"audio_path": "wavs/a1.wav", "sentence": "1 cup", "normalized_text": "one cup"}
+    parquet.write_table(sys.modules["pyarrow"].Table.from_pylist([row]), voice / "m.parquet")
+    rows_of(corpus(voice / "m.parquet"))
+    assert "texts are read from normalized_text, not from sentence" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["stream", "file"])
 def test_what_save_to_disk_writes(voice, kind):
     arrow = pytest.importorskip("pyarrow")

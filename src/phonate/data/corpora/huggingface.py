@@ -14,7 +14,7 @@ from phonate.audio.containers import AUDIO_SUFFIXES
 from phonate.compute.system import why_unwritten
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.config.registry import listed
-from phonate.data.corpora.lists import PART, clip_of, column_names, report_one_speaker
+from phonate.data.corpora.lists import PART, clip_of, column_names, report_one_speaker, report_texts
 from phonate.data.corpora.rows import (
     MAGIC,
     Problem,
@@ -147,6 +147,7 @@ class _Shard:
                 del self._columns[key]
         if "audio_path" not in self._columns:
             raise DataError(f"{shard}: no column `audio` in it (there is: {listed(schema.names)})")
+        report_texts(root, tuple(schema.names))
         self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
         if self._alone is not None:
             unread = tuple(name for name in schema.names if name not in self._columns.values())

@@ -270,21 +270,26 @@ def test_more_or_fewer_samples_are_not_compiled_anew(tokenizer: CloningTokenizer
         ({"shape": (5, 4, 264)}, False),
     ],
 )
-def test_kernels_without_padding_are_for_16_bits_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], taken: bool
-) -> None:
+def test_kernels_without_padding_are_for_16_bits_on_a_gpu(changes: dict[str, Any], taken: bool) -> None:
     queries = SimpleNamespace(
         **{"device": torch.device("cuda"), "dtype": torch.bfloat16, "shape": (5, 4, 64)} | changes
     )
     layer = SimpleNamespace(training=True, attention_dropout=0.0)
-    monkeypatch.setattr(networks, "_has_varlen", lambda device: True)
     assert networks._takes_varlen(layer, queries) is taken  # type: ignore[arg-type]
     layer.attention_dropout = 0.1
     assert not networks._takes_varlen(layer, queries)  # type: ignore[arg-type]
     layer.training = False
     assert networks._takes_varlen(layer, queries) is taken  # type: ignore[arg-type]
-    monkeypatch.setattr(networks, "_has_varlen", lambda device: False)
-    assert not networks._takes_varlen(layer, queries)  # type: ignore[arg-type]
+
+
+def test_kernels_without_padding_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = networks.attends_unpadded.__wrapped__
+    assert asked(torch.device("cpu"))
+    assert not asked(torch.device("meta"))
+    for flash, capability, there in ((True, (8, 0), True), (True, (7, 5), False), (False, (9, 0), False)):
+        monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda flash=flash: flash)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, is_of=capability: is_of)
+        assert asked(torch.device("cuda")) is there
 
 
 @pytest.mark.gpu

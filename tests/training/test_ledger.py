@@ -143,4 +143,4 @@ def test_a_run_that_was_killed_accounts_for_every_second(tmp_path: Path) -> None
     whole = rows[-1]["began"] + sum(rows[-1]["seconds"].values()) - rows[0]["began"]
     assert sum(spent.values()) == pytest.approx(whole, rel=0.01)
     assert "time: " in done.stderr + done.stdout
-    assert "% lost" in done.stderr + done.stdout
+    assert "% done in vain" in done.stderr + done.stdout

@@ -24,7 +24,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn import functional as F
-from torch.nn.attention import varlen
 from torch.utils.checkpoint import checkpoint
 
 from phonate.audio.decoding import FloatArray, read_audio
@@ -347,25 +346,31 @@ def _takes_varlen(layer: Any, queries: Tensor) -> bool:
     dropout = layer.training and layer.attention_dropout
     sixteen_bits = query_dtype(queries) in (torch.bfloat16, torch.float16)
     fits = queries.shape[-1] % 8 == 0 and queries.shape[-1] <= _LARGEST_HEAD
-    return queries.device.type == "cuda" and sixteen_bits and fits and not dropout and _has_varlen(queries.device)
+    return queries.device.type == "cuda" and sixteen_bits and fits and not dropout
 
 
 _LARGEST_HEAD = 256
 """Of flash attention."""
-_HEADS_IN_GROUPS = "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
-"""Not before torch 2.12."""
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _has_varlen(device: torch.device) -> bool:
-    """Whether a GPU and this torch have these kernels."""
+@cache
+def attends_unpadded(device: torch.device) -> bool:
+    """Whether packed sequences can be attended to where they stand: on a CPU, and where a GPU and this torch have flash
+    attention's kernels. Asked outside the network, whose graph can't be compiled through it."""
+    if device.type != "cuda":
+        return device.type == "cpu"
     if torch.version.hip is not None or not torch.backends.cuda.is_flash_attention_available():
         return False
-    return _HEADS_IN_GROUPS and torch.cuda.get_device_capability(device) >= (8, 0)
+    from torch.nn.attention import varlen  # brings torch's compiler, which takes a second or two
+
+    in_groups = "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters  # not before torch 2.12
+    return in_groups and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _unpadded(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
     """(N, H): the sequences together, without padding. `tokens`: queries, keys and values (N, heads, head size)."""
+    from torch.nn.attention import varlen  # as above
+
     assert attention.cu_seqlens is not None
     assert attention.sequences is not None
     queries, keys, values = (one.to(query_dtype(one)) for one in tokens)
@@ -583,7 +588,8 @@ class CloningNetwork(nn.Module):
                 with a mask, which is slower.
             places: (N,) as `sequence_layout` gives it.
             cu_seqlens: (S + 1,) int32: where each sequence begins, and the last one ends, if they fill all rows one
-                behind the other. With these, attention needs no padding on a CPU, and in 16 bits on a GPU.
+                behind the other. With these, attention needs no padding on a CPU, and in 16 bits on a GPU that
+                `attends_unpadded`.
             read_frames: Those of `frame_positions` that are among `text_positions` or `audio_positions`: with these,
                 the last layer runs where heads do, and there are no hidden states of other tokens.
             read_others: Those of `other_positions` that are.

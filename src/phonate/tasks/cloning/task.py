@@ -35,7 +35,7 @@ from phonate.pretrained import SPEAKER_LEVEL, load_voice_encoder
 from phonate.tasks.cloning import model as models
 from phonate.tasks.cloning.data import CloningCorpus, CloningDataset, examples_of
 from phonate.tasks.cloning.model import Load, choose_checkpointing
-from phonate.tasks.cloning.network import WhisperCache
+from phonate.tasks.cloning.network import WhisperCache, attends_unpadded
 from phonate.tasks.cloning.sequences import CODEBOOK_SIZE, CODEBOOKS, CloningTokenizer, undelayed
 from phonate.tasks.cloning.settings import ACCURACY, TERMS, VOICE_TERMS, CloningRecipe, traits
 from phonate.training.precision import FORMATS, resolve
@@ -388,7 +388,7 @@ class CloningTask(Task):
             batch["audio_positions"],
             batch["sequences"],
             batch["places"],
-            batch["cu_seqlens"],
+            batch["cu_seqlens"] if attends_unpadded(batch["cu_seqlens"].device) else None,
             **read,
             whisper_positions=batch.get("whisper_positions"),
             whisper_features=batch.get("whisper_features"),

@@ -42,6 +42,19 @@ def test_files_that_are_left_alone_are_counted_by_kind(tone_corpus, tmp_path, ac
     assert "ignored, not recordings: 1 .md, 1 .jpg" in phonate(action, corpus).stderr
 
 
+def test_files_without_sound_are_told_apart_from_recordings(tone_corpus, tmp_path):
+    corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
+    (corpus / "anna/00.txt").write_text("La la la.")
+    (corpus / "anna/notes.txt").write_text("A new microphone.")
+    (corpus / "consent.pdf").write_bytes(b"%PDF-1.4")
+    count = len(list(corpus.rglob("*.wav")))
+    shown = phonate("check", corpus)
+    assert f": {count} of {count} recordings can be used" in shown.stdout
+    assert "refused" not in shown.stdout
+    assert f"{corpus}: 1 text has no recording of the same name: anna/notes.txt\n" in shown.stderr
+    assert "ignored, not recordings: 1 .pdf" in shown.stderr
+
+
 def test_what_is_refused_is_named_once(tone_corpus, tmp_path):
     corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
     (corpus / "anna/broken.wav").write_text("no audio")

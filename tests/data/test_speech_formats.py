@@ -84,7 +84,7 @@ def test_any_text_without_the_separator_comes_back(tmp_path, texts, speakers, ne
     ]
 
 
-def test_a_text_beside_each_recording(folder):
+def test_a_text_beside_each_recording(folder, caplog):
     (folder / "ann/0.txt").write_bytes("\ufeffOne\r\nmore.\r\n".encode())
     (folder / "ann/1.lab").write_text("two\n")
     (folder / "bob/0.lab").write_text("0 1200 sil\n1200 2000 ah\n")
@@ -93,7 +93,8 @@ def test_a_text_beside_each_recording(folder):
     rows, report = rows_of(corpus(folder))
     assert report.format == "folder"
     assert {id: text for id, (_, text) in rows.items() if text} == {"ann/0": "One more.", "ann/1": "two"}
-    assert [(one.id, one.reason) for one in report.refused] == [("ann/gone", "missing file")]
+    assert (report.listed, report.usable, report.refused) == (len(rows), len(rows), [])  # notes are no recordings
+    assert f"{folder}: 1 text has no recording of the same name: ann/gone.txt" in caplog.text
     flat, _ = rows_of(corpus(folder / "ann"))
     assert flat["0"] == ("ann", "One more.")
 

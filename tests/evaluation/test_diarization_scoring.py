@@ -237,9 +237,12 @@ def test_recordings_add_up_by_their_seconds():
 
 def test_recordings_that_only_one_side_has():
     reference, hypothesis = {"a": turns((0.0, 1.0, "ann"))}, {"a.Mix-Headset": turns((0.0, 1.0, "x"))}
-    with pytest.raises(InputError, match=r"a\.Mix-Headset"):
+    alike = r"has a\.Mix-Headset, the reference a; name them alike: in the 2nd column of RTTM"
+    with pytest.raises(InputError, match=alike):
         score_recordings(reference, hypothesis)
-    with pytest.raises(InputError, match="no recording"):
+    with pytest.raises(InputError, match="has b, the reference a; give a UEM"):
+        score_recordings(reference, {**reference, "b": turns((0.0, 1.0, "ann"))})
+    with pytest.raises(InputError, match=r"the UEM lists b, the labels a, a\.Mix-Headset"):
         score_recordings(reference, hypothesis, uem={"b": [(0.0, 1.0)]})
     found = score_recordings(reference, {**hypothesis, "quiet": turns((0.0, 2.0, "x"))}, uem={"quiet": [(0.0, 9.0)]})
     assert found.left_out == ["a", "a.Mix-Headset"]

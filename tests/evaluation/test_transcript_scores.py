@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from phonate.config.errors import InputError
 from phonate.data.labels import read_pair, read_texts
 from phonate.evaluation.words import TranscriptErrors, character_edits, plain, score_transcripts
 
@@ -134,6 +135,11 @@ def test_errors_of_speakers_are_those_of_meeteval(tmp_path: Path) -> None:
 )
 def test_words_count_only_near_their_time(tmp_path: Path, hypothesis: str, collar: float, edits: int) -> None:
     assert errors(tmp_path, "r 1 ann 10 11 hello\n", hypothesis, collar).timed_edits == edits
+
+
+def test_recordings_of_other_names_are_told_with_both_sides(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the hypothesis has tuesday, the reference m; name them alike"):
+        errors(tmp_path, "m 1 ann 0 1 yes", "tuesday 1 ann 0 1 yes")
 
 
 def test_words_have_the_times_that_labels_give_them(tmp_path: Path) -> None:

@@ -268,6 +268,26 @@ def read_pair(
     return ref, hyp
 
 
+_MOST_NAMES = 3
+
+
+def require_same_names(reference: Collection[str], hypothesis: Collection[str], annotated: str) -> None:
+    """Raises InputError, with both sides' names, where a recording is only in the hypothesis: nobody knows whether it
+    has no speech. `annotated`: the mend where it has none."""
+    if not (others := sorted({*hypothesis} - {*reference})):
+        return
+    mend = annotated
+    if not {*reference} & {*hypothesis}:
+        mend = "name them alike: in the 2nd column of RTTM, the 1st of STM and CTM, or by the file's name"
+    raise InputError(f"the hypothesis has {some(others)}, the reference {some(sorted(reference))}; {mend}")
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(printable(one) for one in names[:_MOST_NAMES]) + more
+
+
 def _read(source: str | Path, texts: bool = False) -> list[RecordingLabels]:
     """The labels of a file or folder; `texts`: beside others, those that can't hold any are passed over."""
     path = on_disk(source)

@@ -11,7 +11,7 @@ Shapes: R speakers of the reference, H of the hypothesis, I intervals between ne
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from operator import attrgetter
 from typing import Literal, get_args
@@ -23,6 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
 from phonate.data.annotations import Region, SpeakerTurn, Zones
+from phonate.data.labels import require_same_names, some
 
 # ---------------------------------------- The errors of a diarization, as sums that can be accumulated
 
@@ -275,8 +276,6 @@ def _overlaps(reference_RI: Counts, hypothesis_HI: Counts, seconds_I: Times) -> 
 
 # --------------------------------------------- Scores of several recordings, individually and in total
 
-_MOST_NAMES = 5
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -318,13 +317,12 @@ def score_recordings(
     """
     names = sorted(reference if uem is None else uem)
     others = sorted((reference.keys() | hypothesis.keys()).difference(names))
-    if not names or len(others) == len(reference.keys() | hypothesis.keys()):
+    if not names:
         raise InputError(f"no recording to score: {'the reference has none' if uem is None else 'the UEM lists none'}")
-    if uem is None and others:
-        raise InputError(
-            f"the hypothesis has {_some(others)}, which the reference does not ({_some(names)}); use the same "
-            "recording names, or give a UEM that lists the recordings to score, including those without speech"
-        )
+    if len(others) == len(reference.keys() | hypothesis.keys()):
+        raise InputError(f"no recording to score: the UEM lists {some(names)}, the labels {some(others)}")
+    if uem is None:
+        require_same_names(names, hypothesis, "give a UEM that lists what is to be scored, also without speech")
     recordings = {
         name: score(
             reference.get(name, ()),
@@ -339,8 +337,3 @@ def score_recordings(
     }
     missed = [name for name in names if not hypothesis.get(name) and reference.get(name)]
     return Scores(recordings, missed, others)
-
-
-def _some(names: Collection[str]) -> str:
-    shown = ", ".join(list(names)[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} others"

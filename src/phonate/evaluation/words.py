@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from phonate.config.errors import InputError, optional_package, require_package
 from phonate.data.corpora.rows import Segment
-from phonate.data.labels import Texts
+from phonate.data.labels import Texts, require_same_names
 
 # ------------------------------------------------------------ Word and character error rates, in any language
 
@@ -182,11 +182,7 @@ def score_transcripts(
     """
     if not collar >= 0:
         raise InputError(f"collar {collar:g}: must be 0 or more seconds; {COLLAR:g} is usual for words")
-    others = sorted(hypothesis.keys() - reference.keys())
-    if others:
-        raise InputError(
-            f"the hypothesis has {', '.join(others[:5])}, which the reference does not; use the same names"
-        )
+    require_same_names(reference, hypothesis, "add it to the reference, or leave it out")
     nothing = Texts([], [])
     scores = {
         name: _transcript_errors(reference[name], hypothesis.get(name, nothing), collar) for name in sorted(reference)

@@ -41,7 +41,7 @@ from phonate.data.corpora.transcripts import (
     text_beside,
     text_of,
 )
-from phonate.data.labels import LabelFormat, label_format
+from phonate.data.labels import LabelFormat, label_format, some
 
 logger = logging.getLogger("phonate")
 
@@ -62,7 +62,7 @@ def is_folder(path: Path) -> bool:
 @corpus_format(is_folder, priority=10)
 def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool = False) -> Iterator[Row | Problem]:
     """Every audio file under `path`; a folder names its speaker, and a `.txt` or `.lab` beside it holds its text, or a
-    file of its name in a folder of texts does, or a line of a transcript. Texts without a recording are problems in
+    file of its name in a folder of texts does, or a line of a transcript. Texts without a recording are told, in
     folders where recordings have texts. `of_others`: the settings say who speaks, and not the folders."""
     folders: dict[Path, set[str]] = {}
     spoken: set[Path] = set()
@@ -115,8 +115,13 @@ def folder_rows(path: Path, speaker_folder: int | None = None, of_others: bool =
     yield from unreadable
     _report_conversations(path, conversations)
     report_doubtful(path, tuple(transcripts.doubtful))
-    for folder in sorted(spoken):
-        yield from _unspoken(path, folder, {nfc(name) for name in folders[folder]}, transcripts.files)
+    unspoken = [
+        file
+        for folder in sorted(spoken)
+        for file in _unspoken(folder, {nfc(name) for name in folders[folder]}, transcripts.files)
+    ]
+    if unspoken:
+        _report_unspoken(path, tuple(unspoken))
     others = [
         file
         for file in transcripts.rest
@@ -200,8 +205,8 @@ def _kinds(files: Iterable[Path]) -> list[LabelFormat]:
     return [kind for kind, file in first.items() if not (kind.name == "textgrid" and is_alignment(file))]
 
 
-def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Collection[Path]) -> Iterator[Problem]:
-    """A problem for each text beside which there is no recording."""
+def _unspoken(folder: Path, recordings: set[str], transcripts: Collection[Path]) -> Iterator[Path]:
+    """The texts beside which there is no recording."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         file = Path(entry.path)
         listed = file.suffix.lower() in TEXTS and not file.name.startswith(".") and not NOTES.fullmatch(file.name)
@@ -209,8 +214,15 @@ def _unspoken(root: Path, folder: Path, recordings: set[str], transcripts: Colle
         stem = file.name.removesuffix(ends[0]) if ends else file.stem
         spoken = nfc(stem) in recordings or nfc(Path(stem).stem) in recordings  # a.txt, a.wav.txt
         if listed and file not in transcripts and entry.is_file() and not spoken:
-            id = printable(file.relative_to(root).with_suffix("").as_posix())
-            yield Problem(id, printable(str(file)), "missing file", "a text beside which there is no recording")
+            yield file
+
+
+@cache
+def _report_unspoken(root: Path, files: tuple[Path, ...]) -> None:
+    """Warns, once, of texts that are no recording's: notes, or those of recordings that are lost."""
+    names = some([str(file.relative_to(root)) for file in files])
+    what = "1 text has" if len(files) == 1 else f"{len(files)} texts have"
+    logger.warning("%s: %s no recording of the same name: %s", printable(str(root)), what, names)
 
 
 # --------- LibriSpeech: SPEAKER/CHAPTER/SPEAKER-CHAPTER-UTTERANCE.flac with SPEAKER-CHAPTER.trans.txt

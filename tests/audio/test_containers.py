@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from phonate.audio import containers, ogg
-from phonate.audio.containers import HEAD, recognised
+from phonate.audio.containers import joined as joined_files
+from phonate.audio.containers import ogg
+from phonate.audio.containers import part as one_file
+from phonate.audio.containers.kinds import HEAD, recognised
 from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start, writable, write_audio
 from phonate.audio.live import file_sink
 from phonate.config.errors import DataError, InputError
@@ -178,7 +180,7 @@ def test_the_size_of_a_box_is_no_signature(tmp_path: Path) -> None:
 def test_two_bytes_are_no_second_file(tmp_path: Path, ending: str, junk: bytes) -> None:
     path = write(tmp_path / f"a.{ending}", tone(1.0))
     path.write_bytes(path.read_bytes() + junk)
-    assert len(containers.parts(path)) == 1
+    assert len(joined_files.parts(path)) == 1
 
 
 @pytest.mark.parametrize("ending", ["flac", "ogg", "mka", "tta", "flv"])
@@ -186,9 +188,9 @@ def test_the_joint_is_seen_wherever_reading_stops(tmp_path: Path, monkeypatch: p
     first = write(tmp_path / f"a.{ending}", tone(0.3))
     path, size = joined(tmp_path / f"ab.{ending}", first, first), first.stat().st_size
     for chunk in (97, size - 4, size - 3, size, size + 1):
-        monkeypatch.setattr(containers, "_CHUNK", chunk)
-        containers._parts.cache_clear()
-        assert [part.start for part in containers.parts(path)] == [0, size]
+        monkeypatch.setattr(one_file, "CHUNK", chunk)
+        joined_files._parts.cache_clear()
+        assert [part.start for part in joined_files.parts(path)] == [0, size]
 
 
 def test_adts_parts_follow_each_other(tmp_path: Path) -> None:

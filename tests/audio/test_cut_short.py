@@ -15,7 +15,7 @@ import pytest
 import soundfile
 from test_timeline import KINDS, Kind, sound, written
 
-from phonate.audio.containers import frame_bytes
+from phonate.audio.containers.frames import frame_bytes
 from phonate.audio.decoding import joined, open_recording, probe, read_audio, read_start
 from phonate.config.errors import DataError
 

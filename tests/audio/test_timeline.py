@@ -14,7 +14,7 @@ import av
 import numpy as np
 import pytest
 
-from phonate.audio.containers import HEAD, recognised
+from phonate.audio.containers.kinds import HEAD, recognised
 from phonate.audio.decoding import probe, read_audio
 
 RATE = 48_000

@@ -25,10 +25,10 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from phonate.audio.containers import AUDIO_SUFFIXES as AUDIO_SUFFIXES
-from phonate.audio.containers import HEAD, recognised
-from phonate.audio.containers import USUAL_SUFFIXES as USUAL_SUFFIXES
-from phonate.audio.containers import VIDEO_SUFFIXES as VIDEO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES as AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import HEAD, recognised
+from phonate.audio.containers.kinds import USUAL_SUFFIXES as USUAL_SUFFIXES
+from phonate.audio.containers.kinds import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from phonate.audio.readers import MADE as MADE
 from phonate.audio.readers import Reader, cut_short, opened
 from phonate.compute.system import unwritten, write_output

@@ -27,24 +27,10 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from phonate.audio.containers import (
-    AUDIO_SUFFIXES,
-    EARLY_SECONDS,
-    FLAC,
-    JITTER_SECONDS,
-    MP3,
-    MP4,
-    OTHER,
-    RAW_SUFFIXES,
-    Kind,
-    Part,
-    after_tags,
-    frame_bytes,
-    parts,
-    told,
-    with_end,
-)
-from phonate.audio.mp4 import Edit
+from phonate.audio.containers.frames import frame_bytes
+from phonate.audio.containers.joined import parts, with_end
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, FLAC, MP3, MP4, OTHER, RAW_SUFFIXES, Kind, after_tags, told
+from phonate.audio.containers.part import EARLY_SECONDS, JITTER_SECONDS, Edit, Part
 from phonate.config.errors import DataError
 
 if TYPE_CHECKING:

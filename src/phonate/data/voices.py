@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from phonate.audio.containers import AUDIO_SUFFIXES, USUAL_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.decoding import probe, read_start
 from phonate.audio.quality import VoiceFeatures, VoiceLevels, voice_features, voice_levels, voice_score
 from phonate.config.errors import DataError, InputError

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phonate.audio.containers import AUDIO_SUFFIXES, VIDEO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, VIDEO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
 from phonate.data.annotations import (

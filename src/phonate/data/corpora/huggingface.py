@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.containers import AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.compute.system import why_unwritten
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.config.registry import listed

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.containers import AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError, json_mistake
 from phonate.config.language_codes import primary

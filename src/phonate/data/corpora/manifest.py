@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from phonate.audio.containers import AUDIO_SUFFIXES, told
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package

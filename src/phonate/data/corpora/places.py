@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from phonate.audio.containers import AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.data.corpora.rows import audio_files, is_file, listed_file, nfc, split_of_name
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 from urllib.parse import unquote
 
-from phonate.audio.containers import AUDIO_SUFFIXES, USUAL_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.decoding import (
     BLOCK_SECONDS,
     FloatArray,

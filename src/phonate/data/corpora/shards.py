@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.containers import AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.compute.remote import base_name, files_below, is_remote, open_at
 from phonate.config.errors import DataError, json_mistake
 from phonate.data.corpora.lists import audio_name, column_names

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from phonate.audio.containers import AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.audio.decoding import FloatArray, as_waveform, read_audio
 from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from phonate.audio.containers import USUAL_SUFFIXES
+from phonate.audio.containers.kinds import USUAL_SUFFIXES
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, overlap_add, probe, read_blocks, windows
 from phonate.audio.live import streamed
 from phonate.audio.pitch import f0_stream

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phonate.audio.containers import USUAL_SUFFIXES
+from phonate.audio.containers.kinds import USUAL_SUFFIXES
 from phonate.audio.decoding import (
     FloatArray,
     is_recording,

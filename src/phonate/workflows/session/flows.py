@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from phonate.audio.containers import USUAL_SUFFIXES
+from phonate.audio.containers.kinds import USUAL_SUFFIXES
 from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError, option

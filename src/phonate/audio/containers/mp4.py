@@ -1,33 +1,55 @@
-"""MP4: the edit lists of its sound tracks (ISO/IEC 14496-12, 8.6.6), by which players leave parts out.
+"""MP4: where it ends, and the edit lists of sound tracks (ISO/IEC 14496-12, 8.6.6), by which players leave parts out.
 
 FFmpeg plays whole packets at the joints of a list, up to a tenth of a second more or less than it says.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import BinaryIO
+
+from phonate.audio.containers.kinds import FARTHEST, next_file
+from phonate.audio.containers.part import Edit, Examined, Part
 
 _SOUND = b"soun"
 _ONCE = 1 << 16
 """The usual speed, as a number with 16 bits behind the point."""
 
 
-@dataclass(frozen=True)
-class Edit:
-    """What is shown next, as a part of a track."""
+def examine(file: BinaryIO, part: Part) -> Examined:
+    """Another file type box begins another file, as do bytes that are no box; pieces of a fragmented file have none.
+    What is missing is told by the samples, but for the movie box, which recorders write last and nothing can be read
+    without."""
+    at, names = part.start, set[bytes]()
+    while True:
+        file.seek(min(at, FARTHEST))
+        header = file.read(16)
+        named = re.match(rb"[ -~]{4}", header[4:])
+        other = at > part.start and (header[4:8] == b"ftyp" or (not named and next_file(file, at) is not None))
+        if len(header) < 8 or other:
+            follows = at if other else None
+            cut = part.cut_frame or (b"moof" in names and 0 < len(header) < 8)
+            return replace(part, cut_frame=cut, missing=None if b"moov" in names else 1.0), follows
+        names.add(header[4:8])
+        length = struct.unpack(">I", header[:4])[0]
+        if length == 1 and len(header) == 16:
+            length = struct.unpack(">Q", header[8:])[0]
+        if length == 0 and b"moov" not in names:  # goes on to the end of the file, where nobody wrote the movie box
+            return replace(part, missing=1.0), None
+        if length < 8:
+            return part, None
+        if header[4:8] in (b"mdat", b"moof") and at + length > part.end:
+            part = replace(part, cut_frame=True)
+        if header[4:8] == b"moov":
+            part = replace(part, edits=_edits(file, at + 8, min(at + length, part.end)))
+        at += length
 
-    seconds: Fraction | None
-    """How long. None: to the end."""
-    begins: Fraction | None
-    """Seconds of the track where it begins. None: nothing is shown meanwhile."""
-    speed: float = 1.0
 
-
-def edits(file: BinaryIO, start: int, end: int) -> dict[int, tuple[Edit, ...]]:
+def _edits(file: BinaryIO, start: int, end: int) -> dict[int, tuple[Edit, ...]]:
     """Those of each sound track, by its number, of the movie box whose content is between two bytes. Empty where no
     list has several: FFmpeg applies one edit to the sample."""
     boxes = list(_boxes(file, start, end))

@@ -1,4 +1,4 @@
-"""Ogg: the times that pages give to packets of Vorbis and Opus, which libsndfile does not read.
+"""Ogg: chained streams, and the times that pages give to packets of Vorbis and Opus, which libsndfile does not read.
 
 A page says how many samples there are up to its end (its granule position, RFC 3533, section 6). Where that is more
 than its packets have, a player is silent: a recording that was cut out of a longer one begins late, and a recorder that
@@ -7,16 +7,21 @@ paused leaves a hole.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import BinaryIO
 
-HEADER = 27
+from phonate.audio.containers.kinds import Kind, next_file
+from phonate.audio.containers.part import EARLY_SECONDS, JITTER_SECONDS, Examined, Part, search
+
+_HEADER = 27
 """Bytes of a page before its table of segment lengths (RFC 3533, section 6)."""
-CONTINUED, FIRST, LAST = 1, 2, 4
+_CONTINUED, _FIRST, _LAST = 1, 2, 4
 """Flags of a page."""
+_LONGEST_PAGE = 65_536  # bytes; the format allows 65,307
 _OPUS_RATE = 48_000
 _SILK_MS, _HYBRID_MS, _CELT_MS = (10.0, 20.0, 40.0, 60.0), (10.0, 20.0), (2.5, 5.0, 10.0, 20.0)
 _MODE_BITS = 41
@@ -40,23 +45,60 @@ class Page:
     @property
     def content(self) -> int:
         """Where its segments begin."""
-        return self.start + HEADER + len(self.lengths)
+        return self.start + _HEADER + len(self.lengths)
 
 
-def page_at(file: BinaryIO, at: int) -> Page | None:
+def examine(file: BinaryIO, part: Part) -> Examined:
+    """The first of its files that has sound: some phones write headers twice."""
+    while True:
+        examined, follows = _chained(file, part)
+        if follows is None or follows <= part.start or any(p.granule > 0 for p in pages(file, part.start, follows)):
+            return examined, follows
+        part = replace(part, start=follows)
+
+
+def _chained(file: BinaryIO, part: Part) -> Examined:
+    """Chained streams (RFC 3533, section 4): where first pages follow pages that are none, another file begins."""
+    at, codecs = part.start, []
+    page = _page_at(file, at)
+    while page is not None and page.flags & _FIRST:
+        file.seek(page.content)
+        codecs.append(file.read(8))
+        at = page.end
+        page = _page_at(file, at)
+    follows = search(file, re.compile(rb"OggS\x00[\x02\x06]"), at)
+    end = part.end if follows is None else follows
+    behind = max((page.end for page in pages(file, at, end)), default=at)
+    if behind < end and (other := next_file(file, behind)) is not None:
+        end = follows = other
+    known = len(codecs) == 1 and codecs[0].startswith((b"\x01vorbis", b"OpusHead"))
+    late = _late_or_paused(file, part.start, end) if known else None
+    if not known or late is not None:
+        part = replace(part, kind=Kind("OGG", "ogg", timed=True), begins=late)
+    tail = max(part.start, part.end - _LONGEST_PAGE)
+    file.seek(tail)
+    last = _page_at(file, tail + file.read().rfind(b"OggS"))
+    if last is None or last.end > part.end:
+        part = replace(part, missing=1.0)  # nothing says how much
+    elif not last.flags & _LAST:
+        part = replace(part, no_last_page=True)
+    return part, follows
+
+
+def _page_at(file: BinaryIO, at: int) -> Page | None:
     """The page that begins at byte `at`; None where none does."""
     file.seek(at)
-    head = file.read(HEADER)
-    if len(head) < HEADER or head[:4] != b"OggS":
+    head = file.read(_HEADER)
+    if len(head) < _HEADER or head[:4] != b"OggS":
         return None
     lengths = file.read(head[26])
     granule, stream = struct.unpack("<qI", head[6:18])
-    return Page(at, at + HEADER + len(lengths) + sum(lengths), head[5], granule, stream, lengths)
+    return Page(at, at + _HEADER + len(lengths) + sum(lengths), head[5], granule, stream, lengths)
 
 
-def late_or_paused(file: BinaryIO, start: int, end: int, early: float, jitter: float) -> float | None:
+def _late_or_paused(file: BinaryIO, start: int, end: int) -> float | None:
     """The seconds at which sound of the first stream of Vorbis or Opus between two bytes begins, where it is later than
-    its packets are long: by over `early` seconds at its beginning, or by over `jitter` behind it; else None."""
+    its packets are long: at its beginning, or behind it; else None."""
     packets = _packets(file, start, end)
     ident, _ = next(packets, (b"", 0))
     headers = next((count for name, count in _HEADERS.items() if ident.startswith(name)), 0)
@@ -74,7 +116,7 @@ def late_or_paused(file: BinaryIO, start: int, end: int, early: float, jitter: f
         if granule is None:
             continue
         gap = (granule - (position or 0) - held) / rate
-        if gap > (early if position is None else jitter):
+        if gap > (EARLY_SECONDS if position is None else JITTER_SECONDS):
             return gap if position is None else 0.0
         held, position = 0, granule
     return None
@@ -89,7 +131,7 @@ def _packets(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int 
             continue
         file.seek(page.content)
         content, at = file.read(sum(page.lengths)), 0
-        if not page.flags & CONTINUED:
+        if not page.flags & _CONTINUED:
             held.clear()
         last = max((number for number, length in enumerate(page.lengths) if length < 255), default=-1)
         for number, length in enumerate(page.lengths):
@@ -102,7 +144,7 @@ def _packets(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int 
 
 def pages(file: BinaryIO, start: int, end: int) -> Iterator[Page]:
     """Pages one behind the other."""
-    while start < end and (page := page_at(file, start)) is not None:
+    while start < end and (page := _page_at(file, start)) is not None:
         yield page
         start = page.end
 

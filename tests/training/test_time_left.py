@@ -34,6 +34,16 @@ def test_validations_count_as_often_as_they_come() -> None:
     assert str(estimate) == "22.4 min", "801 steps and nine validations"
 
 
+def test_a_validation_of_unknown_length_after_the_last_step_is_not_told_as_nothing() -> None:
+    estimate = TimeLeft(100, validation_interval=100)
+    now = after(estimate, range(1, 101))
+    assert str(estimate) == "–"
+    estimate.validated(60.0)
+    estimate = TimeLeft(100)
+    after(estimate, range(1, 101), now)
+    assert str(estimate) == "0 s", "nothing follows"
+
+
 def test_another_validation_ends_the_run() -> None:
     estimate = TimeLeft(250, validation_interval=100)
     now = after(estimate, range(1, 101))

@@ -87,6 +87,35 @@ def test_the_console_names_epochs_where_there_are_several(tmp_path, capsys, epoc
     assert (f"step 1/{epochs * steps}  epoch 1  train" in capsys.readouterr().err) == (epochs > 1)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_checkpoint_between_validations_has_no_metrics_of_one(tmp_path, resumed):
+    """Those of the latest validation are of other weights, also in what a resumed run saves."""
+    options = {"checkpoint": {"interval": 3, "save_total_limit": 9}, "validation": {"interval": 4}}
+    if resumed:
+        train(tmp_path / "run", max_steps=5, **options)
+    trainer = train(tmp_path / "run", resume="step-00000004" if resumed else None, **options)
+    validated = {row["step"]: row["loss"] for row in lines(tmp_path / "run", "validation")}
+    saved = {one.step: one.metadata for one in trainer.checkpoints.list_checkpoints() if one.step != 5}
+    assert {4, 6, 9, 12} <= saved.keys()
+    assert {4, 8, 12} <= validated.keys()
+    for step, metadata in saved.items():
+        assert metadata.val_loss == pytest.approx(validated.get(step)), step
+        assert any(name.startswith("val_") for name in metadata.metrics) == (step in validated)
+        assert metadata.train_loss is not None
+    assert [one.step for one in trainer.checkpoints.list_checkpoints("val_loss")][:2] != [6, 9]
+    assert trainer.checkpoints.load_checkpoint("best").metadata.val_loss == pytest.approx(min(validated.values()))
+
+
+def test_a_resumed_checkpoint_of_a_version_that_noted_no_step_keeps_only_the_metrics_of_the_best(tmp_path):
+    trainer = train(tmp_path / "run")
+    state = {**trainer.progress.state(), "best": {**trainer.progress.best.state(), "step": 8}}
+    del state["validated"]
+    progress = trainer.progress
+    for step, known in ((8, True), (12, False)):
+        progress.restore({**state, "step": step})
+        assert bool(progress.metrics()) == known
+
+
 def test_loss_is_the_weighted_sum_of_the_terms(tmp_path):
     train(tmp_path / "run")
     for row in lines(tmp_path / "run"):

@@ -248,7 +248,9 @@ class TimeLeft:
         unknown = validations and not self._validations
         dearer = measured is None or any(start >= done for start in self._dearer_from if start < self._total)
         seconds = (self._total - done) * each + validations * mean
-        return f"{'at least ' if unknown or dearer else ''}{duration(seconds)}"
+        if not (unknown or dearer):
+            return duration(seconds)
+        return f"at least {duration(seconds)}" if seconds >= 0.5 else UNKNOWN  # at least nothing tells nothing
 
     def _validations_from(self, step: int) -> int:
         """Validations that follow when `step` steps are done, that after this step included."""

@@ -57,6 +57,8 @@ class Progress:
     """Means of the latest epoch, names beginning with `train_`."""
     last_validation: dict[str, float] = field(default_factory=dict)
     """Metrics of the latest validation, names beginning with `val_`."""
+    validated: int = 0
+    """The step of that validation."""
 
     def state(self) -> dict[str, Any]:
         """All fields."""
@@ -71,7 +73,12 @@ class Progress:
             "averaged_is_better": self.averaged_is_better,
             "training": self.last_training,
             "validation": self.last_validation,
+            "validated": self.validated,
         }
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the validation of these very weights; empty where the latest one was of earlier ones."""
+        return self.last_validation if self.validated == self.step else {}
 
     def running_epoch(self) -> int:
         """The epoch that the next step is in, or between two epochs the one that has ended: people count from 1."""
@@ -97,6 +104,7 @@ class Progress:
         self.averaged_is_better = state["averaged_is_better"]
         self.last_training = state.get("training", {})  # checkpoints of 0.1.0 have none
         self.last_validation = state["validation"]
+        self.validated = state.get("validated", state["best"]["step"])  # 0.2.0 noted that of the best alone
 
 
 class TrainingData:
@@ -345,7 +353,7 @@ class Saver:
             epoch=progress.epoch,
             weights=self.weights.for_inference(progress.averaged_is_better),
             state={**collected, "identity": self.identity},
-            metrics={**training, **progress.last_validation},
+            metrics={**training, **progress.metrics()},
             learning_rate=self.train_step.phases[0].lr,
             model_name=type(model).__name__,
             experiment_name=self.run_name,

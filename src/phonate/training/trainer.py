@@ -583,6 +583,7 @@ class Trainer:
         progress.averaged_is_better = validation.averaged
         self.emit(validation.metrics, split="validation")
         progress.last_validation = {f"val_{name}": value for name, value in validation.metrics.items()}
+        progress.validated = progress.step
         metrics = validation.by_name()
         for schedule in self.schedules.values():
             if schedule.metric is not None:

@@ -47,9 +47,9 @@ class CheckpointMetadata(Document):
     train_loss: float | None = None
     """Mean training loss of the last interval."""
     val_loss: float | None = None
-    """Loss of the last validation."""
+    """Loss of the validation of these weights; null where there was none, as between two validations."""
     metrics: dict[str, float] = Field(default_factory=dict)
-    """Every metric known at the time of saving."""
+    """Means of training up to here, and what the validation of these weights measured."""
     directions: dict[str, Better] = Field(default_factory=dict)
     """The better direction of those metrics of which it is known, by their names without `val_` or `train_`."""
     best_metric_name: str | None = None

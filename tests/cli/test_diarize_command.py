@@ -17,7 +17,7 @@ from phonate.cli import main
 from phonate.data.annotations import read_rttm, write_rttm
 from phonate.data.labels import read_turns
 from phonate.evaluation.diarization import score
-from phonate.training.checkpoints import files
+from phonate.training.checkpoints import files, listing
 from sounds import SAMPLE_RATE
 
 CAUSAL = """
@@ -100,6 +100,30 @@ def test_a_run_that_has_not_ended_says_so(run, held_out, tmp_path, capsys, caplo
     for _ in range(2):
         phonate.load(other, "diarization")
     assert caplog.text.count(f"note: the newest checkpoint of {other} is at step 24 of 48") == told
+
+
+def test_a_run_that_has_not_ended_says_which_checkpoint_is_used(run, held_out, tmp_path, capsys):
+    """Where the best is not the newest."""
+    shutil.copytree(run, copy := tmp_path / "copy")
+    recipe = (copy / "recipe.yaml").read_text()
+    (copy / "recipe.yaml").write_text(recipe.replace("max_steps: 24", "max_steps: 48"))
+    newest = copy / "checkpoints" / "step-00000030"
+    shutil.copytree(copy / "checkpoints" / "step-00000024", newest)
+    metadata = json.loads((newest / files.METADATA).read_text())
+    metadata |= {"global_step": 30, "is_best": False, "timestamp": "2100-01-01T00:00:00Z"}
+    record = files.write_durably(newest / files.METADATA, json.dumps(metadata).encode())
+    files.write_manifest(newest, {**files.read_manifest(newest), files.METADATA: record})
+    note = (
+        f"note: the best checkpoint of {copy}, of step 24, is used; its newest is at step 30 of 48; "
+        f"unless it is training now, go on with phonate train {copy} --resume auto\n"
+    )
+    assert main(["diarize", str(copy), str(held_out)]) == 0
+    assert capsys.readouterr().err.count(note) == 1
+    listing.tell_of_unfinished.cache_clear()
+    assert main(["checkpoints", "export", str(copy), "-o", str(tmp_path / "best")]) == 0
+    assert capsys.readouterr().err.count(note) == 1
+    assert main(["checkpoints", "export", str(copy), "--checkpoint", "best", "-o", str(tmp_path / "named")]) == 0
+    assert "note:" not in capsys.readouterr().err, "it was asked for"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 import phonate_process
 from phonate.cli import main
+from phonate.config.errors import InputError, Interrupted
 from phonate.training.checkpoints import files
 
 RECIPE = """\
@@ -130,6 +131,33 @@ def test_auto_resumes_the_run_that_was_given_as_the_recipe(
     assert not (tmp_path / "runs").exists()
     assert main(["train", source, *options]) == 0  # not resumed: another run with the same recipe
     assert (tmp_path / "runs").is_dir()
+
+
+def test_a_run_that_was_stopped_in_its_preparations_begins_from_its_folder(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the options that it was given at first; those of a training that was refused are not kept."""
+
+    def stopped(*_: object, **__: object) -> None:
+        raise Interrupted("stopped", 2)
+
+    def refused(*_: object, **__: object) -> None:
+        raise InputError("refused")
+
+    options = ["training.max_steps=3", "training.optimizer.lr=0.002"]
+    for preparation, code, kept in ((refused, 2, False), (stopped, 130, True)):
+        monkeypatch.setattr("phonate.training.trainer.plan_sources", preparation)
+        assert main([*arguments, *options]) == code
+        assert (tmp_path / "run").exists() == kept
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert main(["speak", "run", "Hello."]) == 2
+    assert "its training has saved no checkpoint yet; " in capsys.readouterr().err
+    assert main(["train", "run", *arguments[2:4], "--resume", "auto"]) == 0
+    assert "changed settings" not in capsys.readouterr().err
+    assert main([*arguments[:-1], "other", *options]) == 0
+    for name in (files.RECIPE, f"checkpoints/step-00000003/{files.WEIGHTS}"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
 def test_a_recipe_of_that_name_is_no_run(arguments: list[str], tmp_path: Path) -> None:

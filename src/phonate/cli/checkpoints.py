@@ -166,9 +166,11 @@ def _exported(run: Path, name: str | None) -> Path:
             raise InputError(f"--checkpoint {name}: {run} is a checkpoint already; leave the option out")
         return run
     folder = checkpoints_folder(run)
-    if name is None:
-        name = "latest" if listing.best_of(listing.scan(folder)) is None else "best"
-    return find(folder, name)
+    if name is not None:
+        return find(folder, name)
+    source = find(folder, "latest" if listing.best_of(listing.scan(folder)) is None else "best")
+    listing.tell_of_unfinished(run, source)
+    return source
 
 
 def _merge(args: argparse.Namespace) -> int:

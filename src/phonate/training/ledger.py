@@ -32,7 +32,7 @@ class _Line:
 _LINE = TypeAdapter(_Line)
 
 KINDS = {
-    "start": "starting",  # until the first step: recordings, model, checks
+    "start": "preparing",  # until the first step: transcripts, recordings, an aligner, model, checks
     "recover": "resuming",  # the same in a process that resumes
     "train": "training",  # steps
     "data": "waiting for data",

@@ -183,11 +183,12 @@ class Run:
 
     def _unmake(self, folders: Sequence[Path]) -> None:
         """Remove the `folders` made for a training that was refused, unless there is more than its log in them."""
-        own = {_LOCK, self.logs.name, files.PLUGINS}
+        begun = (files.PLUGINS, files.RECIPE, files.SYSTEM)
+        own = {_LOCK, self.logs.name, *begun}
         with contextlib.suppress(OSError):  # what another has put there stays
             if not folders or {entry.name for entry in self.path.iterdir()} - own:
                 return
-            for file in (self.log, self.path / files.PLUGINS, self.path / _LOCK):
+            for file in (self.log, self.path / _LOCK, *(self.path / name for name in begun)):
                 file.unlink(missing_ok=True)
             for folder in (self.logs, *folders):
                 folder.rmdir()
@@ -204,13 +205,17 @@ class Run:
         """Write a JSON file of the run."""
         self.write(name, json.dumps(content, indent=2, default=str) + "\n")
 
-    def describe(self, hyperparameters: Mapping[str, Any], recipe_yaml: str, model_summary: str) -> None:
-        """Write what this run is: recipe, hyperparameters, model and machine."""
+    def begin(self, recipe_yaml: str) -> None:
+        """Write what a run resumes from that is stopped while its data are prepared, before it is described whole."""
+        self.write_json(files.SYSTEM, system_info())
         if recipe_yaml:
             self.write(files.RECIPE, recipe_yaml)
+
+    def describe(self, hyperparameters: Mapping[str, Any], recipe_yaml: str, model_summary: str) -> None:
+        """Write what this run is: recipe, hyperparameters, model and machine."""
+        self.begin(recipe_yaml)
         self.write_json("hyperparameters.json", hyperparameters)
         self.write(SUMMARY, model_summary)
-        self.write_json(files.SYSTEM, system_info())
 
 
 def parameter_counts(run: Run) -> tuple[int, int] | None:

@@ -220,6 +220,8 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
             plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
             for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None))):
                 logger.info(line)
+            if checkpoint is None and ranks.is_main:
+                run.begin(plan.resolved.to_yaml())
             trainer = Trainer(
                 task,
                 settings,

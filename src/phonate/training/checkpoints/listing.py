@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -28,6 +29,7 @@ from phonate.config.errors import (
     CheckpointError,
     InputError,
     NoRunError,
+    PhonateError,
     RecipeError,
     WrongTaskError,
     option,
@@ -622,9 +624,9 @@ def save_dir(run: Path) -> str:
     return value if isinstance(value, str) else DEFAULT_FOLDER
 
 
-def unfinished(run: Path) -> str | None:
-    """How far a run has come that is not at its end, such as `step 21 of 3000`; None for one that has ended, and for
-    what is no run."""
+def _unfinished(run: Path) -> tuple[CheckpointInfo, str] | None:
+    """The newest checkpoint of a run that is not at its end, and how far that has come, such as `step 21 of 3000`; None
+    for a run that has ended, and for what is no run."""
     recipe = run / files.RECIPE
     if is_checkpoint(run) or not recipe.is_file():
         return None
@@ -639,7 +641,22 @@ def unfinished(run: Path) -> str | None:
         done, last, unit = newest.metadata.epoch, training["epochs"], "epoch"
     if done >= last or files.read_json(newest.path / files.STATE)["trainer"]["should_stop"]:
         return None
-    return f"{unit} {done} of {last}"
+    return newest, f"{unit} {done} of {last}"
+
+
+@cache
+def tell_of_unfinished(run: Path, used: Path) -> None:
+    """Say once that the training of a run whose checkpoint `used` is used has not ended, and how it goes on."""
+    try:
+        if (reached := _unfinished(run)) is None:
+            return
+    except (PhonateError, LookupError, OSError):  # of a newer checkpoint than is used, or of an older version
+        return
+    (newest, place), step = reached, info(used).step
+    chosen = f"the best checkpoint of {run}, of step {step}, is used; " if step != newest.step else ""
+    whose = "its newest" if chosen else f"the newest checkpoint of {run}"
+    again = resume_command(run)
+    _log.warning("note: %s%s is at %s; unless it is training now, go on with %s", chosen, whose, place, again)
 
 
 def run_of(folder: Path) -> Path:

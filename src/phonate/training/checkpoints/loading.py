@@ -8,12 +8,12 @@ import re
 import shlex
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, PhonateError, RecipeError, option
+from phonate.config.errors import CheckpointError, InputError, RecipeError, option
 from phonate.config.resolve import Recipe
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing
@@ -379,7 +379,7 @@ def open_trained(source: str | Path, task: str, recipe: type[RecipeT]) -> Traine
     checkpoint = load(best_or_latest(source, task), weights_only=True)
     own = _recipe(checkpoint.path, checkpoint.recipe_yaml)
     _require_task(source, own, task)
-    _tell_of_unfinished(Path(source))
+    listing.tell_of_unfinished(Path(source), checkpoint.path)
     metadata = InferenceMetadata(checkpoint.path / files.INFERENCE, checkpoint.inference)
     return TrainedModel(checkpoint.path, cast(RecipeT, own), metadata, checkpoint.weights)
 
@@ -392,24 +392,8 @@ def describe_trained(
     text, inference = read_description(path, weights_intact)
     own = _recipe(path, text)
     _require_task(source, own, task)
-    _tell_of_unfinished(Path(source))
+    listing.tell_of_unfinished(Path(source), path)
     return TrainedDescription(path, cast(RecipeT, own), InferenceMetadata(path / files.INFERENCE, inference))
-
-
-@cache
-def _tell_of_unfinished(run: Path) -> None:
-    """Say once that the training of a run in use has not ended, and how it goes on."""
-    try:
-        place = listing.unfinished(run)
-    except (PhonateError, LookupError, OSError):  # of a newer checkpoint than is used, or of an older version
-        return
-    if place is not None:
-        from phonate.training.run import Run
-
-        command = Run(run).resume_command()
-        _log.warning(
-            "note: the newest checkpoint of %s is at %s; unless it is training now, go on with %s", run, place, command
-        )
 
 
 def _require_task(source: str | Path, recipe: Recipe[Any, Any, Any], task: str) -> None:

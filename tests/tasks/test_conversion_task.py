@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -199,6 +200,17 @@ def test_a_single_speaker_is_told(tone_corpus: Path, tmp_path: Path, caplog: pyt
         with caplog.at_level("INFO"):
             task(tmp_path / said, **{"data.target": target}).dataset("train")
         assert [said in text for text in caplog.messages if "one speaker" in text or "most speech" in text] == [True]
+        assert [
+            text for text in caplog.messages if re.match(r"anna, the target, has 0\.\d minutes .*; collect 30", text)
+        ]
+
+
+def test_enough_of_the_target_is_not_told(
+    corpus: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phonate.tasks.conversion.task.TARGET_MINUTES", 0.01)
+    task(corpus, **{"data.target": "anna"}).dataset("train")
+    assert "the target, has" not in caplog.text
 
 
 def test_speakers_of_other_official_splits_have_no_voice(tone_corpus: Path, tmp_path: Path) -> None:

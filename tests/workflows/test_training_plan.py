@@ -167,6 +167,7 @@ def test_values_from_the_global_config_of_corpora_have_its_lines(
             "training.validation.metric_for_best_model=val_speaker_effect",
             "val_speaker_effect is neither better when lower nor when higher",
         ),
+        ("conversion", "data.target=clip", "the corpus has no 'clip'; did you mean clips?"),
     ],
 )
 def test_what_training_refuses_is_refused_by_explain_and_by_data_check(

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
@@ -424,6 +424,9 @@ class RecordingData(Settings):
         """Those recordings that meet the requirements and can't be trained on all the same, such as a text that is
         longer than its recording: what training itself leaves out, by the same functions. Here: none."""
         return []
+
+    def require_speakers(self, names: Collection[str]) -> None:
+        """Raise InputError where an option names a speaker that is not among those of the corpus. Here: none does."""
 
     @property
     def feature_name(self) -> str:

@@ -163,6 +163,8 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
         names = {problem.id for problem in refused}
         report.refused += refused
         report.recount(one for one in usable if one.row.id not in names)
+    if report.usable:
+        settings.require_speakers(report.speakers)
     outcome = report.to_json()
     if type(settings) is VoiceData and report.segments == report.usable:  # clips, for no task, which would refuse them
         without = [one.row for one in usable if not one.row.text]

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
@@ -66,9 +67,7 @@ class ConversionCorpus:
             extractor.envelope.expected = self.expected
         self.speakers = self.prepared.speakers
         """Names in the order of the embedding."""
-        if data.target is not None and data.target not in self.speakers:
-            which = nearest(data.target, self.speakers, "phonate data describe")
-            raise InputError(f"data.target: the corpus has no {data.target!r}; {which}")
+        data.require_speakers(self.speakers)
 
     def recording(self, position: int) -> Recording:
         """The clean features of a recording."""
@@ -92,9 +91,14 @@ class ConversionCorpus:
         """Number of the speaker to convert to: the recipe's, or the one with the most speech."""
         if self.data.target is not None:
             return self.speakers.index(self.data.target)
+        return int(self.minutes.argmax())
+
+    @property
+    def minutes(self) -> NDArray[np.float64]:
+        """(S,) Of recordings of each speaker."""
         index = self.prepared.index
         frames = np.bincount(index.speaker, weights=index.frames, minlength=len(self.speakers))
-        return int(frames.argmax())
+        return np.asarray(frames / self.data.audio.frames_per_second / 60)
 
     @cached_property
     def voices(self) -> dict[str, Voice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -10,10 +10,11 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, Po
 
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric, by_name, losses
+from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import SessionInfo, Start, TaskInfo, Traits, shortened
-from phonate.data.corpora.rows import Requirements
+from phonate.data.corpora.rows import Requirements, Row
 from phonate.data.settings import EARLIER_F0, PitchData
 from phonate.training.settings import TrainingSettings
 
@@ -89,6 +90,12 @@ class ConversionData(PitchData):
     def strangers(self) -> Literal["corpus"] | None:
         """Voices that are given by recordings are validated on speakers who are not in training."""
         return "corpus" if self.voices == "reference" else None
+
+    def require_speakers(self, names: Collection[str]) -> None:
+        """Refuse a target that the corpus does not have."""
+        if self.target is not None and self.target not in names:
+            which = nearest(self.target, sorted(names), "phonate data describe")
+            raise InputError(f"data.target: the corpus has no {self.target!r}; {which}")
 
     @model_validator(mode="after")
     def _envelope_is_smooth(self) -> Self:
@@ -220,10 +227,18 @@ LOSS = "l1"
 
 
 def start(recipe: ConversionRecipe) -> Iterator[Start]:
-    """What training does about the packaged vocoder where that does not fit the recipe's mels."""
+    """What training does about the packaged vocoder where that does not fit the recipe's mels.
+
+    Raises DataError where a target is given and the recordings can't be listed, InputError where it is none of their
+    speakers."""
+    from phonate.data.corpora.manifest import list_corpus
     from phonate.rendering import start_of_vocoder
 
     yield start_of_vocoder(recipe.data.vocoder, recipe.data.audio.facts)
+    if recipe.data.target is not None:
+        rows = [row for row in list_corpus(recipe.data)[0] if isinstance(row, Row)]
+        if rows:
+            recipe.data.require_speakers({name for row in rows for name in row.speakers})
 
 
 def traits(recipe: ConversionRecipe) -> Traits | None:

@@ -46,6 +46,8 @@ from phonate.training.task import (
     side_by_side,
 )
 
+TARGET_MINUTES = 30
+"""Of recordings of the target, that are advised."""
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _EVALUATED = 16
 _PREVIEW_SECONDS = 6.0
@@ -131,6 +133,10 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
             message = "the target voice is %s, who has the most speech; data.target or convert --speaker takes another"
             logger.info(message, speakers[self.corpus.target])
+        minutes = self.corpus.minutes[self.corpus.target]
+        if split == "train" and not self.extractor.reference_dim and minutes < TARGET_MINUTES:
+            message = "%s, the target, has %.1f minutes of recordings; collect %d: what fewer give was not measured"
+            logger.warning(message, speakers[self.corpus.target], minutes, TARGET_MINUTES)
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)
         return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))

@@ -462,7 +462,9 @@ static void laid_out(const shape *s, const float *restrict weight, bf16 *restric
 static inline __attribute__((always_inline)) void convolved_tile(const int blocks, const shape *s, const bf16 *restrict item, count t, count k,
                                                                  const bf16 *restrict laid, const float *restrict bias, float slope, bf16 *restrict out) {
     __m512 sums[TILE][2];
+#pragma GCC unroll 10
     for (int r = 0; r < TILE; r++)
+#pragma GCC unroll 2
         for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_loadu_ps(bias + 16 * block);
     count pairs = s->window * s->channels / 2, step = s->step * s->channels;
     for (count i = 0; i < s->taps; i++) {
@@ -470,7 +472,9 @@ static inline __attribute__((always_inline)) void convolved_tile(const int block
         if (from < 0 || from >= s->frames) continue;
         multiply(blocks, pairs, item + from * s->columns + k * step, step, 2, laid + i * pairs * s->outputs * 2, s->outputs * 2, sums);
     }
+#pragma GCC unroll 10
     for (int r = 0; r < TILE; r++)
+#pragma GCC unroll 2
         for (int block = 0; block < blocks; block++) {
             __m512 one = sums[r][block], low = _mm512_mul_ps(one, _mm512_set1_ps(slope));
             one = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(one, _mm512_setzero_ps(), _CMP_LT_OQ), one, low);
@@ -550,7 +554,9 @@ static count first_shift(const shape *s, const grouping *g, count lane) {
 static inline __attribute__((always_inline)) void of_input_tile(const int blocks, const shape *s, const grouping *g, const bf16 *restrict gradient,
                                                                 count t, count group, count lane, const bf16 *restrict laid, bf16 *restrict out) {
     __m512 sums[TILE][2];
+#pragma GCC unroll 10
     for (int r = 0; r < TILE; r++)
+#pragma GCC unroll 2
         for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_setzero_ps();
     count half = s->outputs / 2, pairs = g->shifts * half, step = g->each * s->outputs;
     count first = first_shift(s, g, lane) * half, both = blocks == 2 ? first_shift(s, g, lane + 16) * half : pairs;
@@ -561,31 +567,34 @@ static inline __attribute__((always_inline)) void of_input_tile(const int blocks
         if (both > first) multiply(1, both - first, x + 2 * first, step, 2, y + 2 * first * g->lanes, 2 * g->lanes, sums);
         if (blocks == 2) multiply(2, pairs - both, x + 2 * both, step, 2, y + 2 * both * g->lanes, 2 * g->lanes, sums);
     }
+#pragma GCC unroll 10
     for (int r = 0; r < TILE; r++)
+#pragma GCC unroll 2
         for (int block = 0; block < blocks; block++)
             _mm256_storeu_si256((__m256i *)(out + r * g->lanes + 16 * block), (__m256i)_mm512_cvtneps_pbh(sums[r][block]));
 }
+
+static inline __m512 widen(const bf16 *x) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16); }
 
 /* The gradient of an output of leaky ReLUs with these results, between zeros; its sums are added to `sums`. */
 static void of_output(const shape *s, const grouping *g, const bf16 *one, count one_step, const bf16 *other, count other_step,
                       const bf16 *results, count step, float slope, bf16 *restrict gradient, float *restrict sums) {
     count width = s->bands * s->outputs, end = (g->padded + g->first - s->bands) * s->outputs;
-    float row[BLOCK];
+    __m512 whole = _mm512_set1_ps(1.0f), less = _mm512_set1_ps(slope);
     for (count t = 0; t < s->out_frames; t++) {
         bf16 *restrict out = gradient + (t * g->padded - g->first) * s->outputs;
         memset(out + g->first * s->outputs, 0, -g->first * s->outputs * sizeof(bf16));
         memset(out + width, 0, end * sizeof(bf16));
-        for (count from = 0; from < width; from += BLOCK / s->outputs * s->outputs) {
-            count size = width - from < BLOCK / s->outputs * s->outputs ? width - from : BLOCK / s->outputs * s->outputs;
-            const bf16 *restrict a = one + t * one_step + from, *restrict b = other ? other + t * other_step + from : NULL;
-            const bf16 *restrict result = results + t * step + from;
-            if (b)
-                for (count i = 0; i < size; i++) row[i] = (up(a[i]) + up(b[i])) * (up(result[i]) > 0 ? 1.0f : slope);
-            else
-                for (count i = 0; i < size; i++) row[i] = up(a[i]) * (up(result[i]) > 0 ? 1.0f : slope);
-            narrow(size, row, out + from);
-            for (count i = 0; i < size; i += s->outputs)
-                for (count o = 0; o < s->outputs; o++) sums[o] += row[i + o];
+        for (count o = 0; o < s->outputs; o += 16) {
+            __m512 sum = _mm512_loadu_ps(sums + o);
+            for (count i = o; i < width; i += s->outputs) {
+                __m512 given = widen(one + t * one_step + i), result = widen(results + t * step + i);
+                if (other) given = _mm512_add_ps(given, widen(other + t * other_step + i));
+                given = _mm512_mul_ps(given, _mm512_mask_blend_ps(_mm512_cmp_ps_mask(result, _mm512_setzero_ps(), _CMP_GT_OQ), less, whole));
+                _mm256_storeu_si256((__m256i *)(out + i), (__m256i)_mm512_cvtneps_pbh(given));
+                sum = _mm512_add_ps(sum, given);
+            }
+            _mm512_storeu_ps(sums + o, sum);
         }
     }
 }
@@ -615,12 +624,16 @@ static void of_input(const shape *s, const grouping *g, count end, const bf16 *r
 static inline __attribute__((always_inline)) void of_weight_tile(const int blocks, const shape *s, const bf16 *restrict x, const bf16 *restrict gradient,
                                                                  float *restrict out) {
     __m512 sums[TILE][2];
+#pragma GCC unroll 10
     for (int r = 0; r < TILE; r++)
+#pragma GCC unroll 2
         for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_setzero_ps();
     for (count t = 0; t < s->out_frames; t += 2)
         multiply(blocks, s->bands, x + 2 * t * s->stride * s->columns, 2, 2 * s->step * s->channels,
                  gradient + t * s->bands * s->outputs, 2 * s->outputs, sums);
+#pragma GCC unroll 10
     for (int r = 0; r < TILE; r++)
+#pragma GCC unroll 2
         for (int block = 0; block < blocks; block++) _mm512_storeu_ps(out + r * s->outputs + 16 * block, sums[r][block]);
 }
 

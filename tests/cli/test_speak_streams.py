@@ -6,6 +6,7 @@ import io
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,16 @@ def test_a_loudspeaker_plays_all_of_it(monkeypatch: pytest.MonkeyPatch, capsys: 
     voice = phonate.load(BASE_VOICE, "speech")
     np.testing.assert_allclose(np.concatenate(played), np.concatenate(list(voice.stream(TEXT))), atol=1e-4)
     assert capsys.readouterr().out.startswith("loudspeaker: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("Guten Tag, wie geht es Ihnen?", True), ("Guten Tag.", False), ("How are you today?", False)]
+)
+def test_a_text_in_another_language_than_the_voice_is_told(
+    text: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["speak", text, "-o", str(tmp_path / "said.wav")]) == 0
+    assert (capsys.readouterr().err == "the text seems to be German, the voice reads it as English\n") == told
 
 
 def test_captions_need_a_file(capsys: pytest.CaptureFixture[str]) -> None:

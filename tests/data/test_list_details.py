@@ -740,9 +740,18 @@ GERMAN = ["Das Schiff lief früh aus.", "Niemand hörte es.", "Die Straße war l
     ("texts", "language", "told"),
     [(GERMAN, "en-us", True), (GERMAN, "de", False), (TEXTS, "en-us", False), ([*TEXTS[:3], GERMAN[0]], "en", False)],
 )
-def test_texts_in_a_language_that_is_not_english_are_told(voice, caplog, texts, language, told):
+def test_texts_with_letters_that_english_lacks_are_told(voice, caplog, texts, language, told):
     (voice / "list.csv").write_text("path,text\n" + "".join(f'wavs/a{i}.wav,"{texts[i]}"\n' for i in range(4)))
     list_corpus(RecognitionData(path=str(voice), language=language))
     warning = "4 of the first 4 texts have letters that English lacks (ß, ä, ö, ü), but training reads them as English"
     assert (warning in caplog.text) == told
     assert ("English" in caplog.text) == told
+
+
+@pytest.mark.parametrize(("language", "told"), [("en-us", "German"), ("de", None), ("fr", "German"), ("cs", None)])
+def test_texts_in_another_language_are_told_by_their_words(voice, caplog, language, told):
+    texts = ["Wie geht es Ihnen heute?", "Ich habe keine Zeit.", "Das ist nicht gut.", "Wir sind hier."]
+    (voice / "list.csv").write_text("path,text\n" + "".join(f'wavs/a{i}.wav,"{texts[i]}"\n' for i in range(4)))
+    list_corpus(RecognitionData(path=str(voice), language=language))
+    assert (f"of the first 4 texts seem to be {told}, but training reads them as" in caplog.text) == (told is not None)
+    assert ("train with data.language=de" in caplog.text) == (told is not None)

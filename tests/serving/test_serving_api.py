@@ -114,6 +114,22 @@ def test_a_reference_comes_with_the_request(serving: Serve, wav: bytes) -> None:
     assert client.service.requests[0].reference.text == "a tone"
 
 
+def test_a_text_in_another_language_than_the_voice_is_told(
+    serving: Serve, wav: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def headers(text: str) -> list[str]:
+        spoken = client.post("/v1/audio/speech", json={**SAID, "input": text})
+        cloned = client.post("/generate_speech", data={"target_text": text}, files={"reference_audio": wav})
+        return [answer.headers.get("warning", "") for answer in (spoken, cloned)]
+
+    german, client = "Guten Tag, wie geht es Ihnen?", serving()
+    assert headers(german) == ["", ""]  # the model is of no language
+    monkeypatch.setattr("stand_in.StandIn.language", "en-us", raising=False)
+    client = serving()
+    assert all("seems to be German, the voice reads it as English" in one for one in headers(german))
+    assert headers("Good morning.") == ["", ""]
+
+
 def test_what_is_unusual_about_recordings_is_told(serving: Serve, wav: bytes) -> None:
     client, joined = serving(), recording(kind="MP3") * 2
     encoded = base64.b64encode(joined).decode()

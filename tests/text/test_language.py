@@ -10,7 +10,7 @@ import pytest
 
 import phonate.text.language
 from phonate.config.errors import InputError
-from phonate.text.language import Language, language
+from phonate.text.language import Language, language, seems_other
 from phonate.text.phonemes import phonemizer
 from phonate.text.sentences import sentences
 
@@ -30,6 +30,39 @@ def test_a_language_without_a_file_has_the_pauses_of_all() -> None:
     assert language("xx").questions is None
     assert language("EN_US") == language("en-us") == language("en")
     assert language("../en") == language("default")
+
+
+@pytest.mark.parametrize(
+    ("text", "voice", "other"),
+    [
+        ("Guten Tag, wie geht es Ihnen?", "en-us", "de"),
+        ("Le train pour Paris est en retard de vingt minutes.", "en-us", "fr"),
+        ("El tren a Madrid llega con veinte minutos de retraso.", "en", "es"),
+        ("Non so che cosa vuole dire con questo.", "en", "it"),
+        ("Ik weet niet wat je bedoelt.", "de", "nl"),
+        ("Eu não sei o que você quer dizer.", "es", "pt"),
+        ("Hej, hur mår du i dag?", "en", "sv"),
+        ("Hej, hvordan har du det i dag?", "en", "da"),
+        ("Nie wiem, co to jest.", "en", "pl"),
+        ("I have never been there, and you have not been there either.", "de", "en"),
+        ("Guten Tag, wie geht es Ihnen?", "de-at", None),
+        ("Guten Tag, wie geht es Ihnen?", "cs", None),  # whose words are not known here
+        ("Guten Morgen.", "en", None),
+        ("Die Welle and Der Untergang were made by the same people.", "en", None),
+        ("Rio de Janeiro, Los Angeles, Las Vegas", "en", None),
+        ("C'est la vie, as they say.", "en", None),
+        ("", "en", None),
+    ],
+)
+def test_a_text_that_is_clearly_in_another_language_is_known(text: str, voice: str, other: str | None) -> None:
+    assert seems_other(text, voice) == other
+
+
+def test_the_sentences_of_english_recordings_are_not_taken_for_others(recordings: Path) -> None:
+    lists = [*recordings.glob("tts_en_*/**/*.csv"), *recordings.glob("tts_en_*/**/*.txt")]
+    lines = [line for file in lists for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) > 500
+    assert not [line for line in lines if seems_other(line, "en-us")]
 
 
 @pytest.mark.parametrize(

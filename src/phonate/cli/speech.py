@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shlex
@@ -77,6 +78,7 @@ def speak(args: argparse.Namespace) -> int:
     from phonate.config.errors import InputError, plain_file
     from phonate.tasks.speech.inference import Synthesiser
     from phonate.text.captions import captions, write_captions
+    from phonate.text.language import tell_other
 
     streamed = args.output in (LOUDSPEAKER, PIPE)
     if streamed and args.captions is not None:
@@ -94,6 +96,8 @@ def speak(args: argparse.Namespace) -> int:
     synthesiser.prosody_rules = not args.no_prosody_rules
     if args.lexicon is not None:
         synthesiser.pronounce(args.lexicon)
+    if told := tell_other(re.sub(r"<[^>]*>", " ", text), synthesiser.inventory.language):
+        logging.getLogger("phonate").warning(told)
     request = (text, args.speaker, args.speed, args.semitones)
     if streamed:
         rate = synthesiser.sample_rate

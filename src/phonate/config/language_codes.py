@@ -33,3 +33,8 @@ _CODES = {
 def code_of(language: str) -> str:
     """The code of a language that is given by its name, in English or its own: "de" of "German"; others as they are."""
     return _CODES.get(language.strip().lower(), language)
+
+
+def name_of(code: str) -> str:
+    """The English name of the language of a code: "German" of "de-at"; the code where it has none here."""
+    return next((name.capitalize() for name, known in _CODES.items() if known == primary(code)), code)

@@ -31,6 +31,7 @@ from phonate.serving.settings import ServingSettings
 from phonate.serving.speech import FORMATS, Speaker, Speech
 from phonate.serving.uploads import Decoders
 from phonate.serving.voices import CONSENT, VoiceStore, new_voice
+from phonate.text.language import tell_other
 from phonate.text.ssml import Part, is_ssml, parse
 from phonate.training.inference import Reference, SpeechRequest, SpeechResult, SpeechService
 from phonate.workflows.pages.plots import render
@@ -270,6 +271,13 @@ def warned(ignored: Iterable[str], left_out: str = "", remarks: Iterable[str] = 
     return {"Warning": ", ".join(f'299 phonate "{one}"' for one in told)} if told else {}
 
 
+def _of_language(service: LazyService, content: SpokenText) -> tuple[str, ...]:
+    """What is told of a text in another language than the voice's; cloning's voices have none."""
+    text = content.text if content.script is None else " ".join(part.text for part in content.script)
+    told = None if service.language is None else tell_other(text, service.language)
+    return () if told is None else (told,)
+
+
 def _within_quotes(text: str) -> str:
     """ASCII that may stand between quotation marks."""
     return json.dumps(text)[1:-1].replace("\\", "")
@@ -403,6 +411,7 @@ async def create_speech(request: Request, body: SpeechBody) -> Response:
             raise ApiError(400, f"{name}: this model can't tell when each word is said; leave it out", param=name)
     speech_request, remarks = await _speech_request(state, service, body, content)
     speech, left_out = await _synthesise(request, service, speech_request, body.response_format)
+    remarks = (*remarks, *_of_language(service, content))
     headers = marks(FORMATS[body.response_format].rate or service.sample_rate, unknown, left_out, remarks)
     if body.stream_format == "sse":
         return StreamedSpeech(
@@ -591,6 +600,7 @@ async def generate_speech(
         file = b"".join([part async for part in speech.parts()])
     finally:
         await speech.close()
+    remarks = (*remarks, *_of_language(service, content))
     response.headers.update(marks(service.sample_rate, left_out=left_out, remarks=remarks))
     return {"audio": base64.b64encode(file).decode(), "sample_rate": service.sample_rate}
 

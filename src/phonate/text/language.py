@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any, Self, TypeVar
 
 from phonate.config.errors import InputError, RecipeError
+from phonate.config.language_codes import name_of, primary
 from phonate.config.registry import nearest
 
 PARAGRAPH = "paragraph"
@@ -126,6 +127,8 @@ class Language:
     """Signs that end a sentence in front of a space, besides those that do so in any language."""
     greeting: str = "TEXT"
     """A sentence to try a voice with. TEXT: whoever knows the language writes one."""
+    common: Words = frozenset()
+    """Frequent words in lower case, by which a text in the language is known from those in others."""
     date: str = "{year}-{month:02}-{day:02}"
     """How a date is written that `readings`, or the phonemizer, read as one."""
     signs: Mapping[str, str] = field(default_factory=dict)
@@ -144,7 +147,7 @@ class Language:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """As a file has them. Raises InputError, naming the option with a mistake."""
-        words = dict.fromkeys(("abbreviations", "starters", "conjunctions"), _words)
+        words = dict.fromkeys(("abbreviations", "starters", "conjunctions", "common"), _words)
         readers = {"questions": Questions.of, "readings": _readings, "pauses": _seconds}
         return _build(cls, values, {**words, **readers})
 
@@ -176,6 +179,40 @@ def language(code: str) -> Language:
         own = _values("-".join(parts[:length]))
         values = values | own | {"pauses": values.get("pauses", {}) | own.get("pauses", {})}
     return Language.of(values)
+
+
+_FEWEST, _SHARE, _TIMES = 3, 0.25, 3
+"""A text is in another language where so many different words, and such a share of all, are frequent ones there, and so
+many times as many as are in its own."""
+_LOOKED_AT = 4000
+"""Characters."""
+
+
+def seems_other(text: str, code: str) -> str | None:
+    """The language that `text` seems to be in, where that is clearly not `code`. None: it may be in `code`, or nobody
+    can tell, as of a text of few words."""
+    known = _common()
+    if (own := primary(code)) not in known:
+        return None
+    words = re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", text[:_LOOKED_AT].replace("’", "'"))
+    plain = [word.lower() for at, word in enumerate(words) if at == 0 or word[0].islower()]  # not the Las of Las Vegas
+    counts = {one: sum(word in common for word in plain) for one, common in known.items()}
+    other = max(counts, key=counts.__getitem__)
+    sure = counts[other] >= max(_SHARE * len(words), _TIMES * counts[own])
+    return other if sure and len({*plain} & known[other]) >= _FEWEST else None
+
+
+def tell_other(text: str, code: str) -> str | None:
+    """What a person is told of a text that is clearly not in the language `code` of the voice."""
+    other = seems_other(text, code)
+    return None if other is None else f"the text seems to be {name_of(other)}, the voice reads it as {name_of(code)}"
+
+
+@functools.cache
+def _common() -> dict[str, Words]:
+    """Language -> its frequent words, of those that have any."""
+    codes = [file.name.removesuffix(".yaml") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")]
+    return {code: common for code in sorted(codes) if (common := language(code).common)}
 
 
 def _values(name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError, json_mistake
-from phonate.config.language_codes import primary
+from phonate.config.language_codes import name_of, primary
 from phonate.data.annotations import clock_seconds, encoding_of, read_text
 from phonate.data.corpora.places import is_recording
 from phonate.data.corpora.rows import (
@@ -38,6 +38,7 @@ from phonate.data.corpora.rows import (
     printable,
     split_of_name,
 )
+from phonate.text.language import seems_other
 
 logger = logging.getLogger("phonate")
 
@@ -203,18 +204,30 @@ name is in few."""
 
 
 def report_letters(place: str, texts: Iterable[str], language: str | None) -> None:
-    """Warns, once, that many of a corpus's `texts` have letters that no English word has, where `language`, which is
-    `data.language`, is English."""
-    if language is not None and primary(language) == "en":
-        foreign = [
-            {letter for letter in text.lower() if letter.isalpha() and not letter.isascii()}
-            for text in islice(texts, _TEXTS)
-        ]
+    """Warns, once, that many of a corpus's `texts` are in another language than `language`, which is `data.language`:
+    have its words, or letters that no English word has where that is English."""
+    if language is None:
+        return
+    first = list(islice(texts, _TEXTS))
+    others = Counter(other for text in first if (other := seems_other(text, language)))
+    if (count := others.total()) > 1 and count >= _FOREIGN_SHARE * len(first):
+        _warn_of_language(printable(place), count, len(first), others.most_common(1)[0][0], language)
+    elif primary(language) == "en":
+        foreign = [{letter for letter in text.lower() if letter.isalpha() and not letter.isascii()} for text in first]
         count = sum(map(bool, foreign))
         if count > 1 and count >= _FOREIGN_SHARE * len(foreign):
             letters = Counter(letter for one in foreign for letter in one)
             usual = sorted(letter for letter, _ in letters.most_common(5))
             _warn_of_letters(printable(place), count, len(foreign), ", ".join(usual), language)
+
+
+@cache
+def _warn_of_language(place: str, count: int, texts: int, other: str, language: str) -> None:
+    logger.warning(
+        "%s: %d of the first %d texts seem to be %s, but training reads them as %s (data.language=%s); if they are, "
+        "train with data.language=%s",
+        *(place, count, texts, name_of(other), name_of(language), language, other),
+    )
 
 
 @cache

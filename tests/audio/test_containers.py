@@ -16,8 +16,7 @@ import pytest
 import soundfile
 
 from phonate.audio.containers import joined as joined_files
-from phonate.audio.containers import ogg
-from phonate.audio.containers import part as one_file
+from phonate.audio.containers import joints, ogg
 from phonate.audio.containers.kinds import HEAD, recognised
 from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start, writable, write_audio
 from phonate.audio.live import file_sink
@@ -55,6 +54,11 @@ FFMPEG = {  # container, codec, whether its samples are exactly those that were 
     "flv": ("flv", "aac"),
     "tta": ("tta", "tta"),
 }
+OF_A_RATE = {  # container, codec, the rate that it needs
+    "ac3": ("ac3", "ac3", 48_000),
+    "amr": ("amr", "libopencore_amrnb", 8_000),
+    "mpg": ("mpeg", "mp2", 44_100),
+}
 
 
 def tone(seconds: float, pitch: float = 400.0, rate: int = RATE) -> np.ndarray:
@@ -74,7 +78,7 @@ def write(
         subtype = "OPUS" if ending == "opus" else None
         soundfile.write(path, samples, rate, format=SNDFILE[ending], subtype=subtype)
         return path
-    form, codec = FFMPEG[ending]
+    form, codec = FFMPEG.get(ending) or OF_A_RATE[ending][:2]
     samples = samples.reshape(len(samples), -1)
     with av.open(str(path), "w", format=form) as file:
         layout = "mono" if samples.shape[1] == 1 else "stereo"
@@ -133,14 +137,17 @@ def test_all_of_joined_files_is_read(tmp_path: Path, ending: str) -> None:
     assert info.duration == pytest.approx(len(whole) / rate)
 
 
-_ENDED = [*(one for one in SNDFILE if one not in ("flac", "svx")), "lame.mp3", "m4a", "webm", "wma", "avi", "flv"]
-"""Kinds whose end is known."""
+_FIRST = [*SNDFILE, "lame.mp3", "m4a", "webm", "wma", "avi", "flv", "tta", "ts", "wv", "aac", *OF_A_RATE]
 
 
-@pytest.mark.parametrize("second", ["flac", "lame.mp3", "m4a", "webm", "aac"])
-@pytest.mark.parametrize("first", _ENDED)
+@pytest.mark.parametrize("second", ["wav", "flac", "lame.mp3", "m4a", "webm"])
+@pytest.mark.parametrize("first", _FIRST)
 def test_files_of_several_kinds_that_were_joined_are_all_read(tmp_path: Path, first: str, second: str) -> None:
-    files = write(tmp_path / f"a.{first}", tone(1.0)), write(tmp_path / f"b.{second}", tone(1.4, 900.0))
+    rate = OF_A_RATE[first][2] if first in OF_A_RATE else RATE
+    files = (
+        write(tmp_path / f"a.{first}", tone(1.0, rate=rate), rate),
+        write(tmp_path / f"b.{second}", tone(1.4, 900.0)),
+    )
     with open_recording(joined(tmp_path / "ab", *files)) as recording:
         rate, whole = recording.sample_rate, np.concatenate(list(recording.blocks()))
         assert recording.remarks == ["2 files were joined in it; all are read"]
@@ -148,6 +155,20 @@ def test_files_of_several_kinds_that_were_joined_are_all_read(tmp_path: Path, fi
     assert len(whole) == pytest.approx(sum(map(len, parts)), abs=2)
     np.testing.assert_array_equal(whole[: len(parts[0])], parts[0])
     np.testing.assert_allclose(whole[len(parts[0]) :][: rate // 2], parts[1][: rate // 2], atol=2e-3)
+
+
+@pytest.mark.parametrize("shortest", [b"\x10\0", b"\x08\0"], ids=["frames of one length", "of several"])
+def test_the_wav_in_the_metadata_of_a_flac_is_no_second_file(tmp_path: Path, shortest: bytes) -> None:
+    """FLAC's own program keeps the header of what it compressed."""
+    content = write(tmp_path / "a.flac", tone(1.0)).read_bytes()
+    assert content[8:12] == b"\x10\0\x10\0"
+    kept = b"riff" + write(tmp_path / "a.wav", tone(0.1)).read_bytes()
+    block = b"\x02" + len(kept).to_bytes(3, "big") + kept
+    path = tmp_path / "b.flac"
+    path.write_bytes(content[:8] + shortest + content[10:42] + block + content[42:])
+    assert len(joined_files.parts(path)) == 1
+    path.write_bytes(path.read_bytes() + content)
+    assert len(joined_files.parts(path)) == 2
 
 
 def test_behind_frames_that_nothing_counts_another_kind_may_follow(tmp_path: Path) -> None:
@@ -188,7 +209,7 @@ def test_the_joint_is_seen_wherever_reading_stops(tmp_path: Path, monkeypatch: p
     first = write(tmp_path / f"a.{ending}", tone(0.3))
     path, size = joined(tmp_path / f"ab.{ending}", first, first), first.stat().st_size
     for chunk in (97, size - 4, size - 3, size, size + 1):
-        monkeypatch.setattr(one_file, "CHUNK", chunk)
+        monkeypatch.setattr(joints, "CHUNK", chunk)
         joined_files._parts.cache_clear()
         assert [part.start for part in joined_files.parts(path)] == [0, size]
 

@@ -8,25 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-from phonate.audio.containers import lengths, matroska, mp3, mp4, ogg, streams, wav
-from phonate.audio.containers.kinds import (
-    AAC,
-    CAF,
-    FLAC,
-    FLV,
-    MATROSKA,
-    MP3,
-    MP4,
-    OGG,
-    OTHER,
-    TRUEHD,
-    TS,
-    TTA,
-    VOC,
-    WAV,
-    Kind,
-    kind_at,
-)
+from phonate.audio.containers import flac, kinds, lengths, matroska, mp3, mp4, ogg, streams, wav
+from phonate.audio.containers.kinds import OTHER, Kind, kind_at
 from phonate.audio.containers.part import Examined, Part, missing_share
 
 
@@ -58,21 +41,23 @@ def _all_parts(file: BinaryIO, size: int) -> Iterator[Part]:
 
 
 _EXAMINED: dict[Kind, Callable[[BinaryIO, Part], Examined]] = {
-    WAV: wav.examine,
-    FLAC: streams.flac,
-    OGG: ogg.examine,
-    MATROSKA: matroska.examine,
-    MP3: mp3.examine,
+    kinds.WAV: wav.examine,
+    kinds.FLAC: flac.examine,
+    kinds.OGG: ogg.examine,
+    kinds.MATROSKA: matroska.examine,
+    kinds.MP3: mp3.examine,
     OTHER: mp3.examine,
-    CAF: lengths.caf,
-    MP4: mp4.examine,
-    FLV: streams.flv,
-    TS: streams.ts,
-    AAC: streams.aac,
-    TRUEHD: streams.truehd,
-    TTA: streams.searched,
+    kinds.CAF: lengths.caf,
+    kinds.MP4: mp4.examine,
+    kinds.FLV: streams.flv,
+    kinds.TS: streams.ts,
+    kinds.AAC: streams.aac,
+    kinds.TRUEHD: streams.truehd,
+    kinds.TTA: lengths.tta,
+    kinds.AMR: streams.amr,
+    **dict.fromkeys(streams.FRAME_BYTES, streams.frames),
     **dict.fromkeys(lengths.END, lengths.declared),
-    VOC: lengths.voc,
+    kinds.VOC: lengths.voc,
 }
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from phonate.audio.containers.frames import frame_bytes
-
 USUAL_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 """Those of most recordings, which messages name."""
 VIDEO_SUFFIXES = frozenset(
@@ -58,14 +56,15 @@ MATROSKA = Kind("Matroska", "matroska", timed=True)
 ASF = Kind("ASF", "asf", timed=True)
 AAC = Kind("AAC", "aac", endless=True)
 DSF, DSDIFF = Kind("DSF", "dsf"), Kind("DSDIFF", "iff")
-DTS = Kind("DTS", "dts", endless=True)
-AVI, TTA = Kind("AVI", "avi"), Kind("TTA", "tta", promises=True)
+AC3, AMR, DTS = (Kind(name, name.lower(), endless=True) for name in ("AC3", "AMR", "DTS"))
+AVI, TTA, WAVPACK = Kind("AVI", "avi"), Kind("TTA", "tta", promises=True), Kind("WavPack", "wv")
 FLV = Kind("FLV", "flv", timed=True, clock=True, endless=True)
 VOC = Kind("VOC", "voc")
 REALMEDIA, TRUEHD = Kind("RealMedia", "rm", endless=True), Kind("TrueHD", "truehd", endless=True)
 OTHER = Kind("other")
 """What libsndfile may know, such as MP3 behind junk."""
 TS = Kind("MPEG-TS", "mpegts", True, clock=True, endless=True)
+PS = Kind("MPEG-PS", "mpeg", True, clock=True, endless=True)
 TS_PACKETS = re.compile(rb"(....)?G(?:(.{187})G.{187}|(.{191})G.{191}|(.{203})G.{203})G", re.DOTALL)
 _SIGNATURES = (
     (re.compile(rb"(RIFF|RIFX|RF64|BW64)....WAVE", re.DOTALL), WAV),
@@ -80,9 +79,9 @@ _SIGNATURES = (
     (re.compile(rb"NIST_1A"), SPHERE),
     (re.compile(rb"caff"), CAF),
     (re.compile(rb"0&\xb2u\x8ef\xcf\x11"), ASF),
-    (re.compile(rb"#!AMR"), Kind("AMR", "amr", endless=True)),
-    (re.compile(rb"\x0bw"), Kind("AC3", "ac3", endless=True)),
-    (re.compile(rb"wvpk"), Kind("WavPack", "wv")),
+    (re.compile(rb"#!AMR"), AMR),
+    (re.compile(rb"\x0bw"), AC3),
+    (re.compile(rb"wvpk"), WAVPACK),
     (re.compile(rb"MAC "), Kind("APE", "ape")),
     (re.compile(rb"TTA1"), TTA),
     (re.compile(rb"tBaK"), Kind("TAK", "tak", promises=True)),
@@ -92,13 +91,10 @@ _SIGNATURES = (
     (re.compile(rb"FRM8........DSD ", re.DOTALL), DSDIFF),
     # Packets of 188 bytes that begin with G; AVCHD has 4 bytes more before each, some broadcasts 16 behind it.
     (TS_PACKETS, TS),
-    (re.compile(rb"\x00\x00\x01\xba"), Kind("MPEG-PS", "mpeg", True, clock=True, endless=True)),
+    (re.compile(rb"\x00\x00\x01\xba"), PS),
     (re.compile(rb"\.RMF"), REALMEDIA),
     (re.compile(rb"\x06\x0e\+4\x02\x05\x01\x01"), Kind("MXF", "mxf", promises=True)),
-    (
-        re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"),
-        Kind("DTS", "dts", endless=True),
-    ),
+    (re.compile(rb"\x7f\xfe\x80\x01|\xfe\x7f\x01\x80|\x1f\xff\xe8\x00|\xff\x1f\x00\xe8"), DTS),
     (re.compile(rb"....\xf8ro\xba", re.DOTALL), TRUEHD),
     (re.compile(rb"FLV\x01"), FLV),
     (re.compile(rb"RIFF....AVI ", re.DOTALL), AVI),
@@ -146,24 +142,6 @@ def kind_at(file: BinaryIO, start: int) -> tuple[Kind, int]:
     head = file.read(HEAD)
     kind = next((kind for signature, kind in _SIGNATURES if signature.match(head)), OTHER)
     return kind, at
-
-
-def next_file(file: BinaryIO, at: int) -> int | None:
-    """`at`, where another file begins there, of whatever kind."""
-    kind, begins = kind_at(file, min(at, FARTHEST))
-    codec = _SHORT_SIGNATURES.get(kind.name)
-    for _ in range(_FRAMES if codec else 0):
-        file.seek(begins)
-        length = frame_bytes(codec or "", file.read(8))
-        if not length:
-            return None
-        begins += length
-    return None if kind is OTHER else at
-
-
-_SHORT_SIGNATURES = {"MP3": "mp3", "AAC": "aac", "AC3": "ac3"}
-"""Kinds that further frames must confirm, by FFmpeg's names of their codecs."""
-_FRAMES = 4
 
 
 def after_tags(file: BinaryIO, at: int) -> int:

@@ -9,21 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
-from phonate.audio.containers.kinds import (
-    AIFF,
-    ASF,
-    AU,
-    AVI,
-    DSDIFF,
-    DSF,
-    REALMEDIA,
-    SPHERE,
-    SVX,
-    VOC,
-    W64,
-    Kind,
-    next_file,
-)
+from phonate.audio.containers.joints import next_file, search_file
+from phonate.audio.containers.kinds import AIFF, ASF, AU, AVI, DSDIFF, DSF, REALMEDIA, SPHERE, SVX, VOC, W64, Kind
 from phonate.audio.containers.part import Examined, Part, missing_share
 
 
@@ -32,7 +19,8 @@ def declared(file: BinaryIO, part: Part) -> Examined:
     end = END[part.kind](file, part.start)
     if end is None:
         return replace(part, unknown_length=True), None
-    return replace(part, missing=missing_share(part.start, end, part.end)), next_file(file, end)
+    follows = search_file(file, end) if part.kind is REALMEDIA else next_file(file, end)
+    return replace(part, missing=missing_share(part.start, end, part.end)), follows
 
 
 def _aiff_end(file: BinaryIO, start: int) -> int | None:
@@ -160,6 +148,26 @@ def _voc_blocks(file: BinaryIO, start: int) -> Iterator[tuple[int, int, int]]:
 
 
 # What libsndfile knows by more than its first bytes. Its header is whole, or libsndfile would not have opened it.
+
+
+def tta(file: BinaryIO, part: Part) -> Examined:
+    """A table has the bytes of each frame, and a checksum (the format's description, by its author). What is missing is
+    told by the samples."""
+    file.seek(part.start)
+    rate, samples = struct.unpack("<10x2I4x", file.read(_TTA_HEADER).ljust(_TTA_HEADER, b"\0"))
+    count = -(-samples // (256 * rate // 245)) if rate else 0
+    table = file.read(4 * min(count, part.end // 4))
+    end = (
+        part.start
+        + _TTA_HEADER
+        + 4 * count
+        + 4
+        + sum(one for (one,) in struct.iter_unpack("<I", table[: len(table) // 4 * 4]))
+    )
+    return part, next_file(file, end)
+
+
+_TTA_HEADER = 22
 
 
 def caf(file: BinaryIO, part: Part) -> Examined:

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import BinaryIO
 
-from phonate.audio.containers.kinds import next_file
-from phonate.audio.containers.part import Examined, Part, missing_share, search
+from phonate.audio.containers.joints import next_file, search
+from phonate.audio.containers.part import Examined, Part, missing_share
 
 
 def examine(file: BinaryIO, part: Part) -> Examined:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from phonate.audio.containers.frames import mpeg_frame, mpeg_samples
-from phonate.audio.containers.kinds import HEAD, MP3, OTHER, SEARCHED, Kind, after_tags, next_file
-from phonate.audio.containers.part import CHUNK, Examined, Part
+from phonate.audio.containers.joints import CHUNK, next_file
+from phonate.audio.containers.kinds import HEAD, MP3, OTHER, SEARCHED, Kind, after_tags
+from phonate.audio.containers.part import Examined, Part
 
 
 def examine(file: BinaryIO, part: Part) -> Examined:
@@ -184,8 +185,7 @@ def _uncounted(file: BinaryIO, first: int, size: int) -> Stream:
 
 def _file_behind(file: BinaryIO, at: int, size: int) -> int | None:
     """Where behind the last frame, which ends at byte `at`, another file begins. None where none does."""
-    file.seek(at)
-    other = next_file(file, at + (128 if file.read(3) == b"TAG" else 0))
+    other = next_file(file, at)
     return _frames_behind(file, at, size) if other is None else other
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import BinaryIO
 
-from phonate.audio.containers.kinds import FARTHEST, next_file
+from phonate.audio.containers.joints import next_file
+from phonate.audio.containers.kinds import FARTHEST
 from phonate.audio.containers.part import Edit, Examined, Part
 
 _SOUND = b"soun"

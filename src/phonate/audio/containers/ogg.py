@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import BinaryIO
 
-from phonate.audio.containers.kinds import Kind, next_file
-from phonate.audio.containers.part import EARLY_SECONDS, JITTER_SECONDS, Examined, Part, search
+from phonate.audio.containers.joints import next_file, search
+from phonate.audio.containers.kinds import Kind
+from phonate.audio.containers.part import EARLY_SECONDS, JITTER_SECONDS, Examined, Part
 
 _HEADER = 27
 """Bytes of a page before its table of segment lengths (RFC 3533, section 6)."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import BinaryIO
 
 from phonate.audio.containers.kinds import Kind
 
-CHUNK = 2**20
 EARLY_SECONDS, JITTER_SECONDS = 0.0005, 0.03
 """By which the times of the first and of later packets may differ from the samples before them: Matroska rounds to
 milliseconds, and the clocks of recorders are not those of their microphones."""
@@ -70,15 +66,3 @@ Examined = tuple[Part, int | None]
 
 def missing_share(start: int, promised: int, size: int) -> float | None:
     return None if promised <= size else 1.0 - (size - start) / (promised - start)
-
-
-def search(file: BinaryIO, pattern: re.Pattern[bytes], start: int) -> int | None:
-    """Where from `start` on a pattern of at most 128 bytes is first."""
-    size = file.seek(0, os.SEEK_END)
-    while start < size:
-        file.seek(start)
-        # Not more than there is: to make room for it takes longer than to search a clip.
-        if found := pattern.search(file.read(min(CHUNK + 128, size - start))):
-            return start + found.start()
-        start += CHUNK
-    return None

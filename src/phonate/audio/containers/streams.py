@@ -2,96 +2,79 @@
 
 from __future__ import annotations
 
-import re
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import BinaryIO
 
-from phonate.audio.containers.kinds import FARTHEST, HEAD, TS_PACKETS, Kind, next_file
-from phonate.audio.containers.part import CHUNK, Examined, Part, missing_share, search
+from phonate.audio.containers.frames import frame_bytes
+from phonate.audio.containers.joints import CHUNK, next_file
+from phonate.audio.containers.kinds import AC3, DTS, FARTHEST, HEAD, PS, TS_PACKETS, WAVPACK, Kind
+from phonate.audio.containers.part import Examined, Part, missing_share
+
+_HEADER = 14
+"""Bytes that tell how long a frame is."""
 
 
-def searched(file: BinaryIO, part: Part) -> Examined:
-    """Containers of which only the next one's first bytes say that it follows."""
-    return part, search(file, _FIRST[part.kind.name], part.start + 4)
+def frames(file: BinaryIO, part: Part) -> Examined:
+    return _ended(file, part, _walk(file, part.start, part.end, FRAME_BYTES[part.kind]))
 
 
-_FIRST = {
-    "FLAC": re.compile(rb"fLaC[\x00\x80]\x00\x00\x22"),
-    "FLV": re.compile(rb"FLV\x01[\x01\x04\x05]\x00\x00\x00\x09\x00\x00\x00\x00"),
-    "TTA": re.compile(rb"TTA1[\x01\x02]\x00.\x00[\x08\x10\x18]\x00", re.DOTALL),
+def _ended(file: BinaryIO, part: Part, at: int) -> Examined:
+    """A part whose last frame ends at byte `at`, if another file is behind it."""
+    follows = next_file(file, at) if at < part.end else None
+    return part if follows is None else replace(part, end=at), follows
+
+
+def _walk(file: BinaryIO, at: int, end: int, length_of: Callable[[bytes], int]) -> int:
+    """The byte behind the last of frames that are one behind the other; behind `end` where it is cut off."""
+    while at < end:
+        file.seek(at)
+        length = length_of(file.read(_HEADER))
+        if not length:
+            break
+        at += length
+    return at
+
+
+def _wavpack_bytes(head: bytes) -> int:
+    return 8 + int.from_bytes(head[4:8], "little") if head[:4] == b"wvpk" else 0
+
+
+def _packet_bytes(head: bytes) -> int:
+    """Of a program stream (ISO/IEC 13818-1, 2.5.3; ISO/IEC 11172-1, 2.4.3.2): packs, in which packets are, and the code
+    at its end."""
+    if head[:3] != b"\0\0\1" or len(head) < 4 or head[3] < 0xB9:
+        return 0
+    if head[3] == 0xBA:
+        return 14 + (head[-1] & 7) if head[4:5] >= b"\x40" else 12
+    return 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
+
+
+FRAME_BYTES: Mapping[Kind, Callable[[bytes], int]] = {
+    AC3: partial(frame_bytes, "ac3"),
+    DTS: partial(frame_bytes, "dts"),
+    WAVPACK: _wavpack_bytes,
+    PS: _packet_bytes,
 }
 
 
-def flac(file: BinaryIO, part: Part) -> Examined:
+def amr(file: BinaryIO, part: Part) -> Examined:
+    """Frames of which the first byte says how long they are (RFC 4867, section 5.3); FFmpeg takes any byte for one."""
     file.seek(part.start)
-    head = file.read(26)
-    counted = len(head) == 26 and bool(head[21] & 15 or any(head[22:]))
-    late = _flac_begins_late(file, part)
-    if late or (len(head) == 26 and (head[20] & 1) << 4 | head[21] >> 4 not in _SNDFILE_FLAC):
-        part = replace(part, kind=Kind("FLAC", "flac", timed=late, promises=counted, endless=not counted))
-    return searched(file, part)
+    wide = file.read(9) == b"#!AMR-WB\n"
+    sizes = _AMR_WIDE if wide else _AMR
+
+    def length(head: bytes) -> int:
+        return 0 if head[4:8] == b"ftyp" or not head or head[0] & 0x83 else sizes[head[0] >> 3]
+
+    return _ended(file, part, _walk(file, part.start + (9 if wide else 6), part.end, length))
 
 
-_SNDFILE_FLAC = (7, 15, 23)
-"""Bits of a sample, less one as FLAC's header has them (RFC 9639, section 8.2), that libsndfile decodes."""
-
-
-def _flac_begins_late(file: BinaryIO, part: Part) -> bool:
-    """Whether its first frame has another number than 0, as what was cut out of a longer file (RFC 9639, section 9.1);
-    libsndfile repeats sound to fill up what it takes to be missing."""
-    at, last = part.start + 4, False
-    while not last:
-        file.seek(at)
-        header = file.read(4)
-        if len(header) < 4:
-            return False
-        last = header[0] >= 0x80
-        at += 4 + int.from_bytes(header[1:], "big")
-    file.seek(at)
-    frame = file.read(5)
-    return len(frame) == 5 and frame[0] == 0xFF and frame[1] & 0xFE == 0xF8 and frame[4] > 0
-
-
-def flv(file: BinaryIO, part: Part) -> Examined:
-    """Programs note the size of the file once it is whole (E.4.4.1 of Adobe's FLV and F4V 10.1)."""
-    file.seek(part.start)
-    head = file.read(_FLV_HEAD)
-    at = head.find(b"\x08filesize\0")
-    part, follows = searched(file, part)
-    size = struct.unpack(">d", head[at + 10 : at + 18])[0] if 0 <= at <= len(head) - 18 else 0.0
-    if size == 0.0:
-        return replace(part, cut_frame=_flv_is_cut(file, part)), follows
-    promised = part.start + int(min(max(size, 0.0), FARTHEST))
-    part = replace(part, missing=missing_share(part.start, promised, part.end))
-    return part, next_file(file, promised) if follows is None else follows
-
-
-_FLV_HEAD = 4_096
-_FLV_TAGS = (8, 9, 18)
-"""Sound, pictures and notes."""
-
-
-def _flv_is_cut(file: BinaryIO, part: Part) -> bool:
-    """Whether it ends within a tag, behind each of which stands how long it is; at the end some programs leave that
-    out."""
-    file.seek(max(part.start, part.end - 4))
-    length = int.from_bytes(file.read(4), "big")
-    file.seek(max(part.start, part.end - 4 - length))
-    header = file.read(4)
-    if header[0] in _FLV_TAGS and 11 + int.from_bytes(header[1:], "big") == length:
-        return False
-    at = part.start + 13
-    while at < part.end:
-        file.seek(at)
-        header = file.read(4)
-        if header[0] not in _FLV_TAGS:
-            return False
-        end = at + 11 + int.from_bytes(header[1:], "big")
-        if len(header) < 4 or end > part.end:
-            return True
-        at = end + 4
-    return False
+_AMR = (13, 14, 16, 18, 20, 21, 27, 32, 6, 0, 0, 0, 0, 0, 0, 1)
+_AMR_WIDE = (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 0, 0, 0, 0, 1, 1)
+"""Bytes of a frame of each mode, with its first byte."""
 
 
 def aac(file: BinaryIO, part: Part) -> Examined:
@@ -104,14 +87,32 @@ def aac(file: BinaryIO, part: Part) -> Examined:
     if footer[:8] == b"APETAGEX" and len(footer) == 32:
         size, flags = struct.unpack("<12xI4xI8x", footer)
         end -= size + (32 if flags >> 31 else 0)
+    at = _walk(file, part.start, end, partial(frame_bytes, "aac"))
+    # Of a header alone FFmpeg reads nothing.
+    return _ended(file, replace(part, end=max(part.start, end), cut_frame=at > end), at)
+
+
+def flv(file: BinaryIO, part: Part) -> Examined:
+    """Programs note the size of the file once it is whole (E.4.4.1 of Adobe's FLV and F4V 10.1). Behind each tag stands
+    how long it is; at the end some programs leave that out."""
     file.seek(part.start)
-    head = file.read(3)
-    file.seek(max(part.start, end - _ADTS_HEADER))
-    cut = file.read(3) == head  # of which FFmpeg reads nothing
-    return replace(part, end=max(part.start, end), cut_frame=cut), None
+    head = file.read(_FLV_HEAD)
+    at = head.find(b"\x08filesize\0")
+    size = struct.unpack(">d", head[at + 10 : at + 18])[0] if 0 <= at <= len(head) - 18 else 0.0
+    end = _walk(file, part.start + 13, part.end, _tag_bytes)
+    follows = next_file(file, end) if end < part.end else None
+    if follows is None and size:
+        promised = part.start + int(min(max(size, 0.0), FARTHEST))
+        part = replace(part, missing=missing_share(part.start, promised, part.end))
+    return replace(part, cut_frame=not size and end - 4 > part.end), follows
 
 
-_ADTS_HEADER = 7
+def _tag_bytes(head: bytes) -> int:
+    """Of sound, pictures or notes."""
+    return 15 + int.from_bytes(head[1:4].ljust(3, b"\xff"), "big") if head[:1] in (b"\x08", b"\x09", b"\x12") else 0
+
+
+_FLV_HEAD = 4_096
 
 
 def truehd(file: BinaryIO, part: Part) -> Examined:
@@ -132,6 +133,14 @@ def ts(file: BinaryIO, part: Part) -> Examined:
     file.seek(part.start)
     match = TS_PACKETS.match(file.read(HEAD))
     assert match is not None
-    rest = (part.end - part.start) % (len(match[match.lastindex or 2]) + 1)
-    file.seek(part.end - rest + len(match[1] or b""))
-    return replace(part, cut_frame=rest > 0 and file.read(1) == b"G"), None
+    length, before = len(match[match.lastindex or 2]) + 1, len(match[1] or b"")
+    at, whole = part.start, True
+    while at < part.end and whole:
+        file.seek(at + before)
+        marks = file.read(length * _TS_AT_ONCE)[::length]
+        packets = len(marks) - len(marks.lstrip(b"G"))
+        at, whole = at + packets * length, 0 < packets == len(marks)
+    return _ended(file, replace(part, cut_frame=at > part.end), at)
+
+
+_TS_AT_ONCE = 4096

@@ -7,7 +7,8 @@ import struct
 from dataclasses import replace
 from typing import BinaryIO
 
-from phonate.audio.containers.kinds import Kind, next_file
+from phonate.audio.containers.joints import next_file
+from phonate.audio.containers.kinds import Kind
 from phonate.audio.containers.part import Examined, Part, missing_share
 
 _SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}

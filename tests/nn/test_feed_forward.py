@@ -40,6 +40,11 @@ def test_in_16_bits_it_is_about_as_far_from_32_as_its_layers_are() -> None:
         assert (one.float() - wanted).norm() < 1.5 * (other.float() - wanted).norm()
 
 
+def test_dropout_just_below_1_leaves_numbers() -> None:
+    layers, _ = network(24, 72, dropout=1.0 - 2.0**-18)
+    assert layers(torch.randn(5, 24)).isfinite().all()
+
+
 @pytest.mark.parametrize("autocast", [False, True])
 def test_what_is_dropped_has_no_gradient(autocast: bool) -> None:
     layers, _ = network(200, 200, dropout=0.25)

@@ -121,6 +121,12 @@ def test_masks_hold_their_probability(shape: tuple[int, int]) -> None:
         assert float(neighbours) == pytest.approx(0.01, abs=0.002)
 
 
+def test_dropout_just_below_1_leaves_numbers() -> None:
+    (layer,) = adapted(lora_dropout=1.0 - 2.0**-18)[:1]
+    (outputs,) = project(torch.randn(10, 16), [layer.train()])
+    assert outputs.isfinite().all()
+
+
 def test_gated_silu_is_the_product() -> None:
     gates, values = (torch.randn(3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
     torch.testing.assert_close(gated_silu(gates, values), nn.functional.silu(gates) * values)

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from phonate.nn import kernels
 from phonate.nn.products import linear_gelu
-from phonate.nn.sequences import NUMBERS, Dropout, drawn_seed, mask_of, on_processor, random_numbers
+from phonate.nn.sequences import NUMBERS, Dropout, drawn_seed, mask_of, on_processor, random_numbers, zeros_of
 
 _LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
@@ -61,7 +61,7 @@ class FeedForward(nn.Sequential):
         bias: Tensor = last.bias
         if scale_D is not None:  # of fewer values than there are in the output
             weight, bias = scale_D[:, None] * weight, scale_D * bias
-        zeros = round(dropout.p * NUMBERS) if dropout.training else 0
+        zeros = zeros_of(dropout.p) if dropout.training else 0
         with torch.autocast(kind, enabled=False):
             given = (residual, x, first.weight, first.bias, weight, bias, dtype, zeros)
             total: Tensor = _Function.apply(*given)  # type: ignore[no-untyped-call]

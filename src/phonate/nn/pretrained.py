@@ -45,7 +45,7 @@ from phonate.config.errors import (
 from phonate.config.registry import nearest
 from phonate.config.resolve import Recipe
 from phonate.nn.products import add_linear, linear, over_rows
-from phonate.nn.sequences import NUMBERS, on_processor, random_numbers
+from phonate.nn.sequences import NUMBERS, on_processor, random_numbers, zeros_of
 from phonate.nn.settings import Dtype, LoRASettings, Quantization, require_packages
 
 RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
@@ -257,7 +257,7 @@ def kept_inputs(like: Tensor, dropout: float) -> tuple[Tensor, float]:
     probability. On a processor integers, as it multiplies with booleans in three times as long."""
     if not on_processor(like):
         return torch.empty_like(like, dtype=torch.bool).bernoulli_(1.0 - dropout), dropout
-    zeros = round(dropout * NUMBERS)
+    zeros = zeros_of(dropout)
     kept = random_numbers(like.numel()) >= zeros - NUMBERS // 2
     return kept.view(torch.int8).view(like.shape), zeros / NUMBERS
 

@@ -165,6 +165,11 @@ def random_numbers(numel: int) -> Tensor:
     return torch.from_numpy(drawn.view(np.int16))[:numel]
 
 
+def zeros_of(probability: float) -> int:
+    """What gives a probability below 1 its nearest step; never 1, of which nothing would be left to be scaled."""
+    return min(round(probability * NUMBERS), NUMBERS - 1)
+
+
 def mask_of(numbers: Tensor, zeros: int) -> Tensor:
     """16 bits for each of the `random_numbers`: none of them set with a probability of `zeros` / 65,536, else all."""
     return torch.ge(numbers, zeros - NUMBERS // 2, out=torch.empty_like(numbers)).neg_()

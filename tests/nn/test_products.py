@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import profile
 
+from phonate.nn import kernels
 from phonate.nn.products import add_linear, causal_attention, linear, over_rows, wide_products
+from phonate.nn.sequences import RotaryPositions, rotate
 from phonate.nn.transformer import Activation, feed_forward
 
 
@@ -87,25 +90,94 @@ def test_products_of_functions_are_those_of_torch(rows: int) -> None:
         torch.testing.assert_close(over_rows(x_NI, part_NO), x_NI.t() @ part_NO, atol=1e-4, rtol=1e-5)
 
 
-@needs_avx512
-@pytest.mark.parametrize("frames", [64, 128, 300])
-def test_causal_attention_and_its_gradients_are_those_of_torch(frames: int) -> None:
+needs_kernel = pytest.mark.skipif(
+    kernels.attending(torch.zeros(1, 1, 16)) is None, reason="needs a processor with AVX-512 and a C compiler (cc)"
+)
+
+
+def rotation_of(lengths: list[int], size: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of each position, of both halves of a head."""
+    halves = zip(*(RotaryPositions(size)(length) for length in lengths), strict=True)
+    cosines, sines = (torch.cat(one).repeat(1, 2) for one in halves)
+    return cosines, sines
+
+
+@needs_kernel
+@pytest.mark.parametrize("lengths", [[1], [64], [3, 1, 63, 65, 128, 300]], ids=str)
+@pytest.mark.parametrize(("heads", "groups", "size"), [(6, 2, 16), (2, 2, 80), (4, 1, 128)])
+def test_causal_attention_and_its_gradients_are_those_of_torch(
+    lengths: list[int], heads: int, groups: int, size: int
+) -> None:
     torch.manual_seed(0)
-    packed = torch.randn(frames, 10, 16, requires_grad=True)
+    rotation, starts = rotation_of(lengths, size), torch.tensor([0, *lengths]).cumsum(0)
+    packed = 2.0 * torch.randn(sum(lengths), heads + 2 * groups, size)
+    weights = torch.randn(sum(lengths), size, heads)
 
-    def gradient(attended_THE: torch.Tensor | None) -> torch.Tensor:
-        assert attended_THE is not None
-        return torch.autograd.grad((attended_THE * torch.linspace(-1.0, 1.0, 16)).square().sum(), packed)[0]
+    def expected(packed_NHE: Tensor) -> Tensor:
+        parts = []
+        for one, turns in zip(
+            packed_NHE.split(lengths), zip(*(x.split(lengths) for x in rotation), strict=True), strict=True
+        ):
+            query, key, value = one.transpose(0, 1).split([heads, groups, groups])
+            query, key = (rotate(x, tuple(turn[:, : size // 2] for turn in turns)) for x in (query, key))
+            given = (x[None] for x in (query, key, value))
+            attended = F.scaled_dot_product_attention(*given, is_causal=True, scale=0.2, enable_gqa=True)
+            parts.append(attended[0].transpose(0, 1))
+        return torch.cat(parts)
 
-    query, key, value = packed.split([6, 2, 2], 1)
-    ours = causal_attention(query, key, value, 0.3)
-    heads = (one.transpose(0, 1)[None] for one in (query, key, value))
-    theirs = F.scaled_dot_product_attention(*heads, is_causal=True, scale=0.3, enable_gqa=True)[0].transpose(0, 1)
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(gradient(ours), gradient(theirs), atol=1e-5, rtol=1e-4)
+    def ours(packed_NHE: Tensor) -> Tensor:
+        attended = causal_attention(*packed_NHE.split([heads, groups, groups], 1), rotation, starts.int(), 0.2)
+        assert attended is not None
+        return attended
+
+    def with_gradient(attention: Callable[[Tensor], Tensor], given: Tensor) -> list[Tensor]:
+        given = given.clone().requires_grad_()
+        attended = attention(given)
+        (attended * weights.transpose(1, 2)).sum().backward()  # a gradient that is not contiguous
+        assert given.grad is not None
+        return [attended.detach(), given.grad]
+
+    found, again = (with_gradient(ours, packed) for _ in range(2))
+    for one, other, exact in zip(found, again, with_gradient(expected, packed.double()), strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one.double(), exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))
 
 
-@needs_avx512
-def test_causal_attention_leaves_what_it_is_not_faster_for_to_torch() -> None:
-    few, many = torch.zeros(63, 1, 8), torch.zeros(3000, 1, 8)
-    assert all(causal_attention(x, x, x, 1.0) is None for x in (few, many, many[:200].bfloat16()))
+@needs_kernel
+def test_threads_do_not_change_causal_attention() -> None:
+    given = torch.randn(700, 10, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    rotation, results, threads = rotation_of([300, 400], 16), [], torch.get_num_threads()
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            out = causal_attention(*given.split([6, 2, 2], 1), rotation, torch.tensor([0, 300, 700]), 0.25)
+            assert out is not None
+            results.append([out, *torch.autograd.grad(out.square().sum(), given)])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(*both) for both in zip(*results, strict=True))
+
+
+@needs_kernel
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_causal_attention_hides_no_number_that_is_none(value: float) -> None:
+    query, key = torch.randn(100, 1, 16), torch.randn(100, 1, 16)
+    query[50, 0, 3] = value
+    out = causal_attention(query, key, key, rotation_of([100], 16), torch.tensor([0, 100]), 0.25)
+    assert out is not None
+    assert out[50].isnan().all()
+    assert out[:50].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "query", [torch.zeros(9, 1, 24), torch.zeros(9, 1, 16).bfloat16(), torch.zeros(9, 1, 16).double()]
+)
+def test_causal_attention_leaves_what_it_has_no_kernel_for_to_torch(query: Tensor) -> None:
+    rotation = rotation_of([9], query.shape[2])
+    assert causal_attention(query, query, query, rotation, torch.tensor([0, 9]), 1.0) is None
+
+
+def test_without_a_compiler_causal_attention_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_kernels", lambda: None)
+    query = torch.zeros(9, 1, 16)
+    assert causal_attention(query, query, query, rotation_of([9], 16), torch.tensor([0, 9]), 1.0) is None

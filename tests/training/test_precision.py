@@ -304,17 +304,17 @@ def test_any_course_is_that_of_torchs_own(init, growth, backoff, interval, steps
 
 
 @pytest.mark.parametrize(("before", "now"), [(True, False), (False, True), (True, True), (None, False)])
-def test_a_resume_says_where_bf16_is_computed_by_other_means(before, now, monkeypatch, caplog):
+@pytest.mark.parametrize("name", ["bf16", "fp32"])
+def test_a_resume_says_where_steps_are_computed_by_other_means(name, before, now, monkeypatch, caplog):
     monkeypatch.setattr(kernels, "used", lambda: before)
-    state = Precision("bf16", CPU).state()
-    monkeypatch.setattr(kernels, "of", lambda dtype: object() if now else None)
-    resumed = Precision("bf16", CPU)
+    state = Precision(name, CPU).state()
+    monkeypatch.setattr(kernels, "compiled", lambda: now)
+    resumed = Precision(name, CPU)
     caplog.clear()
     resumed.restore(state)
     told = [line for line in caplog.messages if "C compiler" in line]
     assert len(told) == (before is not None and before != now)
     if told:
         first, second = ("with a", "without one") if before else ("without a", "with one")
-        assert told == [f"bf16 was computed {first} C compiler, and is now {second}: results differ by rounding"]
-    Precision("fp16", CPU).restore(state)  # another format needs none of it
-    Precision("fp32", CPU).restore(state)
+        assert told == [f"{name} was computed {first} C compiler, and is now {second}: results differ by rounding"]
+    Precision("fp16", CPU).restore(state)  # it needs none of that

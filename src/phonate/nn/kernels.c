@@ -1,9 +1,10 @@
-/* What training in bf16 computes beside matrix products, in one pass each where torch takes many. See kernels.py.
+/* What training in bf16 computes beside matrix products, in one pass each where torch takes many; and causal attention in
+   fp32. See kernels.py.
 
    A bf16 is the upper half of a float. Rows are frames, columns features. Sums over rows are cut into parts that do not
    depend on the number of threads, so that results do not. */
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 #include <math.h>
@@ -713,5 +714,234 @@ void convolve_backward(count items, const shape *s, count before, count bands, c
         free(gradient);
     }
     free(laid);
+}
+#endif
+
+#ifdef __AVX512F__
+#define SIDE 64 /* queries and keys of a block */
+#define ROWS 4  /* that are multiplied at once */
+
+/* Sequences one behind the other, from `starts` on, the last of which is the end of all. Heads are multiples of 16 wide. */
+typedef struct {
+    count heads, groups, size, sequences;
+    const count *starts;
+    const float *query, *key, *value; /* (rows, heads, size), and of groups of heads (rows, groups, size) */
+    const float *cosines, *sines;     /* (rows, size), of which the second half repeats the first */
+    double scale;
+} attention;
+
+static inline __attribute__((always_inline)) void rows_of_product(const int blocks, count depth, const float *x, count row, count step, const float *y,
+                                                                  count width, float *out, count out_row, int add) {
+    __m512 sums[ROWS][4], columns[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+        for (int block = 0; block < blocks; block++)
+            sums[r][block] = add ? _mm512_loadu_ps(out + r * out_row + 16 * block) : _mm512_setzero_ps();
+    for (count i = 0; i < depth; i++) {
+#pragma GCC unroll 4
+        for (int block = 0; block < blocks; block++) {
+            columns[block] = _mm512_loadu_ps(y + i * width + 16 * block);
+            __asm__("" : "+v"(columns[block])); /* else it is loaded again for each row */
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; r++) {
+            __m512 one = _mm512_set1_ps(x[r * row + i * step]);
+#pragma GCC unroll 4
+            for (int block = 0; block < blocks; block++) sums[r][block] = _mm512_fmadd_ps(one, columns[block], sums[r][block]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+        for (int block = 0; block < blocks; block++) _mm512_storeu_ps(out + r * out_row + 16 * block, sums[r][block]);
+}
+
+/* out (ROWS, columns) = or += x (ROWS, depth), with steps along both, times y (depth, columns), `width` apart. */
+static void product(count columns, count depth, const float *x, count row, count step, const float *y, count width, float *out, count out_row, int add) {
+    count c = 0;
+    for (; c + 64 <= columns; c += 64) rows_of_product(4, depth, x, row, step, y + c, width, out + c, out_row, add);
+    for (; c < columns; c += 16) rows_of_product(1, depth, x, row, step, y + c, width, out + c, out_row, add);
+}
+
+/* A head times `scale`, the pairs of its halves turned by the angles of its row, or back. */
+static void rotate(const attention *a, count row, const float *restrict x, float scale, int back, float *restrict out) {
+    count half = a->size / 2;
+    const float *restrict cosines = a->cosines + row * a->size, *restrict sines = a->sines + row * a->size;
+    float turn = back ? -scale : scale;
+    for (count i = 0; i < half; i++) {
+        float cosine = scale * cosines[i], sine = turn * sines[i], one = x[i], other = x[half + i];
+        out[i] = one * cosine - other * sine;
+        out[half + i] = other * cosine + one * sine;
+    }
+}
+
+/* A head of `rows` rows from `first` on, turned and scaled unless `scale` is 0, and zeros up to SIDE rows. */
+static void gather(const attention *a, const float *x, count heads, count head, count first, count rows, float scale, float *out) {
+    for (count r = 0; r < rows; r++) {
+        const float *from = x + ((first + r) * heads + head) * a->size;
+        if (scale) rotate(a, first + r, from, scale, 0, out + r * a->size);
+        else memcpy(out + r * a->size, from, a->size * sizeof(float));
+    }
+    memset(out + rows * a->size, 0, (SIDE - rows) * a->size * sizeof(float));
+}
+
+static void across(count size, const float *restrict x, float *restrict out) { /* (SIDE, size) -> (size, SIDE) */
+    for (count e = 0; e < size; e++)
+        for (count r = 0; r < SIDE; r++) out[e * SIDE + r] = x[r * size + e];
+}
+
+/* Adds the values of `seen` keys, of which the first `n` count, to what a query has `seen` before. */
+static inline void softmax_step(count n, count seen, float *restrict scores, float *most, float *sum, count size, float *restrict out) {
+    float top = *most, total = 0;
+#pragma omp simd reduction(max : top)
+    for (count c = 0; c < n; c++) top = scores[c] > top ? scores[c] : top;
+    float before = *most - top;
+    before = before < -87.0f ? 0.0f : exponential(before);
+#pragma omp simd reduction(+ : total)
+    for (count c = 0; c < n; c++) {
+        float below = scores[c] - top;
+        scores[c] = below < -87.0f ? 0.0f : exponential(below);
+        total += scores[c];
+    }
+    for (count c = n; c < seen; c++) scores[c] = 0;
+    for (count e = 0; e < size; e++) out[e] *= before;
+    *sum = *sum * before + total;
+    *most = top;
+}
+
+static void attend_head(const attention *a, count head, count first, count length, const float *keys_across, const float *values, float *out, float *logs) {
+    count size = a->size;
+    float *q = malloc((2 * size + SIDE) * SIDE * sizeof(float)), *sums = q + SIDE * size, *scores = sums + SIDE * size;
+    for (count from = 0; from < length; from += SIDE) {
+        count rows = length - from < SIDE ? length - from : SIDE;
+        float most[SIDE], sum[SIDE] = {0};
+        for (count r = 0; r < SIDE; r++) most[r] = -3e38f;
+        gather(a, a->query, a->heads, head, first + from, rows, (float)a->scale, q);
+        memset(sums, 0, SIDE * size * sizeof(float));
+        for (count b = 0; b <= from; b += SIDE)
+            for (count r = 0; r < rows; r += ROWS) {
+                int last = b == from;
+                count seen = last ? r + ROWS : SIDE;
+                product((seen + 15) / 16 * 16, size, q + r * size, size, 1, keys_across + b * size, SIDE, scores, SIDE, 0);
+                for (count i = 0; i < ROWS; i++)
+                    softmax_step(last ? r + i + 1 : SIDE, seen, scores + i * SIDE, most + r + i, sum + r + i, size, sums + (r + i) * size);
+                product(size, seen, scores, SIDE, 1, values + b * size, size, sums + r * size, size, 1);
+            }
+        for (count r = 0; r < rows; r++) {
+            count at = (first + from + r) * a->heads + head;
+            for (count e = 0; e < size; e++) out[at * size + e] = sums[r * size + e] / sum[r];
+            logs[at] = most[r] + logf(sum[r]);
+        }
+    }
+    free(q);
+}
+
+/* Outputs as queries are, and for each head of a row the logarithm of the sum of its weights. */
+void attend(const attention *a, float *out, float *logs, int threads) {
+    count size = a->size, each = a->heads / a->groups;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) collapse(2)
+    for (count n = 0; n < a->sequences; n++)
+        for (count group = 0; group < a->groups; group++) {
+            count first = a->starts[n], length = a->starts[n + 1] - first, padded = (length + SIDE - 1) / SIDE * SIDE;
+            float *keys_across = malloc((2 * padded + SIDE) * size * sizeof(float)), *values = keys_across + padded * size, *block = values + padded * size;
+            for (count b = 0; b < length; b += SIDE) {
+                count rows = length - b < SIDE ? length - b : SIDE;
+                gather(a, a->key, a->groups, group, first + b, rows, 1.0f, block);
+                across(size, block, keys_across + b * size);
+                gather(a, a->value, a->groups, group, first + b, rows, 0.0f, values + b * size);
+            }
+            for (count head = group * each; head < (group + 1) * each; head++) attend_head(a, head, first, length, keys_across, values, out, logs);
+            free(keys_across);
+        }
+}
+
+/* Scores of ROWS queries, of which the first sees `n` keys and each of the others `more` than the one before it, become
+   weights, and gradients of weights those of scores. */
+static inline void weights_and_slopes(count n, count more, count seen, float *scores, float *slopes, const float *logs, const float *along) {
+    for (count i = 0; i < ROWS; i++) {
+        float *restrict weight = scores + i * SIDE, *restrict slope = slopes + i * SIDE, log = logs[i], mean = along[i];
+        for (count c = 0; c < n + i * more; c++) {
+            float below = weight[c] - log;
+            weight[c] = below < -87.0f ? 0.0f : exponential(below);
+            slope[c] = weight[c] * (slope[c] - mean);
+        }
+        for (count c = n + i * more; c < seen; c++) weight[c] = slope[c] = 0;
+    }
+}
+
+/* Keys, and keys and values across, of a group in a sequence, and their gradients; all (padded length, size). */
+typedef struct {
+    float *keys, *keys_across, *values_across, *of_keys, *of_values;
+} group_gradients;
+
+static void attend_head_backward(const attention *a, count head, count first, count length, const group_gradients *g, const float *out,
+                                 const float *logs, const float *gradient, float *of_query) {
+    count size = a->size;
+    float *q = malloc((3 * size + 2 * SIDE) * SIDE * sizeof(float)), *of_out = q + SIDE * size, *of_q = of_out + SIDE * size;
+    float *weights = of_q + SIDE * size, *slopes = weights + SIDE * SIDE;
+    for (count from = 0; from < length; from += SIDE) {
+        count rows = length - from < SIDE ? length - from : SIDE;
+        float along[SIDE] = {0}, log[SIDE] = {0};
+        gather(a, a->query, a->heads, head, first + from, rows, (float)a->scale, q);
+        gather(a, gradient, a->heads, head, first + from, rows, 0.0f, of_out);
+        for (count r = 0; r < rows; r++) {
+            count at = (first + from + r) * a->heads + head;
+            const float *restrict one = out + at * size, *restrict other = of_out + r * size;
+            float sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (count e = 0; e < size; e++) sum += one[e] * other[e];
+            along[r] = sum;
+            log[r] = logs[at];
+        }
+        memset(of_q, 0, SIDE * size * sizeof(float));
+        for (count b = 0; b <= from; b += SIDE) {
+            int last = b == from;
+            for (count r = 0; r < rows; r += ROWS) {
+                count seen = last ? r + ROWS : SIDE, columns = (seen + 15) / 16 * 16;
+                float *own = weights + r * SIDE, *slope = slopes + r * SIDE;
+                product(columns, size, q + r * size, size, 1, g->keys_across + b * size, SIDE, own, SIDE, 0);
+                product(columns, size, of_out + r * size, size, 1, g->values_across + b * size, SIDE, slope, SIDE, 0);
+                weights_and_slopes(last ? r + 1 : SIDE, last, seen, own, slope, log + r, along + r);
+                product(size, seen, slope, SIDE, 1, g->keys + b * size, size, of_q + r * size, size, 1);
+            }
+            for (count k = 0; k < (last ? rows : SIDE); k += ROWS) {
+                count r = last ? k : 0; /* those before it do not see it */
+                product(size, rows - r, weights + r * SIDE + k, 1, SIDE, of_out + r * size, size, g->of_values + (b + k) * size, size, 1);
+                product(size, rows - r, slopes + r * SIDE + k, 1, SIDE, q + r * size, size, g->of_keys + (b + k) * size, size, 1);
+            }
+        }
+        for (count r = 0; r < rows; r++)
+            rotate(a, first + from + r, of_q + r * size, (float)a->scale, 1, of_query + ((first + from + r) * a->heads + head) * size);
+    }
+    free(q);
+}
+
+/* Gradients of queries, keys and values from that of the outputs. */
+void attend_backward(const attention *a, const float *out, const float *logs, const float *gradient, float *of_query, float *of_key, float *of_value,
+                     int threads) {
+    count size = a->size, each = a->heads / a->groups;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) collapse(2)
+    for (count n = 0; n < a->sequences; n++)
+        for (count group = 0; group < a->groups; group++) {
+            count first = a->starts[n], length = a->starts[n + 1] - first, all = (length + SIDE - 1) / SIDE * SIDE * size;
+            float *memory = malloc((5 * all + SIDE * size) * sizeof(float)), *block = memory + 5 * all;
+            group_gradients g = {memory, memory + all, memory + 2 * all, memory + 3 * all, memory + 4 * all};
+            memset(g.of_keys, 0, 2 * all * sizeof(float));
+            for (count b = 0; b < length; b += SIDE) {
+                count rows = length - b < SIDE ? length - b : SIDE;
+                gather(a, a->key, a->groups, group, first + b, rows, 1.0f, g.keys + b * size);
+                across(size, g.keys + b * size, g.keys_across + b * size);
+                gather(a, a->value, a->groups, group, first + b, rows, 0.0f, block);
+                across(size, block, g.values_across + b * size);
+            }
+            for (count head = group * each; head < (group + 1) * each; head++) attend_head_backward(a, head, first, length, &g, out, logs, gradient, of_query);
+            for (count r = 0; r < length; r++) {
+                count at = ((first + r) * a->groups + group) * size;
+                rotate(a, first + r, g.of_keys + r * size, 1.0f, 1, of_key + at);
+                memcpy(of_value + at, g.of_values + r * size, size * sizeof(float));
+            }
+            free(memory);
+        }
 }
 #endif

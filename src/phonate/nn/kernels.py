@@ -1,9 +1,10 @@
-"""What training in bf16 on a processor computes beside matrix products, in C: one pass where torch takes up to twelve.
+"""What training on a processor computes in C: in bf16 what stands beside matrix products, in one pass where torch takes
+up to twelve; in fp32 causal attention, whose weights never leave the cache.
 
 The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in about a second.
 Where there is none, layers compute the same with torch: results then differ by rounding, and dropout leaves out others.
 
-Shapes: R and N rows, D columns, B items, T frames, K taps.
+Shapes: R and N rows, D columns, B items, T frames, K taps; H heads of size E, and G groups of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from phonate.nn.sequences import on_processor
 
 logger = logging.getLogger("phonate")
 
@@ -74,6 +77,25 @@ class _Judged(ctypes.Structure):
         (second, second_step), *_ = *other, (None, 0)
         assert x.is_contiguous()
         return cls(one[0], second, results[0], x.data_ptr(), one[1], second_step, results[1])
+
+
+class Attention(ctypes.Structure):
+    """`attention` in `kernels.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_longlong) for name in ("heads", "groups", "size", "sequences")),
+        *((name, ctypes.c_void_p) for name in ("starts", "query", "key", "value", "cosines", "sines")),
+        ("scale", ctypes.c_double),
+    )
+
+    @classmethod
+    def of(cls, scale: float, *tensors: Tensor) -> Attention:
+        """Tensors are the last six fields; they must outlive it."""
+        assert all(one.is_contiguous() for one in tensors)
+        starts, query_NHE, key_NGE = tensors[:3]
+        _, heads, size = query_NHE.shape
+        counts = (heads, key_NGE.shape[1], size, len(starts) - 1)
+        return cls(*counts, *(one.data_ptr() for one in tensors), scale)
 
 
 class Kernels:
@@ -245,6 +267,25 @@ class Kernels:
         of_weight_OCP = sums_WO[:-1].view(-1, shape.channels, shape.outputs).permute(2, 1, 0)
         return of_x_BTKC, of_weight_OCP, sums_WO[-1]
 
+    def attends(self, size: int) -> bool:
+        """Whether `attend` and its backward pass take heads of this size."""
+        return size % _LANES == 0 and hasattr(self._library, "attend")
+
+    def attend(self, given: Attention, out_NHE: Tensor) -> Tensor:
+        """Attention of each row to itself and those before it in its sequence; returns the logarithms of the sums of
+        weights (N, H)."""
+        logs_NH = torch.empty(out_NHE.shape[:2])
+        self._library.attend(ctypes.byref(given), _at(out_NHE), _at(logs_NH), _threads())
+        return logs_NH
+
+    def attend_backward(self, given: Attention, out_NHE: Tensor, logs_NH: Tensor, grad_NHE: Tensor) -> list[Tensor]:
+        """The gradients of queries, keys and values."""
+        shapes = [(len(out_NHE), heads, given.size) for heads in (given.heads, given.groups, given.groups)]
+        made = [torch.empty(shape) for shape in shapes]
+        results = map(_at, (out_NHE, logs_NH, grad_NHE, *made))
+        self._library.attend_backward(ctypes.byref(given), *results, _threads())
+        return made
+
     def differences(self, one_BTKC: Tensor, other_BTKC: Tensor) -> tuple[Tensor, Tensor]:
         """The signs of differences (B, T, K, C), and the sum of their sizes of each item (B,)."""
         batch, frames, bands, channels = one_BTKC.shape
@@ -267,6 +308,14 @@ def of(dtype: torch.dtype) -> Kernels | None:
     return _kernels() if dtype is torch.bfloat16 else None
 
 
+def attending(query_NHE: Tensor) -> Kernels | None:
+    """The kernels, where they attend with such queries."""
+    if query_NHE.dtype is not torch.float32 or not on_processor(query_NHE):
+        return None
+    fast = _kernels()
+    return fast if fast is not None and fast.attends(query_NHE.shape[2]) else None
+
+
 def outputs(channels: int) -> int:
     """Channels of a convolution's output that `convolve` computes at least for so many."""
     return -(-channels // _LANES) * _LANES
@@ -274,7 +323,12 @@ def outputs(channels: int) -> int:
 
 def used() -> bool | None:
     """Whether this process computes with them. None: nothing has asked for them yet."""
-    return _kernels() is not None if _kernels.cache_info().currsize else None
+    return compiled() if _kernels.cache_info().currsize else None
+
+
+def compiled() -> bool:
+    """Whether there is a compiler that works."""
+    return _kernels() is not None
 
 
 @functools.cache
@@ -291,7 +345,7 @@ def _kernels() -> Kernels | None:
             return Kernels(ctypes.CDLL(str(library)))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[:1]
-        logger.info("bf16: %s can't be compiled, so steps take longer (%s)", _SOURCE.name, *told)
+        logger.info("%s can't be compiled, so steps take longer (%s)", _SOURCE.name, *told)
         return None
 
 

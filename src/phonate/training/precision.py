@@ -246,8 +246,8 @@ class Precision:
         self.name = resolve(setting, device)
         self._asked = setting not in (True, "auto")
         self._fixed = loss_scale
-        self._has_kernels = self.name == "bf16" and device.type == "cpu"
-        if self._has_kernels and multiplies_in_bf16() is False:
+        self._has_kernels = self.name != "fp16" and device.type == "cpu"
+        if self._has_kernels and self.name == "bf16" and multiplies_in_bf16() is False:
             logger.warning("training.mixed_precision: this processor has no instructions for bf16; fp32 is faster")
         if loss_scale is not None and self.name != "fp16":
             logger.warning("training.amp_loss_scale: only fp16 uses a loss scale, and this run is in %s", self.name)
@@ -309,17 +309,18 @@ class Precision:
             self._scaler.update(self._fixed)
 
     def state(self) -> dict[str, Any]:
-        """The scaler's state; and whether bf16 is computed by the kernels in C, where anything asks for them."""
+        """The scaler's state; and whether the kernels in C compute, where anything asks for them."""
         if self._scaler is not None:
             return self._scaler.state_dict()
         used = kernels.used() if self._has_kernels else None
         return {} if used is None else {KERNELS: used}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore the scaler's state; say where bf16 is no longer computed as it was."""
+        """Restore the scaler's state; say where steps are no longer computed as they were."""
         before = state.get(KERNELS)
         if before is None and self._scaler is not None and state:
             self._scaler.load_state_dict(state)
-        if before is not None and self._has_kernels and before != (kernels.of(FORMATS[self.name]) is not None):
+        if before is not None and self._has_kernels and before != kernels.compiled():
             others = ("with", "without") if before else ("without", "with")
-            logger.warning("bf16 was computed %s a C compiler, and is now %s one: results differ by rounding", *others)
+            message = "%s was computed %s a C compiler, and is now %s one: results differ by rounding"
+            logger.warning(message, self.name, *others)

@@ -319,21 +319,25 @@ def _attend_to_sequences(
 ) -> Tensor:
     """Causal self-attention (B, L, H) of each packed sequence, or (R, H) of the `tokens` (R,): what transformers'
     attention gives, whose layers are used, without a mask."""
-    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
-
-    queries, keys, values = (
-        projected.view(*hidden_BLH.shape[:-1], -1, layer.head_dim)
-        for projected in project(hidden_BLH.flatten(0, 1), (layer.q_proj, layer.k_proj, layer.v_proj))
-    )
-    queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings, unsqueeze_dim=2)
-    flat = [one.flatten(0, 1) for one in (queries, keys, values)]
-    context_NH = _attend(layer, flat, attention)
+    cosines, sines = (one.flatten(0, 1) for one in position_embeddings)
+    projected = project(hidden_BLH.flatten(0, 1), (layer.q_proj, layer.k_proj, layer.v_proj))
+    heads = [one.view(len(one), -1, layer.head_dim) for one in projected]
+    context_NH = _attend(layer, heads, (cosines, sines), attention)
     (attended,) = project(context_NH if tokens is None else context_NH.index_select(0, tokens), (layer.o_proj,))
     return attended.view_as(hidden_BLH) if tokens is None else attended
 
 
-def _attend(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:
-    """(N, H). `tokens`: queries, keys and values (N, heads, head size)."""
+def _attend(layer: Any, tokens: Sequence[Tensor], rotation: tuple[Tensor, Tensor], attention: Attention) -> Tensor:
+    """(N, H). `tokens`: queries, keys and values (N, heads, head size), to be turned by the cosines and sines (N, head
+    size) of `rotation`."""
+    from transformers.models.higgs_audio_v2.modeling_higgs_audio_v2 import apply_rotary_pos_emb
+
+    queries, keys, values = tokens
+    if attention.cu_seqlens is not None and not (layer.training and layer.attention_dropout):
+        attended = causal_attention(queries, keys, values, rotation, attention.cu_seqlens, layer.scaling)
+        if attended is not None:
+            return attended.flatten(1)
+    tokens = (*apply_rotary_pos_emb(queries, keys, *rotation, unsqueeze_dim=1), values)
     if attention.cu_seqlens is not None and _takes_varlen(layer, tokens[0]):
         return _unpadded(layer, tokens, attention)
     if attention.lengths is not None:
@@ -393,17 +397,8 @@ def _unpadded(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Ten
 
 def _in_turn(layer: Any, tokens: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
     """(N, H): the sequences one after the other. `tokens`: queries, keys and values (N, heads, head size)."""
-    parts = zip(*(torch.split(one, list(lengths)) for one in tokens), strict=True)
-    return torch.cat([_alone(layer, *part).flatten(1) for part in parts])
-
-
-def _alone(layer: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """(T, heads, head size) of a sequence."""
-    if not (layer.training and layer.attention_dropout):
-        attended = causal_attention(queries, keys, values, layer.scaling)
-        if attended is not None:
-            return attended
-    return _causal(layer, *(one.transpose(0, 1)[None] for one in (queries, keys, values)))[0].transpose(0, 1)
+    parts = zip(*(torch.split(one.transpose(0, 1)[None], list(lengths), 2) for one in tokens), strict=True)
+    return torch.cat([_causal(layer, *part)[0].transpose(0, 1).flatten(1) for part in parts])
 
 
 def _side_by_side(layer: Any, tokens: Sequence[Tensor], attention: Attention) -> Tensor:

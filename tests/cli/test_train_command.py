@@ -16,6 +16,7 @@ import soundfile
 
 import phonate_process
 from phonate.cli import main
+from phonate.cli.output import log_to_console
 from phonate.cli.training import _estimated
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
@@ -112,6 +113,27 @@ def test_garbage_is_collected_while_training_and_afterwards(
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
+def test_of_several_ranks_one_warns_of_what_is_the_same_for_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = (
+        "data.corpora.validation",
+        "data.prepared",
+        "tasks.cloning.data",
+        "training.phases",
+        "training.checkpoints",
+    )
+    own = ("training.memory", "data.loading", "tasks.recognition.evaluation", "training.data_set")
+    for rank, told in (("0", alike + own), ("1", own)):
+        monkeypatch.setenv("RANK", rank)
+        log_to_console()
+        for name in alike + own:
+            logging.getLogger(f"phonate.{name}").warning("of %s", name)
+        assert capsys.readouterr().err.splitlines() == [f"of {name}" for name in told]
+    monkeypatch.undo()
+    log_to_console()
+
+
 def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(tmp_path.rglob("*"))
     assert (
@@ -127,6 +149,19 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
     assert re.search(r"^time without validation +[\d.]+ (s|min|h)$", table, re.MULTILINE), "for people, with units"
     assert re.search(r"^memory +[\d.]+ (MiB|GiB)$", table, re.MULTILINE)
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+def test_a_dry_run_refuses_weights_of_which_none_fits_as_training_does(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = "error: training.init_from: no weight of base/vocoder fits this model"
+    assert main([*arguments, "training.init_from=base/vocoder", "--dry-run"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == refused
+    assert main([*arguments, "training.init_from=base/vocoder", "--output", "run"]) == 2
+    assert f"{refused}; the table is in run/init_from.txt" in capsys.readouterr().err
+    assert main([*arguments, "training.max_steps=1", "--output", "run"]) == 0
+    assert main([*arguments, "training.init_from=run", "--dry-run"]) == 0
+    assert re.search(r"tensors fit$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_a_dry_run_of_a_resumed_run_estimates_what_is_left(

@@ -773,9 +773,10 @@ def test_a_run_with_a_recipe_says_how_it_is_resumed(tmp_path):
     assert run.resumed_with == 'resume="auto"'
 
 
-def test_a_warm_up_that_outlasts_the_run_is_said_once(tmp_path, caplog):
-    train(tmp_path / "run", GanTask(), max_steps=2, scheduler={"warmup_steps": 5})
-    assert caplog.text.count("the run ends after 2 steps, within the warm-up of 5") == 1
+@pytest.mark.parametrize(("steps", "said"), [(51, 1), (2, 0)])
+def test_a_warm_up_that_outlasts_the_run_is_said_once_and_not_of_a_try(steps, said, tmp_path, caplog):
+    train(tmp_path / "run", GanTask(), max_steps=steps, scheduler={"warmup_steps": 60})
+    assert caplog.text.count(f"the run ends after {steps} steps, within the warm-up of 60") == said
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,13 @@ def test_recordings_in_another_language(tmp_path: Path, trained: list[str]) -> N
             demo(tmp_path / "out", data, kind=kind, language="de")
 
 
+def test_a_language_that_espeak_does_not_know_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
+    pytest.importorskip("espeakng_loader")
+    with pytest.raises(InputError, match="no language 'Klingon'"):
+        demo(tmp_path / "out", RECORDINGS, language="Klingon")
+    assert not (tmp_path / "out").exists()
+
+
 def test_make_takes_a_language_only_from_its_command_line() -> None:
     """LANGUAGE is also a variable of the environment, in which desktops keep a list of languages."""
     root = Path(__file__).parents[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -164,14 +165,22 @@ class _Console(logging.Handler):
             self.handleError(record)
 
 
+_OF_ALL_RANKS = re.compile(
+    r"phonate\.(data\.(corpora|prepared|dialogues|label_\w+)|tasks\.\w+\.(data|task)|training\.(phases|state|checkpoints)"
+    r"|compute\.distributed)(\.|$)"
+)
+"""Loggers of what is the same for all ranks, such as the corpus that each of them reads."""
+
+
 def log_to_console(verbosity: str = "normal") -> None:
-    """Print what phonate logs as plain lines on standard error; in ranks other than 0, only warnings."""
-    level = LEVELS[verbosity] if int(os.environ.get("RANK", "0")) == 0 else logging.WARNING
+    """Print what phonate logs as plain lines on standard error; in ranks other than 0, only warnings of their own."""
+    is_main = int(os.environ.get("RANK", "0")) == 0
+    level = LEVELS[verbosity] if is_main else logging.WARNING
     logger = logging.getLogger("phonate")
     for handler in [handler for handler in logger.handlers if isinstance(handler, _Console)]:
         logger.removeHandler(handler)
     handler = _Console(level)
-    handler.addFilter(lambda record: record.name != METRICS)
+    handler.addFilter(lambda record: record.name != METRICS and (is_main or not _OF_ALL_RANKS.match(record.name)))
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(min(level, logging.INFO))

@@ -131,6 +131,10 @@ class Phases(Sequence[PhaseState]):
                 one.schedule.restore(saved["schedule"])
 
 
+_TRY = 50
+"""Steps up to which a run is a try, of which nobody expects that it has learnt."""
+
+
 def build_phases(
     task: Task,
     model: nn.Module,
@@ -141,7 +145,7 @@ def build_phases(
 ) -> Phases:
     """The task's phases with optimizers and schedules. Raises InputError for a phase without parameters."""
     warmup = settings.scheduler.warmup_steps
-    if warmup >= total_steps:
+    if warmup >= total_steps > _TRY:
         logger.warning(
             "the run ends after %d steps, within the warm-up of %d: the learning rate does not reach "
             "training.optimizer.lr; lower training.scheduler.warmup_steps",

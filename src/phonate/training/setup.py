@@ -239,23 +239,26 @@ def profiler_of(settings: TrainingSettings, device: torch.device) -> InterbatchP
     return None if steps is None else InterbatchProfiler(steps, device)
 
 
-def initialise_from(source: str, task: Task, model: nn.Module, run: Run) -> None:
-    """Start from another run's weights; what matched, what is new and what was missing goes to RUN/init_from.txt."""
+def initialise_from(source: str, task: Task, model: nn.Module, run: Run | None) -> None:
+    """Start from another run's weights; what matched, what is new and what was missing goes to RUN/init_from.txt, where
+    there is a run."""
     path = resolve_checkpoint(source)
     weights = task.adopted(load(path, weights_only=True).weights, path)
     shown = source if source in PACKAGED else path
     table, matched = match(weights, task.saved(model))
-    run.write("init_from.txt", f"{path}\n\n{table}\n")
+    file = None if run is None else run.path / "init_from.txt"
+    if run is not None:
+        run.write("init_from.txt", f"{path}\n\n{table}\n")
     if not matched:
-        raise InputError(
-            f"training.init_from: no weight of {shown} fits this model; the table is in {run.path}/init_from.txt"
-        )
+        where = "" if file is None else f"; the table is in {file}"
+        raise InputError(f"training.init_from: no weight of {shown} fits this model{where}")
     with torch.no_grad():
         saved = task.saved(model)
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
     whole = len(matched) == len(weights) == len(saved)
     fits = "all" if whole else f"{len(matched)} of"
-    logger.info("weights of %s: %s %d tensors fit; %s/init_from.txt lists them", shown, fits, len(weights), run.path)
+    listed = "" if file is None else f"; {file} lists them"
+    logger.info("weights of %s: %s %d tensors fit%s", shown, fits, len(weights), listed)
 
 
 def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

@@ -39,6 +39,7 @@ from phonate.training.metrics import Best
 from phonate.training.plan import Plan, plan
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
+from phonate.training.setup import initialise_from
 from phonate.training.task import Task
 from phonate.training.tracking import log_file
 from phonate.training.trainer import Trainer
@@ -55,9 +56,11 @@ MIN_SECONDS = 5.0
 """Seconds to measure. At least 3 steps are measured."""
 
 
-def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path, done: int = 0) -> dict[str, float]:
+def estimate(
+    resolved: Resolved, task: Task, device: torch.device, output: Path, done: int | None = None
+) -> dict[str, float]:
     """Seconds per step, hours without validation, memory and disk usage of the run described by `resolved`, on the
-    disk of `output`. `done`: steps that a resumed run has behind it.
+    disk of `output`. `done`: steps that a resumed run has behind it. None: it begins.
 
     Steps are timed before and after each phase joins in, such as a discriminator's, which makes them dearer. The first
     of them, which includes allocation and warm-up, is not timed.
@@ -77,9 +80,11 @@ def estimate(resolved: Resolved, task: Task, device: torch.device, output: Path,
         longest = 1 + MAX_STEPS + max(joining)
         short = settings.model_copy(update={"max_steps": longest, "logging": quiet, "scheduler": schedule})
         trainer = Trainer(task, short, run, device=device, recipe=resolved)
+        if done is None and settings.init_from is not None:
+            initialise_from(settings.init_from, task, trainer.model, None)
         logger.info("timing a few steps, each a whole batch forward and backward")
         total_steps = settings.max_steps or settings.epochs * trainer.steps_per_epoch
-        steps = range(min(done, total_steps), total_steps)
+        steps = range(min(done or 0, total_steps), total_steps)
         if done:
             logger.info("%d of %d steps are done; estimated are the %d that are left", done, total_steps, len(steps))
         step_seconds = _seconds_per_step(trainer, steps or range(total_steps), joining)
@@ -209,7 +214,7 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
         plan.check(begins=resumed is None, callbacks=callbacks)
         for line in filter(None, (transcribed, *plan.reasons(begins=resumed is None))):
             logger.info(line)
-        done = 0 if resumed is None else resumed.metadata.global_step
+        done = None if resumed is None else resumed.metadata.global_step
         return Trained(run, estimate(plan.resolved, task, device, run.path, done), 0)
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
     with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:

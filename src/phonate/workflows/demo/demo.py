@@ -35,6 +35,7 @@ from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import JUDGES
 from phonate.training.checkpoints.files import BASE_VOICE, FIGURES, RECORDINGS
+from phonate.training.plan import plan
 from phonate.training.run import Run
 from phonate.workflows.datasets.transcripts import transcribe
 from phonate.workflows.demo import embedded
@@ -510,13 +511,16 @@ def demo(
         )
     if data is not None and not data.exists():
         raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
-    if data is not None:
-        require_corpora(SpeechData(path=str(data)))  # before there is a folder, and a voice to listen to
+    if data is not None:  # before there is a folder, and a voice to listen to
+        require_corpora(SpeechData(path=str(data)))
         if detect_format(data) == "rttm":
             learns = f"phonate train diarization data.path={shlex.quote(str(data))}"
             raise InputError(
                 f"{data}: holds recordings of who speaks when, which the demo does not learn; {learns} does"
             )
+    if language is not None:  # what training would refuse of it
+        options = {"data.path": str(data), "data.language": language, "data.judged": 0}
+        _ = plan("speech", options, corpus=False).traits
     if output.is_dir() and any(output.iterdir()):
         raise InputError(f"{output} is not empty; choose another folder with {option('output')}")
     started = time.monotonic()

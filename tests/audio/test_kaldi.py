@@ -331,6 +331,9 @@ def test_every_option_but_the_lengths_is_in_the_fingerprint():
         ({"num_mel_bins": 80, "frame_length": 0.01}, "contain no frequency"),
         ({"num_mel_bin": 3}, "did you mean num_mel_bins"),
         ({"feature_type": "samples", "frame_shift": 0.01}, "samples needs frame_shift 0.016875"),
+        ({"feature_type": "samples", "preemph_coeff": 0.9}, "preemph_coeff has no effect with feature_type samples"),
+        ({"feature_type": "samples", "num_mel_bins": 40}, "num_mel_bins has no effect"),
+        ({"feature_type": "whisper", "window_type": "hanning"}, "window_type has no effect with feature_type whisper"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options, said):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -182,6 +182,12 @@ _FRAMES: Mapping[str, Mapping[str, Any]] = {
     "whisper": {"sampling_rate": 16000, "frame_shift": 0.02, "snip_edges": False},
 }
 """What feature types whose frames are those of a network require; frame lengths and shifts are set unless given."""
+_TIMES = {"frame_length", "frame_shift", "snip_edges", "sampling_rate", "min_seconds", "max_seconds"}
+_READ: Mapping[str, Set[str]] = {
+    "samples": {"feature_type", "dither", *_TIMES},
+    "whisper": {"feature_type", "whisper_model", "whisper_with_voices", *_TIMES},
+}
+"""The options that feature types read which read none of Kaldi's features."""
 _ROUNDING = 1e-6
 """Tolerance of products of floats: 0.035 s at 16 kHz are 560 samples."""
 
@@ -265,6 +271,10 @@ class KaldiSettings(Settings):
                 self.__dict__[name] = value
             if getattr(self, name) != value:
                 raise ValueError(f"feature_type {self.feature_type} needs {name} {str(value).lower()}; leave it out")
+        read = None if self.whisper_with_fbank else _READ.get(self.feature_type)
+        for name, info in type(self).model_fields.items():
+            if read is not None and name not in read and getattr(self, name) != info.default:
+                raise ValueError(f"{name} has no effect with feature_type {self.feature_type}; leave it out")
         return self
 
     @model_validator(mode="after")

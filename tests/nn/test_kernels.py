@@ -1,7 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +20,12 @@ from phonate.nn.sequences import RotaryPositions, frame_mask
 from phonate.nn.transformer import LayerShape, Stack
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.training.adversarial import _generator_terms
-from phonate.training.precision import multiplies_in_bf16
 
-pytestmark = pytest.mark.skipif(kernels.of(torch.bfloat16) is None, reason="needs a C compiler that works (cc)")
+FAST = kernels.of(torch.bfloat16)
+pytestmark = pytest.mark.skipif(FAST is None, reason="needs a C compiler that works (cc)")
+multiplies = pytest.mark.skipif(
+    FAST is None or not FAST.multiplies, reason="needs products of bf16 in the processor and its compiler"
+)
 
 Network = tuple[nn.Module, Callable[[Tensor], Tensor]]
 
@@ -96,7 +103,7 @@ def _convolved(layer: nn.Conv2d, x_BTCK: Tensor, exact: bool = False) -> list[Te
     return [made.detach(), *gradients]
 
 
-@pytest.mark.skipif(not multiplies_in_bf16(), reason="needs a processor with products of bf16")
+@multiplies
 def test_a_condition_has_the_gradients_of_fake_and_of_real_items() -> None:
     torch.manual_seed(0)
     network = MelDiscriminator(128, 8, 16)
@@ -125,7 +132,7 @@ def test_a_condition_has_the_gradients_of_fake_and_of_real_items() -> None:
             assert (values - exact[name]).norm() < 0.1 * exact[name].norm(), name
 
 
-@pytest.mark.skipif(not multiplies_in_bf16(), reason="needs a processor with products of bf16")
+@multiplies
 @pytest.mark.parametrize(
     ("count", "channels", "outputs", "kernel", "stride"),
     [
@@ -240,14 +247,91 @@ def test_tangents_are_torchs() -> None:
     torch.testing.assert_close(*made, rtol=0.0, atol=2e-38, equal_nan=True)  # but what has fewer digits
 
 
-def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
+@pytest.fixture
+def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The library is asked for anew, with an empty cache: its folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernels._kernels.cache_clear()
-    try:
-        assert kernels.of(torch.bfloat16) is None
-        assert all(one.isfinite().all() for one in _trained(_blocks).values())
-    finally:
-        kernels._kernels.cache_clear()
+    yield tmp_path / "phonate" / "kernels"
+    kernels._kernels.cache_clear()
+
+
+@pytest.fixture
+def short(anew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, of a library that is compiled at once."""
+    monkeypatch.setattr(kernels, "_SOURCE", tmp_path / "short.c")
+    kernels._SOURCE.write_text("int seven(void) { return 7; }")
+    return anew
+
+
+def _loaded() -> Path:
+    """The library that a process which asks now computes with."""
+    fast = kernels._kernels.__wrapped__()
+    assert fast is not None
+    assert fast._library.seven() == 7
+    return Path(fast._library._name)
+
+
+def test_a_library_is_compiled_once_for_all_processes(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor(8) as pool:  # at once
+        assert len([*pool.map(lambda _: _loaded(), range(8))]) == 8
+    files = [*short.iterdir()]
+    assert all(kernels._name(file.name.partition("-")[0], file.read_bytes()) == file.name for file in files)
+    ran, run = [], kernels._run
+    monkeypatch.setattr(kernels, "_run", lambda command: (ran.append(command), run(command))[1])
+    assert _loaded() in files
+    assert len(ran) == 1  # what the compiler says of itself
+    monkeypatch.setattr(kernels, "_OPTIONS", (*kernels._OPTIONS, "-DANOTHER"))
+    assert _loaded().parent != short
+    assert _loaded() not in files
+
+
+def test_a_cached_library_that_is_not_whole_is_not_executed(short: Path) -> None:
+    _loaded()
+    (file,) = short.iterdir()
+    whole = file.read_bytes()
+    for content in (whole[:-1], b"", whole.replace(b"seven", b"eight")):
+        (short / "other").write_bytes(content)
+        (short / "other").replace(file)  # the one that is in use stays as it is
+        assert _loaded().parent != short
+        assert _loaded().parent == short
+
+
+def _opened(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def _linked(folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to("moved")
+
+
+def _of_another(folder: Path) -> None:
+    os.chown(folder, os.geteuid() + 1, -1)
+
+
+def _a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+@pytest.mark.parametrize("spoil", [_opened, _linked, _of_another, _a_file])
+def test_where_others_may_write_nothing_is_executed(
+    short: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    if spoil is _of_another and os.geteuid():
+        pytest.skip("only root can give a folder away")
+    _loaded()
+    spoil(short)
+    caplog.set_level("INFO")
+    assert _loaded().parent != short
+    assert f"can't be cached ({short} is open to others" in caplog.text
+
+
+def test_without_a_compiler_torch_computes(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert kernels.of(torch.bfloat16) is None
+    assert all(one.isfinite().all() for one in _trained(_blocks).values())
 
 
 def test_fp32_is_left_to_torch() -> None:
@@ -255,26 +339,28 @@ def test_fp32_is_left_to_torch() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_of_a_compiler_is_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_name_of_a_compiler_is_none(name: str, anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", name)
-    kernels._kernels.cache_clear()
-    try:
-        assert kernels.of(torch.bfloat16) is not None  # by the usual compiler
-    finally:
-        kernels._kernels.cache_clear()
+    assert kernels.of(torch.bfloat16) is not None  # by the usual compiler
 
 
 @pytest.mark.parametrize("broken", ["CC", "TMPDIR"])
-def test_what_can_not_be_compiled_is_left_to_torch(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_compiled_is_left_to_torch(broken: str, anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if broken == "CC":
         monkeypatch.setenv("CC", "cc 'unbalanced")
     else:
         monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
-    kernels._kernels.cache_clear()
-    try:
-        assert kernels.of(torch.bfloat16) is None
-    finally:
-        kernels._kernels.cache_clear()
+    assert kernels.of(torch.bfloat16) is None
+
+
+def test_without_products_of_bf16_torch_convolves(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc -mno-avx512bf16")
+    fast = kernels.of(torch.bfloat16)
+    if fast is None:
+        pytest.skip("this compiler knows no such option")
+    assert not fast.multiplies
+    made = _trained(BUILDS["discriminator with convolutions by kernels"])
+    assert all(one.isfinite().all() for one in made.values())
 
 
 def test_a_residual_that_is_not_contiguous_is_added() -> None:

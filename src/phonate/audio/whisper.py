@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.processor import MelSpectrum
+from phonate.compute.system import cache_folder
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import is_english
 
@@ -125,7 +125,7 @@ def weights_fingerprint(name: str) -> str:
 
 def _joined_base() -> Path:
     """The base model, assembled in the user's cache from the two packages that contain its parts."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "phonate" / "whisper-base"
+    folder = cache_folder() / "whisper-base"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

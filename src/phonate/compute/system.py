@@ -188,6 +188,24 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def cache_folder(cache_dir: str | Path | None = None) -> Path:
+    """`cache_dir`, or where caches are kept when nobody says."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"
+
+
+def private_folder(folder: Path) -> Path:
+    """`folder`, made where it is not there, for what is executed: only this user can write there. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+        raise PermissionError(f"{folder} is open to others: make it your own, with mode 700")
+    return folder
+
+
 def written_whole(file: Path, write: Callable[[Path], object]) -> None:
     """Have `write` make a file in a folder that is there: it is whole or not at all. Raises OSError."""
     beside = file.with_name(f".{file.name[-80:]}.{os.urandom(4).hex()}")

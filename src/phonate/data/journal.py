@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import psutil
 
 from phonate.compute.remote import is_remote
-from phonate.data.settings import cache_folder
+from phonate.compute.system import cache_folder
 
 if sys.platform != "win32":
     import fcntl

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from phonate.compute.resources import cores
-from phonate.compute.system import STOPPING, blocked_signals, ignore_console, limit_heap, unblock_signals
+from phonate.compute.system import STOPPING, blocked_signals, cache_folder, ignore_console, limit_heap, unblock_signals
 from phonate.config.errors import DataError
 from phonate.config.registry import load_plugin, loaded_plugins
 from phonate.data.journal import Source, own_journal
@@ -32,7 +32,6 @@ from phonate.data.progress import ignore_progress as ignore_progress
 from phonate.data.progress import progress_listener as progress_listener
 from phonate.data.progress import report_progress as report_progress
 from phonate.data.progress import track as track
-from phonate.data.settings import cache_folder
 
 logger = logging.getLogger("phonate")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from pydantic import (
 )
 
 from phonate.audio.settings import AudioConfig, AugmentationSettings, Denoiser, F0Method, KaldiSettings
+from phonate.compute.system import cache_folder
 from phonate.config.errors import InputError
 from phonate.config.language_codes import code_of, primary
 from phonate.config.registry import Named, Registry, nearest
@@ -659,10 +659,3 @@ class SpokenData(VoiceData):
 def cache_root(settings: RecordingData) -> Path:
     """The folder of all caches."""
     return cache_folder(settings.cache_folder)
-
-
-def cache_folder(cache_dir: str | Path | None) -> Path:
-    """`cache_dir`, or where caches are kept when nobody says."""
-    if cache_dir is not None:
-        return Path(cache_dir).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phonate"

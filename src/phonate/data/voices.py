@@ -22,6 +22,7 @@ import numpy as np
 from phonate.audio.containers.kinds import AUDIO_SUFFIXES, USUAL_SUFFIXES
 from phonate.audio.decoding import probe, read_start
 from phonate.audio.quality import VoiceFeatures, VoiceLevels, voice_features, voice_levels, voice_score
+from phonate.compute.system import cache_folder
 from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.rows import Problem, audio_files, printable
 from phonate.data.corpora.validation import (
@@ -35,7 +36,7 @@ from phonate.data.corpora.validation import (
     unusual,
 )
 from phonate.data.parallel import Progress, Stage, map_files
-from phonate.data.settings import VoiceRules, cache_folder
+from phonate.data.settings import VoiceRules
 
 logger = logging.getLogger("phonate")
 

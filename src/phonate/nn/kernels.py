@@ -1,8 +1,8 @@
 """What training on a processor computes in C: in bf16 what stands beside matrix products, in one pass where torch takes
 up to twelve; in fp32 causal attention, whose weights never leave the cache.
 
-The machine's own compiler translates `kernels.c` in each process that trains, for its own processor, in about a second.
-Where there is none, layers compute the same with torch: results then differ by rounding, and dropout leaves out others.
+The machine's own compiler translates `kernels.c` for its own processor, in about a second; the user's cache keeps the
+library. Without a compiler torch computes the same: results then differ by rounding, and dropout leaves out others.
 
 Shapes: R and N rows, D columns, B items, T frames, K taps; H heads of size E, and G groups of them.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import logging
 import os
 import platform
@@ -19,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from phonate.compute.system import cache_folder, private_folder, write_whole
 from phonate.nn.sequences import on_processor
 
 logger = logging.getLogger("phonate")
@@ -36,6 +39,8 @@ _OPTIONS = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared"),
 )
 _SECONDS = 60.0
+_CACHE = "kernels"
+"""The folder of compiled libraries within the user's cache."""
 _PART = 256
 """Rows of which gradients are summed up: PART in `kernels.c`."""
 _TILE, _LANES = 10, 16
@@ -220,10 +225,15 @@ class Kernels:
         self._library.leaky_backward(*sizes, *one, *other, *results, ctypes.c_double(slope), _at(of_x_BTKC), _threads())
         return of_x_BTKC
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether there is `convolve`: the processor has products of bf16, and the compiler knows them."""
+        return hasattr(self._library, "convolve")
+
     def convolves(self, shape: Bands, bands: int) -> bool:
         """Whether `convolve` and its backward pass take such a convolution of so many bands."""
         least = min(shape.bands, bands // max(shape.step, _LANES // shape.channels), shape.window * shape.channels)
-        return shape.channels % 2 == 0 and least >= _TILE and hasattr(self._library, "convolve")
+        return shape.channels % 2 == 0 and least >= _TILE and self.multiplies
 
     def convolve(
         self,
@@ -337,16 +347,53 @@ def _kernels() -> Kernels | None:
         return None
     try:
         compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        stem = _stem(compiler)
+        if (library := _cached(stem)) is not None:
+            return Kernels(library)
         # a file system in a network may keep the library, which is in use, for a while
         with tempfile.TemporaryDirectory(prefix="phonate-", ignore_cleanup_errors=True) as folder:
-            library = Path(folder, "kernels.so")
-            command = [*compiler, *_OPTIONS, str(_SOURCE), "-o", str(library), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
-            return Kernels(ctypes.CDLL(str(library)))
+            file = Path(folder, "kernels.so")
+            _run([*compiler, *_OPTIONS, str(_SOURCE), "-o", str(file), "-lm"])
+            library = ctypes.CDLL(str(file))
+            _cache(file.read_bytes(), stem)
+        return Kernels(library)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[:1]
         logger.info("%s can't be compiled, so steps take longer (%s)", _SOURCE.name, *told)
         return None
+
+
+def _run(command: Sequence[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout
+
+
+def _stem(compiler: Sequence[str]) -> str:
+    """The first part of the library's name: a digest of the source, and of what the compiler says of itself and of this
+    processor with these options."""
+    predefined = _run([*compiler, *_OPTIONS, "-x", "c", "-E", "-dM", os.devnull])
+    facts = repr((compiler, _OPTIONS, predefined)).encode("utf-8", "surrogateescape") + _SOURCE.read_bytes()
+    return hashlib.sha256(facts).hexdigest()
+
+
+def _cached(stem: str) -> ctypes.CDLL | None:
+    """The library from the cache, where it is what its name says. None: it is not there."""
+    with suppress(OSError):  # such as one of a file system from which nothing is executed
+        for file in private_folder(cache_folder() / _CACHE).glob(f"{stem}-*.so"):
+            if file.name == _name(stem, file.read_bytes()):
+                return ctypes.CDLL(str(file))
+    return None
+
+
+def _cache(content: bytes, stem: str) -> None:
+    """Write the library to the cache, for other processes."""
+    try:
+        write_whole(private_folder(cache_folder() / _CACHE) / _name(stem, content), content)
+    except OSError as error:
+        logger.info("%s is compiled in each process, as it can't be cached (%s)", _SOURCE.name, error)
+
+
+def _name(stem: str, content: bytes) -> str:
+    return f"{stem}-{hashlib.sha256(content).hexdigest()}.so"
 
 
 def _at(x: Tensor) -> Any:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
+from phonate.compute.system import cache_folder
 from phonate.config.errors import DataError, InputError
 from phonate.data.batches import PackedRows, SamplePreview, digest_of
 from phonate.data.codes import Codes, CodeStore, Measurement, measure
@@ -41,7 +42,6 @@ from phonate.data.dialogues import (
     require_rows,
     split_by_contents,
 )
-from phonate.data.settings import cache_folder
 from phonate.tasks.cloning.model import Load
 from phonate.tasks.cloning.network import WhisperCache, sequence_layout
 from phonate.tasks.cloning.sequences import (

@@ -27,8 +27,8 @@ from phonate.audio.augmentation import sinc_resample
 from phonate.audio.higgs_codec import HiggsCodec
 from phonate.audio.mel_filters import mel_filters
 from phonate.compute.distributed import of_all_ranks
+from phonate.compute.system import cache_folder
 from phonate.config.errors import InputError
-from phonate.data.settings import cache_folder
 from phonate.nn.losses import IGNORED, ContrastiveLoss, SumCount
 from phonate.nn.pretrained import base_fingerprint, copy_tensors, prepare_import, saved_tensors
 from phonate.pretrained import SPEAKER_LEVEL, load_voice_encoder

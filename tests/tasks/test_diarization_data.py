@@ -287,7 +287,7 @@ def test_names_of_one_recording_only_are_other_people_elsewhere(
     folder = meetings(tmp_path / "talk", turns, 4.0)
     with caplog.at_level(logging.WARNING, "phonate"):
         linked = DiarizationCorpus(data(path=str(folder), validation=0.25))
-    assert "data.speaker_names: recording" in caplog.text
+    assert "data.speaker_names=recording" in caplog.text
     assert (len(linked.speakers), len(linked.positions("validation"))) == (2, 1)
     caplog.clear()
     apart = DiarizationCorpus(data(path=str(folder), validation=0.25, speaker_names="recording"))
@@ -477,7 +477,7 @@ def test_a_data_set_reaches_workers_that_are_started_anew(tmp_path: Path, data: 
 
 def test_too_few_speakers_for_two_splits_are_one_clear_line(tmp_path: Path, data: Any) -> None:
     settings = data(path=str(speakers(tmp_path / "clips", "abc")), simulation={"speakers": [2, 2]})
-    with pytest.raises(DataError, match=r"2 speakers for training and 2 others .*found 3"):
+    with pytest.raises(DataError, match="training and validation need 2 each, found 3"):
         samples(settings)
     assert len(samples(settings.model_copy(update={"validation": 0.0})).ids) == 1000
 

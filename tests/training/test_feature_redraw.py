@@ -92,7 +92,7 @@ def test_a_checkpoint_without_features_can_be_resumed_and_says_why_it_is_no_mode
 ) -> None:
     trainer = train(tmp_path / "run", LinearTask(), checkpoint={"snapshot_features": False})
     assert caplog.text.count("training.checkpoint.snapshot_features=false") == 1
-    assert "not used for inference" in caplog.text
+    assert "can only be resumed, not used" in caplog.text
     saved = trainer.checkpoints.load_checkpoint("latest").weights
     assert not any(name.endswith("projection_ME") for name in saved)
     train(tmp_path / "run", LinearTask(), checkpoint={"snapshot_features": False}, resume="latest", max_steps=9)

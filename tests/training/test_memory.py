@@ -170,7 +170,7 @@ def test_critical_pressure_is_said_once_with_what_to_change(caplog):
         world.now += 1.0
         manager.check()
     (record,) = caplog.records
-    for remedy in ("training.batch_size", "gradient checkpointing", "training.mixed_precision"):
+    for remedy in ("training.batch_size", "model.checkpoint_segments", "training.mixed_precision"):
         assert remedy in record.getMessage()
 
 

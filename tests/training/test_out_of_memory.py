@@ -116,7 +116,7 @@ def test_halving_goes_down_to_single_items(tmp_path, caplog):
     assert "step 1" in told
     assert "item-1-" in told
     assert "in 8 parts of at most 1 items" in told
-    for remedy in ("training.batch_size", "gradient checkpointing", "training.mixed_precision", "memory_management"):
+    for remedy in ("training.batch_size", "model.checkpoint_segments", "training.mixed_precision"):
         assert remedy in told
 
 

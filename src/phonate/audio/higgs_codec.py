@@ -175,9 +175,8 @@ class HiggsCodec:
         """Raise InputError unless the codec has as many codebooks, and codes in each, as a network expects."""
         if (self.codebooks, self.codebook_size) != (codebooks, codebook_size):
             raise InputError(
-                f"{self.source}: the codec has {self.codebooks} codebooks of {self.codebook_size} codes "
-                f"({self.frame_rate:g} frames per second), and the model needs {codebooks} of {codebook_size}; give "
-                f"the codec that the model was trained with, such as {CODEC}"
+                f"{self.source}: the codec has {self.codebooks} codebooks of {self.codebook_size} codes, the model "
+                f"needs {codebooks} of {codebook_size}; give the model's own, such as {CODEC}"
             )
 
     @torch.no_grad()

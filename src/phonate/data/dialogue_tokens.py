@@ -206,9 +206,8 @@ class TextTokenizer:
             after = self._written(dialogue, messages[: index + 1], generate=False)
             if not before.startswith(prefix) or not after.startswith(before) or after == before:
                 raise DataError(
-                    f"{dialogue.id}: the tokenizer's chat template changes a message when another one follows, so "
-                    "targets can't be told from their context; use another template, or write the dialogue as one "
-                    'text, {"text": ...}'
+                    f"{dialogue.id}: the tokenizer's chat template changes a message when another one follows; use "
+                    'another template, or write the dialogue as one text, {"text": ...}'
                 )
             parts.append(_context(self._encode_template(before[len(prefix) :])))
             target = self._encode_template(after[len(before) :])

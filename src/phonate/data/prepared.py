@@ -197,8 +197,8 @@ def split_speakers(
 
 
 _LINKED = (
-    "all recordings are linked by common speakers, so validation hears speakers of the training set; if names such as "
-    "A or spk00 are somebody else in each recording, set data.speaker_names: recording"
+    "speakers link all recordings, so validation hears those of training; if names such as A or spk00 are somebody "
+    "else in each recording, set data.speaker_names=recording"
 )
 
 

@@ -36,9 +36,8 @@ logger = logging.getLogger(__name__)
 # ------------------------------------- Monitors memory during training and frees it before it runs out
 
 OUT_OF_MEMORY_ADVICE = (
-    "lower training.batch_size (or training.max_duration), turn on gradient checkpointing if the model supports it "
-    "(model.checkpoint_segments), try another training.mixed_precision, and keep "
-    "training.performance.memory_management on"
+    "lower training.batch_size or training.max_duration, or set training.mixed_precision=bf16 or "
+    "model.checkpoint_segments"
 )
 """Advice in out-of-memory messages."""
 
@@ -356,7 +355,7 @@ class Recovery:
         halves = split(planned)
         if halves is None:
             raise TrainingError(
-                f"{_ran_out(step, planned.ids)}, and the batch is a single item. Exclude long recordings "
+                f"{_ran_out(step, planned.ids)}, and the batch is a single item; leave out long ones "
                 f"(data.audio.max_seconds), or {OUT_OF_MEMORY_ADVICE}"
             )
         return [MicroBatchState(half, move(half.batch, self.device), means=dict(means), whole=whole) for half in halves]

@@ -16,8 +16,7 @@ from phonate.training.task import CountedTerms
 
 GRADIENT = "the gradient norm"
 ADVICE = (
-    "Lower training.optimizer.lr or training.gradient_clipping, set training.mixed_precision: fp32, or check the "
-    "recordings with `phonate data check`"
+    "Lower training.optimizer.lr, set training.mixed_precision=fp32, or look at the recordings with phonate data check"
 )
 MOST_LEFT_OUT = 10
 """So many steps in a row, or returns to a checkpoint, end a run: it learns nothing."""

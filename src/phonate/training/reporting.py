@@ -151,9 +151,8 @@ class Reporter:
         scale = self.train_step.precision.scale
         if scale is not None and scale < LEAST_SCALE and self.settings.amp_loss_scale is None:
             raise TrainingError(
-                f"the loss scale of fp16 has fallen to {scale:g} by step {self.progress.step}: gradients overflow in "
-                "step after step, and nothing is learnt. Lower training.optimizer.lr or training.gradient_clipping, "
-                "set training.mixed_precision: bf16 or fp32, or check the recordings with `phonate data check`"
+                f"step {self.progress.step}: gradients overflow in fp16 (loss scale {scale:g}), and nothing is learnt. "
+                f"{ADVICE}"
             )
         return {} if scale is None else {"grad_scale": scale}
 

@@ -248,9 +248,8 @@ class WeightsAndBiases(Sink):
         except self._wandb.Error as error:
             reason = str(error).split("\n", maxsplit=1)[0].rstrip(".")
             raise TrackerError(
-                f"training.logging.wandb: {reason}. Log in with `wandb login`; or set WANDB_MODE=offline in the "
-                "environment to record the run in its folder for `wandb sync`; or turn it off with "
-                "training.logging.wandb=false"
+                f"training.logging.wandb: {reason}. Log in with `wandb login`, record for `wandb sync` with "
+                "WANDB_MODE=offline in the environment, or set training.logging.wandb=false"
             ) from error
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")

@@ -190,8 +190,8 @@ class Trainer:
         weights = Weights(self.task, self.model, self.ema, self.settings.checkpoint.snapshot_features)
         if weights.left_out and self.ranks.is_main:
             logger.warning(
-                "training.checkpoint.snapshot_features=false: the checkpoints of this model can be resumed, with new "
-                "random features, but not used for inference, evaluation or export; leave it out to have them saved"
+                "training.checkpoint.snapshot_features=false: this model's checkpoints can only be resumed, not used; "
+                "leave it out to use them"
             )
         digests = self.train_source.digests()
         judged = None if self.validation_source is None else self.validation_source.digests()

@@ -234,7 +234,7 @@ def _warn_of_language(place: str, count: int, texts: int, other: str, language: 
 def _warn_of_letters(place: str, count: int, texts: int, letters: str, language: str) -> None:
     logger.warning(
         "%s: %d of the first %d texts have letters that English lacks (%s), but training reads them as English "
-        "(data.language=%s); if they are in another language, name it when you train, such as data.language=de",
+        "(data.language=%s); train with theirs, such as data.language=de",
         place,
         count,
         texts,

@@ -110,9 +110,8 @@ ACCURACY = "accuracy"
 CODEBOOKS, CODEBOOK_SIZE = 8, 1024
 """Codebooks of a frame, and how many codes each has."""
 _CONSISTENCY = (
-    "weights.consistency: there is no such term. Elsewhere it is the KL divergence between the distributions of text "
-    "tokens and of codes, which are over different things (128256 tokens, 1026 codes) and can't be compared; leave it "
-    "out. For the likeness of the voice there are weights.contrastive and weights.similarity"
+    "weights.consistency: no such term, as text tokens and codes can't be compared; leave it out. Likeness of the "
+    "voice: weights.contrastive, weights.similarity"
 )
 
 

@@ -188,8 +188,8 @@ class OtherSpeech:
         warn_left_out(f"come without {least} as a reference", [self._index.id[position] for position in left_out])
         if positions and not usable:
             raise DataError(
-                f"{self._corpus.data.label}: no recording comes with {least}, which voices: reference learns from; "
-                "give several recordings of each speaker, or longer ones"
+                f"{self._corpus.data.label}: no recording comes with {least}; give several of each speaker, or longer "
+                "ones"
             )
         return usable
 

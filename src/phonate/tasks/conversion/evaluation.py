@@ -466,8 +466,8 @@ def _reference_targets(converter: Converter, by_speaker: Mapping[str, list[Clip]
         )
     if len(targets) < 2:
         raise InputError(
-            f"the evaluation corpus needs two speakers with {LEAST_CLIPS} clips or more, of which some give the voice "
-            f"and the others are compared with; it holds {len(targets)}; name another with {option('data')}"
+            f"evaluation needs two speakers with {LEAST_CLIPS} clips or more, and the corpus has {len(targets)}; name "
+            f"another with {option('data')}"
         )
     return targets
 

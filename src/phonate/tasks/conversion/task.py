@@ -126,8 +126,8 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         speakers = self.corpus.speakers
         if split == "train" and len(speakers) == 1:
             message = (
-                "all recordings are of one speaker, %s: the model will convert to that voice alone, and may leave the "
-                "speech of others in their voices, as it has heard none; add recordings of others, a sub-folder each"
+                "all recordings are of one speaker, %s: what others say, whom the model has not heard, may stay in "
+                "their voices; add recordings of others, a sub-folder each"
             )
             logger.warning(message, *speakers)
         elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:

@@ -137,11 +137,10 @@ def _require_speakers(count: int, data: DiarizationData, found: str) -> None:
     if count >= needed:
         return
     own = has_corpus(data) and not clip_corpora(data)
-    why = f"{data.label}: no RTTM file says who speaks when, and " if own else ""
+    labels = f"{data.label}: put an RTTM file beside each meeting, named as it is; or, to simulate, " if own else ""
     raise DataError(
-        f"{why}simulated conversations need {needed} speakers for training and {needed} others for validation: found "
-        f"{found}. Put an RTTM file beside each meeting (meeting.wav, meeting.rttm), add recordings of more speakers, "
-        "a sub-folder for each, or lower data.simulation.speakers"
+        f"{labels}add speakers, a sub-folder for each, or lower data.simulation.speakers: training and validation need "
+        f"{needed} each, found {found}"
     )
 
 
@@ -369,9 +368,8 @@ class DiarizationCorpus:
         unseen_speakers = speakers - self._number.keys()
         if speakers and unseen_speakers == speakers:
             logger.warning(
-                "label_type speaker_id: none of the %d speakers in validation is in training, so that its figures are "
-                "of silence and should choose no checkpoint; set training.validation.metric_for_best_model=step, or "
-                "leave an official validation split, simulated conversations or data.speaker_names: recording out",
+                "label_type speaker_id: none of the %d speakers in validation is in training: its figures are of "
+                "silence; set training.validation.metric_for_best_model=step, or leave out what splits by speaker",
                 len(speakers),
             )
             return

@@ -375,9 +375,8 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
         return ()
     if rows and all(len(row.speakers) < 2 for row in rows):
         raise DataError(
-            f"{data.label}: no recording has two speakers by its labels, so that there is nobody to tell apart; put "
-            "labels beside recordings of conversations (meeting.wav, meeting.rttm), or simulate conversations of these "
-            "speakers with data.simulation={}"
+            f"{data.label}: no recording has two speakers by its labels; put labels beside conversations (meeting.wav, "
+            "meeting.rttm), or simulate them of these speakers: data.simulation={}"
         )
     return ()
 

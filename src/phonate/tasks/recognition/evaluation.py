@@ -50,8 +50,8 @@ def evaluate(
     transcriber = Recogniser.load(run, device=device, base=base)
     if not isinstance(transcriber, Transcriber | FineTunedWhisper):
         raise InputError(
-            f"{run}: a Whisper that was not trained here, which has no recipe to be evaluated with; evaluate a run of "
-            "recognition-whisper that starts from it: the Whisper as it was before is judged beside the run"
+            f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, "
+            "beside which it is judged"
         )
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)

@@ -5,8 +5,9 @@ Names are imported when first used, so that `import phonate` stays light.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from phonate.config.lazy import lazily
 
 if TYPE_CHECKING:
     from phonate.compute.resources import ResourceDetector
@@ -90,15 +91,14 @@ _HOMES = {
 
 
 if not TYPE_CHECKING:  # type checkers see the imports above, so a name that is not there is an error
+    _named, _ = lazily(__name__, _HOMES)
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             from importlib.metadata import version
 
             return version("phonate")
-        if name not in _HOMES:
-            raise AttributeError(f"module 'phonate' has no attribute {name!r}")
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return _named(name)
 
 
 def __dir__() -> list[str]:

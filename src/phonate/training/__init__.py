@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from phonate.config.lazy import lazily
 
 if TYPE_CHECKING:
     from phonate.audio.augmentation import DataAugmentation as DataAugmentation
@@ -70,12 +71,4 @@ __all__ = sorted(_HOMES)
 
 
 if not TYPE_CHECKING:  # type checkers see the imports above, so a name that is not there is an error
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -92,7 +92,7 @@ def test_rows_that_cant_be_used_are_counted_and_named(
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="phonate"):
         assert len(read(tmp_path / name, text, columns)) == 1
-    assert "1 rows can't be used" in caplog.text
+    assert "1 row can't be used" in caplog.text
     assert re.search(told, caplog.text)
 
 

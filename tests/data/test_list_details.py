@@ -626,7 +626,7 @@ def test_kaldis_texts_that_are_lost(tmp_path, caplog):
         (tmp_path / name).write_text(content)
     (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text == "good morning"
-    assert "left out: 1 texts of utterances that are not listed, such as u2" in caplog.text
+    assert "left out: 1 text of utterances that are not listed, such as u2" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -692,8 +692,8 @@ def test_lines_of_transcripts_without_a_recording_are_counted(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         list_corpus(corpus(tmp_path / "a"))
         list_corpus(corpus(tmp_path / "b"))
-    assert "the texts of 1 recordings are those of all.txt; 1 there are of no recording" in caplog.text
-    assert "left alone: 1 lines of .trans.txt that are of no recording" in caplog.text
+    assert "the texts of 1 recording are those of all.txt; 1 there are of no recording" in caplog.text
+    assert "left alone: 1 line of .trans.txt for which there is no recording" in caplog.text
 
 
 def test_two_transcripts_that_differ_are_told(tmp_path, caplog):

@@ -84,7 +84,7 @@ def test_recordings_that_cannot_be_used_are_named_each_time(folder, caplog):
         caplog.clear()
         prepare(corpus(folder))
         (message,) = [record.getMessage() for record in caplog.records if "can't be used" in record.getMessage()]
-        assert message.startswith("1 recordings can't be used")
+        assert message.startswith("1 recording can't be used")
         assert "broken.wav" in message
 
 

@@ -443,7 +443,7 @@ def test_features_are_kept_by_content(voices, tmp_path, caplog):
     kept = next(cache.glob("*.jsonl"))
     kept.write_bytes(kept.read_bytes()[:-40])  # as after a loss of power
     assert extract_features(files, VoiceRules(max_seconds=1.0), cache_dir=cache).computed == 1
-    assert "1 lines are damaged" in caplog.text
+    assert "1 line is damaged" in caplog.text
     assert extract_features(files, VoiceRules(max_seconds=1.0), cache_dir=cache).computed == 0
 
 

@@ -222,7 +222,7 @@ def test_references_too_short_for_the_speech_are_refused_counted_and_named(caplo
     assert [source.clip.id for source in kept] == ["whole", "short", "with a text"]
     assert texts[1:] == ["chapter 29", "Chapter 29."]
     assert refused == 1
-    assert "1 recordings can't be judged by their words, and are left out: cut: its transcript" in caplog.text
+    assert "1 recording can't be judged by its words, and is left out: cut: its transcript" in caplog.text
     with pytest.raises(DataError, match="the first: cut"):
         _with_references(CutShort(), sources[:1])
 

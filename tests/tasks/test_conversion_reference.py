@@ -242,7 +242,7 @@ def test_speakers_without_other_speech_are_left_out(
     write_audio(voices / "brief" / "one.wav", waveform[: 2 * RATE], RATE)
     samples = task(tmp_path, **{"data.validation": 0.0}).dataset("train")
     assert not any(name.startswith("brief") for name in samples.ids)
-    assert "1 recordings come without 2 s of other speech of the same speaker as a reference" in caplog.text
+    assert "1 recording comes without 2 s of other speech of the same speaker as a reference" in caplog.text
     alone = tmp_path / "alone"
     (alone / "voices").mkdir(parents=True)
     shutil.move(str(voices / "brief"), alone / "voices" / "brief")

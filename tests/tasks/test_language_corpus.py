@@ -62,7 +62,7 @@ def test_dialogues_with_audio_are_refused_counted_and_named(tmp_path: Path, capl
     with caplog.at_level("WARNING", logger="phonate"):
         dataset = task_of(path, **{"data.validation": 0.0}).dataset("train")
     assert dataset.ids == ["rows.json:2"]
-    assert "1 rows can't be used" in caplog.text
+    assert "1 row can't be used" in caplog.text
     assert "rows.json:1: message 1 holds audio (wavs/one.flac)" in caplog.text
     path.write_text(json.dumps(rows[:1]), encoding="utf-8")
     with pytest.raises(DataError, match=r"rows\.json:1: message 1 .*audio"):

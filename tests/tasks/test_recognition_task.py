@@ -263,7 +263,7 @@ def test_recordings_too_short_for_their_texts_are_left_out(
     samples = RecognitionTask(resolve("recognition", settings(folder, **changes)).recipe).dataset("train")
     assert "00" not in samples.ids
     assert len(samples.ids) == 19
-    assert "1 recordings are too short for their texts, and are left out: 00" in caplog.text
+    assert "1 recording is too short for its text, and is left out: 00" in caplog.text
 
 
 def test_a_resumed_run_is_the_undisturbed_one(run: Path, folder: Path, tmp_path: Path) -> None:

@@ -209,10 +209,10 @@ def test_clips_that_could_not_be_aligned_are_named_in_every_run(
         return np.ones(3)
 
     monkeypatch.setattr("phonate.tasks.speech.data.SpeechCorpus._aligner", lambda corpus: align)
-    for reason in ("can't be aligned with their texts", "could not be aligned with their texts"):
+    for reason in ("can't be aligned with its text", "could not be aligned with its text"):
         caplog.clear()
         assert len(corpus_of(voice, "pocketsphinx").durations[1]) == 0
-        assert f"1 recordings {reason}, and are left out: b2" in caplog.text
+        assert f"1 recording {reason}, and is left out: b2" in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_memory_that_runs_out_is_no_fault_of_the_sample(tmp_path, error):
 def test_one_more_than_allowed_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"sample item-1-007: a broken header$"):
         train(tmp_path / "none", BadTask(_7=damaged))
-    with pytest.raises(DataError, match=r"1 samples are left out already, no more than training\.quarantine allows"):
+    with pytest.raises(DataError, match=r"1 sample is left out already, no more than training\.quarantine allows"):
         train(tmp_path / "run", BadTask(_7=damaged, _8=damaged), quarantine=1)
 
 

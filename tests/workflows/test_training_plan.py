@@ -48,6 +48,24 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("option", "commands", "said"),
+    [
+        ("data: {path: CLIPS, drop: nowhere.txt}", (["train"], ["data", "check"]), "1:27 data.drop: nowhere.txt: no"),
+        ("data: {path: CLIPS}\ntraining: {device: 'cuda:99'}", (["train"],), "2:20 training.device: device cuda:99 "),
+    ],
+)
+def test_what_is_not_there_is_refused_with_its_line(
+    option: str, commands: Any, said: str, clips: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"{option}\ntask: vocoder\n".replace("CLIPS", "clips"), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(clips.parent)
+        for command in commands:
+            assert refusal(capsys, *command, str(recipe)).startswith(f"{recipe}:{said}")
+
+
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["explain", *arguments, "--json"]) == 0
     values: dict[str, Any] = json.loads(capsys.readouterr().out)

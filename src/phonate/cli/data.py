@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from phonate.cli.parsing import language_code
+from phonate.config.words import number_of
 
 SHOWN = 20
 FURTHER = "further"  # outcomes of the other corpora that a recipe names
@@ -203,7 +204,7 @@ def _print_report(outcome: dict[str, Any]) -> None:
     hours, speakers = outcome["seconds"] / 3600, len(outcome["speakers"])
     print(
         f"{outcome['path']} ({outcome['format']}): {outcome['usable']} of {outcome['listed']} recordings can be used, "
-        f"{f'{hours:.2f} h' if hours >= 1 else f'{60 * hours:.1f} min'}, {speakers} speaker{'s' * (speakers != 1)}"
+        f"{f'{hours:.2f} h' if hours >= 1 else f'{60 * hours:.1f} min'}, {number_of(speakers, 'speaker')}"
     )
     if without_text := outcome.get("without_text"):
         print(
@@ -213,8 +214,9 @@ def _print_report(outcome: dict[str, Any]) -> None:
     if outcome["segments"] > outcome["usable"]:
         speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]
         print(
-            f"{outcome['segments']} segments: {speech / 60:.1f} min of speech ({100 * speech / seconds:.0f} %), of "
-            f"which {overlap / 60:.1f} min have several speakers at once ({100 * overlap / max(speech, 1e-9):.0f} %)"
+            f"{number_of(outcome['segments'], 'segment')}: "
+            f"{speech / 60:.1f} min of speech ({100 * speech / seconds:.0f} %), of which "
+            f"{overlap / 60:.1f} min have several speakers at once ({100 * overlap / max(speech, 1e-9):.0f} %)"
         )
     if outcome["dropped"]:
         print(f"{outcome['dropped']} more are left out by data.drop")

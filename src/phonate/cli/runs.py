@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from phonate.cli.parsing import WEIGHTS, add_base_option, add_model_options, add_vocoder, local_path, model_options
+from phonate.config.words import number_of
 
 if TYPE_CHECKING:
     from phonate.evaluation.diarization import DiarizationErrors, Scores
@@ -297,7 +298,7 @@ def replay(args: argparse.Namespace) -> int:
     ]
     print_table(rows, ("", "sample", "seconds", "loss alone", "speaker", "text"))
     began = "the beginning" if replayed.checkpoint is None else str(replayed.checkpoint)
-    print(f"\nstep {replayed.step} after {replayed.epoch} epochs, from {began}")
+    print(f"\nstep {replayed.step} after {number_of(replayed.epoch, 'epoch')}, from {began}")
     print("  ".join(f"{name} {value!r}" for name, value in replayed.losses.items()))
     for problem in replayed.problems:
         print(problem)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phonate.cli.parsing import add_recipe, language_code, local_path
+from phonate.config.words import number_of
 
 if TYPE_CHECKING:
     from phonate.training.plan import Plan
@@ -368,7 +369,7 @@ def _device(device: dict[str, Any]) -> list[str]:
     """A device as a row of a table."""
     total = f"{device['memory_gb']:.2f} GiB"
     if device["type"] == "cpu":
-        return ["CPU", total, f"{device['cores']} cores", device["name"]]
+        return ["CPU", total, number_of(device["cores"], "core"), device["name"]]
     capability = device["compute_capability"]
     power = f"CUDA, capability {capability}" if device["type"] == "cuda" else capability
     return [f"GPU {device['id']}", f"{device['free_gb']:.2f} of {total} free", power, device["name"]]

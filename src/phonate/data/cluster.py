@@ -23,6 +23,7 @@ from typing import Any
 from phonate.compute.system import STOPPING
 from phonate.config.errors import DataError, InputError, optional_package
 from phonate.config.registry import load_plugin, loaded_plugins
+from phonate.config.words import number_of
 from phonate.data.parallel import ENVIRONMENT, Executor, Item, Result, no_crash, no_file
 from phonate.data.settings import ExecutorName
 
@@ -174,7 +175,7 @@ class _Spread:
         """The results in the order of the items. What is under way when the caller leaves early ends with the
         connection to the cluster: Ray 2.60 was seen to abort this process otherwise."""
         cpus = self._cpus()
-        logger.info("Ray: %d recordings over %d CPUs", len(items), cpus)
+        logger.info("Ray: %s over %s", number_of(len(items), "recording"), number_of(cpus, "CPU"))
         size = max(1, min(_BATCH, len(items) // (_BATCHES_AHEAD * cpus)))
         remaining = deque(items[start : start + size] for start in range(0, len(items), size))
         under_way: deque[tuple[Sequence[Any], Any]] = deque()
@@ -187,7 +188,7 @@ class _Spread:
             try:
                 outcomes = self._outcomes(task)
             except _Lost:
-                logger.info("Ray: a worker was lost with %d recordings, which are done again", len(batch))
+                logger.info("Ray: a worker was lost with %s to be done again", number_of(len(batch), "recording"))
                 results = (self._alone(item, on_crash) for item in batch)
             else:
                 results = (self._result(*one) for one in zip(batch, outcomes, strict=True))

@@ -33,6 +33,7 @@ from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError, json_mistake
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import listed, nearest
+from phonate.config.words import number_of
 from phonate.data.annotations import read_text
 from phonate.data.corpora.rows import Problem, audio_files, printable
 
@@ -550,7 +551,7 @@ def _tell_others(root: Path, files: Sequence[Path]) -> None:
 def warn_refused(root: Path, refused: list[RefusedRow]) -> None:
     """Log how many rows were refused, and the first of them."""
     if refused:
-        logger.warning("%s: %d rows can't be used", root, len(refused))
+        logger.warning("%s: %s can't be used", root, number_of(len(refused), "row"))
     for row in refused[:REPORTED]:
         logger.warning("%s: %s", row.place, row.reason)
     if len(refused) > REPORTED:

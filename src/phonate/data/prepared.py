@@ -27,6 +27,7 @@ from phonate.compute.importing import aside
 from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
+from phonate.config.words import number_of
 from phonate.data.batches import SamplePreview, Streams, digest_of
 from phonate.data.cache import (
     FILE_SCALE,
@@ -584,7 +585,8 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     quieter = [f"{one['id']}: {one['detail']}" for one in report_json["warnings"] if one["reason"] == _LOUDNESS]
     if quieter:
         shown = "; ".join(quieter[:3]) + ("; ..." if len(quieter) > 3 else "")
-        logger.warning("%d recordings don't have the loudness of data.loudness: %s", len(quieter), shown)
+        many = number_of(len(quieter), "recording")
+        logger.warning("%s without the loudness of data.loudness: %s", many, shown)
     train, validation, test = _split(settings, index)
     return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test, settings.executor)
 

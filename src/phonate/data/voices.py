@@ -24,6 +24,7 @@ from phonate.audio.decoding import probe, read_start
 from phonate.audio.quality import VoiceFeatures, VoiceLevels, voice_features, voice_levels, voice_score
 from phonate.compute.system import cache_folder
 from phonate.config.errors import DataError, InputError
+from phonate.config.words import number_of, that_many
 from phonate.data.corpora.rows import Problem, audio_files, printable
 from phonate.data.corpora.validation import (
     CRASHED,
@@ -101,7 +102,10 @@ class VoiceDataDetector:
         if stats["total_files"]:
             lines += [f"✅ Voice data found in: {folder}", "", "Statistics:"]
             lines += [f"  Total files: {stats['total_files']}", f"  Total size: {stats['total_size_mb']:.2f} MB"]
-            lines += ["  Formats:", *(f"    {suffix}: {count} files" for suffix, count in stats["formats"].items())]
+            lines += [
+                "  Formats:",
+                *(f"    {suffix}: {number_of(count, 'file')}" for suffix, count in stats["formats"].items()),
+            ]
         else:
             formats = f"Supported formats: {', '.join(USUAL_SUFFIXES)} and more"
             lines += [f"❌ No voice data found in: {folder}", "", formats]
@@ -349,7 +353,8 @@ class _Cache:
             logger.warning("%s: can't be read (%s); features are computed anew", file, error)
         damaged = sum(not self._learn(line) for line in lines if line)
         if damaged:
-            logger.warning("%s: %d lines are damaged; their recordings are computed again", file, damaged)
+            many = that_many(damaged, "line", "are damaged; their recordings are computed again")
+            logger.warning("%s: %s", file, many)
 
     def _learn(self, line: str) -> bool:
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from phonate.config.errors import InputError
 from phonate.config.randomness import derived_seed
 from phonate.config.registry import nearest
+from phonate.config.words import number_of
 from phonate.training.metrics import MetricWatch, Mode, watches
 from phonate.training.registries import CALLBACKS
 from phonate.training.settings import CallbackSettings, TrainingSettings
@@ -349,12 +350,11 @@ class EarlyStoppingCallback(Callback):
             raise InputError(conflict)
         if self.watch.stale >= self.patience:
             logger.info(
-                "stopped early before step %d: %s has not improved on %s for %d validations; raise patience above that "
-                "to continue",
+                "stopped early before step %d: %s has not improved on %s for %s; raise patience above that to continue",
                 trainer.step + 1,
                 self.watch.metric,
                 self.watch.best_in_words,
-                self.watch.stale,
+                number_of(self.watch.stale, "validation"),
             )
             trainer.should_stop = True
 
@@ -362,11 +362,11 @@ class EarlyStoppingCallback(Callback):
         """Count the validation, and stop once patience is exhausted."""
         if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
             logger.info(
-                "stopped early at step %d: %s has not improved on %s for %d validations",
+                "stopped early at step %d: %s has not improved on %s for %s",
                 trainer.step,
                 self.watch.metric,
                 self.watch.best_in_words,
-                self.watch.stale,
+                number_of(self.watch.stale, "validation"),
             )
             trainer.should_stop = True
 

@@ -243,7 +243,10 @@ class Plan:
         """The device to train on. Raises InputError where there is none such."""
         from phonate.compute import device as devices
 
-        return devices.choose(self.mode, self.asked_device or self.written.recipe.training.device)
+        if self.asked_device:
+            return devices.choose(self.mode, self.asked_device)
+        with self.placed("training.device: "):
+            return devices.choose(self.mode, self.written.recipe.training.device)
 
     def require_files(self) -> None:
         """Refuse data that are not there, without reading them and without torch. What is to be downloaded is left to

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, TrainingError
+from phonate.config.words import that_many
 from phonate.data.loading import LeftOut
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Quarantine:
         for one in added:
             if len(self._samples) >= self._most:
                 raise DataError(
-                    f"{_line(one)}; {len(self._samples)} samples are left out already, no more than "
+                    f"{_line(one)}; {that_many(len(self._samples), 'sample', 'are left out already')}, no more than "
                     f"training.quarantine allows; they are in {self._path}"
                 )
             self._samples[one.id] = one.reason

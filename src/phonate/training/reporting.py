@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.compute.distributed import Ranks
 from phonate.config.errors import TrainingError
+from phonate.config.words import number_of
 from phonate.training.memory import AdaptiveMemoryManager
 from phonate.training.meters import Meter, Meters
 from phonate.training.not_finite import ADVICE
@@ -214,6 +215,6 @@ def effective_batch(settings: TrainingSettings, world_size: int) -> str:
     elif settings.max_length is not None:
         total, part = f"at most {settings.max_length * times} tokens", str(settings.max_length)
     else:
-        total, part = f"{settings.batch_size * times} samples", str(settings.batch_size)
+        total, part = number_of(settings.batch_size * times, "sample"), str(settings.batch_size)
     accumulation = f" ({times} times {part}, accumulated)" if times > 1 else ""
     return f"each step learns from {total}{accumulation}{f', over {world_size} ranks' if world_size > 1 else ''}"

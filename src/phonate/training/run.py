@@ -18,6 +18,7 @@ from typing import Any
 
 from phonate.compute.system import write_whole
 from phonate.config.errors import InputError, TrainingError, given_options, option, same_command
+from phonate.config.words import number_of
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.files import folder_lock
 
@@ -135,11 +136,7 @@ class Run:
         steps = max((one.step for one in saved), default=0)
         number = next(number for number in count(2) if not self.path.with_name(f"{self.name}-{number}").exists())
         another = self.placed_by or option("output", str(self.path.with_name(f"{self.name}-{number}")))
-        what = (
-            f"holds a run of {steps} step{'s' * (steps != 1)}; continue it"
-            if saved
-            else "is not empty; continue its run"
-        )
+        what = f"holds a run of {number_of(steps, 'step')}; continue it" if saved else "is not empty; continue its run"
         return InputError(f"{self.path} {what} with {self.resume_option}, or begin another with {another}")
 
     def _never_trained(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from phonate.audio.containers.kinds import AUDIO_SUFFIXES, VIDEO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
+from phonate.config.words import that_many
 from phonate.data.annotations import (
     FIELDS,
     Region,
@@ -464,9 +465,9 @@ def rows_of_sides(
 def report_marks(file: Path, count: int) -> None:
     """Says, once, what is not taken of the texts of a file."""
     logger.warning(
-        "%s: %d texts hold alternatives, optional words or marks; of these only first alternatives are taken",
+        "%s: %s; of these only first alternatives are taken",
         printable(str(file)),
-        count,
+        that_many(count, "text", "hold alternatives, optional words or marks"),
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from phonate.audio.decoding import AUDIO_SUFFIXES, is_recording
 from phonate.config.errors import DataError
+from phonate.config.words import number_of, that_many
 from phonate.data.corpora.layout import Layout
 from phonate.data.corpora.lists import read_lines, report_left_out
 from phonate.data.corpora.rows import (
@@ -171,11 +172,10 @@ def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, .
             ", ..." if len(sounds) > 3 else ""
         )
         logger.warning(
-            "%s: %s%d files hold sound, but are not named as recordings are, and are left out (%s); to use them, give "
-            "them a suffix such as .wav",
+            "%s: %s%s (%s); to use them, give them a suffix such as .wav",
             printable(str(root)),
             "at least " if len(files) > MOST_LOOKED_AT else "",
-            len(sounds),
+            that_many(len(sounds), "file", "hold sound without a suffix of recordings, and are left out"),
             names,
         )
     told = set(sounds)
@@ -333,7 +333,8 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
 
 @cache
 def _report_unplaced(path: Path, count: int) -> None:
-    logger.info("%s: left alone: %d lines of .trans.txt that are of no recording", printable(str(path)), count)
+    lines = number_of(count, "line")
+    logger.info("%s: left alone: %s of .trans.txt for which there is no recording", printable(str(path)), lines)
 
 
 def _transcripts(path: Path) -> tuple[dict[str, str], dict[str, str]]:

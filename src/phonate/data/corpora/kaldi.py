@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from phonate.config.errors import DataError
+from phonate.config.words import number_of
 from phonate.data.annotations import clock_seconds, seconds
 from phonate.data.corpora.annotation_files import CHANNELS, is_stereo
 from phonate.data.corpora.lists import read_lines, report_left_out
@@ -213,8 +214,8 @@ class _KaldiFolder:
 @functools.cache
 def _report_unspoken(folder: Path, count: int, example: str) -> None:
     logger.warning(
-        "%s: left out: %d texts of utterances that are not listed, such as %s",
-        *(printable(str(folder)), count, printable(example)),
+        "%s: left out: %s of utterances that are not listed, such as %s",
+        *(printable(str(folder)), number_of(count, "text"), printable(example)),
     )
 
 

@@ -46,7 +46,7 @@ from phonate.data.corpora.rows import (
 )
 from phonate.data.corpora.shards import SHARDS, shard_format
 from phonate.data.corpora.transcripts import NOTES
-from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limit_rows, validate
+from phonate.data.corpora.validation import CheckedRow, Report, has_words, leave_out, limit_rows, listed_in, validate
 from phonate.data.labels import LABEL_FORMATS
 from phonate.data.parallel import Progress
 from phonate.data.settings import CORPORA, LHOTSE, LOCAL_SPEAKERS, DatasetSettings, RecordingData, cache_root
@@ -256,7 +256,11 @@ def list_corpus(settings: RecordingData) -> tuple[list[Row | Problem], Report]:
 def require_corpora(settings: RecordingData) -> None:
     """Refuse, as `list_corpus` would, corpora on this disk that are not there or that no format recognises, without
     reading them. Raises DataError."""
-    for corpus in (corpus for one in settings.to_prepare for corpus in one.corpora):
+    corpora = [corpus for one in settings.to_prepare for corpus in one.corpora]
+    for drop in (*(one.drop for one in settings.to_prepare), *(corpus.drop for corpus in corpora)):
+        if drop is not None:
+            listed_in(drop)
+    for corpus in corpora:
         if corpus.path is not None and not is_remote(corpus.path):
             _on_disk(corpus.path, corpus.format)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from phonate.audio.decoding import AUDIO_SUFFIXES
 from phonate.config.errors import DataError
+from phonate.config.words import number_of
 from phonate.data.annotations import clock_seconds, encoding_of, read_text
 from phonate.data.corpora.lists import (
     BOUNDS,
@@ -473,4 +474,5 @@ def _report(root: Path, files: tuple[Path, ...], texts: int, unplaced: int) -> N
         ", ..." if len(files) > 3 else ""
     )
     others = f"; {unplaced} there are of no recording" if unplaced else ""
-    logger.info("%s: the texts of %d recordings are those of %s%s", printable(str(root)), texts, names, others)
+    many = number_of(texts, "recording")
+    logger.info("%s: the texts of %s are those of %s%s", printable(str(root)), many, names, others)

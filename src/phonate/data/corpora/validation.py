@@ -24,6 +24,7 @@ from phonate.compute.remote import is_remote
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
+from phonate.config.words import that_many
 from phonate.data.cluster import executor_of
 from phonate.data.corpora.lists import read_lines
 from phonate.data.corpora.rows import (
@@ -55,14 +56,20 @@ Result = TypeVar("Result")
 _NAMED = 3
 
 
+def listed_in(drop: str) -> Path:
+    """The file that `data.drop` names. Raises DataError where it is not there."""
+    path = Path(drop).expanduser()
+    if not path.is_file():
+        raise DataError(f"data.drop: {path}: no such file{'' if path.is_absolute() else f' in {Path.cwd()}'}")
+    return path
+
+
 def leave_out(rows: Sequence[Row | Problem], drop: str | None, report: Report) -> list[Row | Problem]:
     """The rows whose ids are not listed in the file `drop`. The report counts the others and warns of ids that no
     recording has."""
     if drop is None:
         return list(rows)
-    path = Path(drop).expanduser()
-    if not path.is_file():
-        raise DataError(f"data.drop: {path}: no such file{'' if path.is_absolute() else f' in {Path.cwd()}'}")
+    path = listed_in(drop)
     unwanted = {id: number for number, line in enumerate(read_lines(path), start=1) if (id := line.strip())}
     remaining = [row for row in rows if row.id not in unwanted]
     report.dropped += len(rows) - len(remaining)
@@ -88,7 +95,8 @@ def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
     if recordings:
         more = f" and {len(recordings) - _NAMED} more" if len(recordings) > _NAMED else ""
         listed = "; ".join(recordings[:_NAMED])
-        logger.warning("%d recordings %s, and are left out: %s%s", len(recordings), reason, listed, more)
+        many = that_many(len(recordings), "recording", f"{reason}, and are left out")
+        logger.warning("%s: %s%s", many, listed, more)
 
 
 def warn_refused(problems: Sequence[Mapping[str, Any]]) -> None:

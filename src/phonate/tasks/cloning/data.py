@@ -28,6 +28,7 @@ from phonate.audio.decoding import FloatArray, read_audio
 from phonate.compute.resources import cores
 from phonate.compute.system import cache_folder
 from phonate.config.errors import DataError, InputError
+from phonate.config.words import number_of
 from phonate.data.batches import PackedRows, SamplePreview, digest_of
 from phonate.data.codes import Codes, CodeStore, Measurement, measure
 from phonate.data.corpora.rows import Problem, printable
@@ -319,7 +320,9 @@ class CloningCorpus:
         samples = [normalised(sample, self.data.arabic) for sample in self.checked.samples]
         contents = [[facts[sample.target].digest] for sample in samples]
         train, validation = split_by_contents(samples, contents, self.data.validation)
-        logger.info("%s: %d pairs for training, %d for validation", self.data.path, len(train), len(validation))
+        logger.info(
+            "%s: %s for training, %d for validation", self.data.path, number_of(len(train), "pair"), len(validation)
+        )
         return train, validation
 
     def samples(self, split: str) -> list[CloningSample]:

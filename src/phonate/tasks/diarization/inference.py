@@ -19,6 +19,7 @@ from torch import nn
 
 from phonate.audio.decoding import Audio, AudioT, FloatArray, as_waveform, read_blocks
 from phonate.config.errors import DataError, InputError
+from phonate.config.words import number_of
 from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
@@ -168,8 +169,7 @@ class Diarizer(Inference):
         if recording is None:
             return None
         diarization = self.diarize(recording)
-        count = len(diarization.speakers)
-        who = f"{count} speaker{'s' * (count != 1)} in {len(diarization.turns)} turns"
+        who = f"{number_of(len(diarization.speakers), 'speaker')} in {number_of(len(diarization.turns), 'turn')}"
         return Demonstration(f"{one_line(recording.name)}: {who}", "phonate diarize {run} in.wav -o out.rttm")
 
     @overload

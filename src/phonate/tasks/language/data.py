@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from phonate.config.errors import DataError
+from phonate.config.words import number_of
 from phonate.data.batches import PackedRows, SamplePreview, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import Dialogue, RefusedRow, read_dialogues, require_rows, split_dialogues
@@ -145,7 +146,9 @@ class LanguageCorpus:
         """Training and validation dialogues."""
         dialogues = read_dialogues(self.data.path, self.data.documents).dialogues
         train, validation = split_dialogues(dialogues, self.data.validation)
-        logger.info("%s: %d documents for training, %d for validation", self.data.path, len(train), len(validation))
+        logger.info(
+            "%s: %s for training, %d for validation", self.data.path, number_of(len(train), "document"), len(validation)
+        )
         return train, validation
 
     @property

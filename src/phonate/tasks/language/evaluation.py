@@ -22,6 +22,7 @@ from torch import nn
 
 from phonate.compute.device import choose
 from phonate.config.errors import InputError, option
+from phonate.config.words import number_of
 from phonate.data.dialogues import Dialogue, read_dialogues, require_rows
 from phonate.evaluation.tables import Evaluation
 from phonate.evaluation.words import AnswerScores
@@ -74,7 +75,9 @@ class Questions:
 
     def ask(self, name: str, generator: Generator) -> list[str]:
         """The answers of the system `name`."""
-        logger.info("evaluating: %s (%d answers of up to %d tokens)", name, len(self.dialogues), self.max_tokens)
+        logger.info(
+            "evaluating: %s (%s of up to %d tokens)", name, number_of(len(self.dialogues), "answer"), self.max_tokens
+        )
         contexts = [generator.tokenizer.encode_context(one) for one in self.dialogues]
         return generator.answers(contexts, self.max_tokens)
 

@@ -16,6 +16,7 @@ import torch
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import InputError, option
+from phonate.config.words import number_of
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Texts
 from phonate.data.parallel import track
@@ -65,7 +66,7 @@ def evaluate(
     hypotheses: dict[str, list[str]] = {}
     seconds = sum(len(clip.waveform) for clip in clips) / transcriber.sample_rate
     for name, system in systems.items():
-        logger.info("judging: %s (%d recordings)", name, len(clips))
+        logger.info("judging: %s (%s)", name, number_of(len(clips), "recording"))
         started = time.perf_counter()
         hypotheses[name] = [spoken(system(clip.waveform)) for clip in track(f"{name}: transcribing", clips)]
         rtf = (time.perf_counter() - started) / seconds

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from phonate.config.errors import DataError
+from phonate.config.words import number_of
 from phonate.data.batches import SamplePreview, digest_of
 from phonate.data.dialogue_tokens import TextTokenizer, Tokens
 from phonate.data.dialogues import (
@@ -210,7 +211,9 @@ class SequenceCorpus:
     def dialogues(self) -> tuple[list[Dialogue], list[Dialogue]]:
         """Training and validation rows."""
         train, validation = split_dialogues(self.read(self.data.path), self.data.validation)
-        logger.info("%s: %d rows for training, %d for validation", self.data.path, len(train), len(validation))
+        logger.info(
+            "%s: %s for training, %d for validation", self.data.path, number_of(len(train), "row"), len(validation)
+        )
         return train, validation
 
     @cached_property

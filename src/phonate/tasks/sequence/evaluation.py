@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from phonate.compute.device import choose
 from phonate.config.errors import InputError, option
+from phonate.config.words import number_of
 from phonate.data.batches import evaluation_batches
 from phonate.data.dialogues import Dialogue, require_rows
 from phonate.evaluation.tables import Evaluation
@@ -60,7 +61,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         systems = _baselines(corpus, pairs, scorer, with_text)
     hypotheses: list[str] = []
     for name, system in (("untrained", _untrained(generator)), ("trained", generator)):
-        logger.info("evaluating: %s (%d rows)", name, len(items))
+        logger.info("evaluating: %s (%s)", name, number_of(len(items), "row"))
         system.to(where)
         systems[name] = _token_figures(system, items)
         if with_text:

@@ -22,6 +22,7 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.config.errors import DataError, InputError, optional_package, unreadable
 from phonate.config.language_codes import is_english, primary
+from phonate.config.words import number_of
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
@@ -188,7 +189,7 @@ def evaluate(
     items: dict[str, dict[str, Any]] = {}
     sounds: dict[str, dict[str, FloatArray]] = {f"{clip.id}: {clip.text}": {} for clip in clips[:SOUNDS]}
     for name, system in systems.items():
-        logger.info("judging: %s (%d texts)", name, len(clips))
+        logger.info("judging: %s (%s)", name, number_of(len(clips), "text"))
         started = time.perf_counter()
         waveforms = [system(clip) for clip in track(f"{name}: making", clips)]
         spent = time.perf_counter() - started

@@ -18,6 +18,7 @@ from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
 from phonate.config.errors import DataError
+from phonate.config.words import number_of
 from phonate.data.cluster import RayCluster, executor_of
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
 from phonate.data.corpora.rows import Row, part_blocks, read_part
@@ -115,9 +116,8 @@ class _Transcribing:
         lengths = [_seconds(row) for row in rows]
         total = round(sum(lengths))
         logger.info(
-            "transcribing %d recording%s, %.1f minutes, with %s",
-            len(rows),
-            "s" * (len(rows) != 1),
+            "transcribing %s, %.1f minutes, with %s",
+            number_of(len(rows), "recording"),
             total / 60,
             self._fingerprint,
         )

@@ -26,6 +26,7 @@ from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.config.errors import DataError, InputError, MissingPackageError, option
 from phonate.config.metrics import Metric, by_name
+from phonate.config.words import number_of
 from phonate.data.corpora.manifest import detect_format, list_corpus, require_corpora
 from phonate.data.corpora.rows import Problem, Row
 from phonate.evaluation.speakers import similarity
@@ -176,7 +177,7 @@ def _own(data: Path, output: Path, say: Say) -> Material:
     listed = output / "training.json"
     listed.write_text(json.dumps(divided.training, indent=1), encoding="utf-8")
     say(
-        f"{len(divided.training)} recordings of {divided.speakers} speakers to train on; "
+        f"{number_of(len(divided.training), 'recording')} of {divided.speakers} speakers to train on; "
         f"{len(divided.sources)} held out, to be converted to {divided.target}"
     )
     return Material(
@@ -193,7 +194,7 @@ def _convert(material: Material, output: Path, say: Say) -> Evaluation:
     from phonate.audio.decoding import MADE, write_audio
     from phonate.tasks.conversion.inference import Converter
 
-    say(f"\nconverting {len(material.sources)} recordings to the voice of {material.target}")
+    say(f"\nconverting {number_of(len(material.sources), 'recording')} to the voice of {material.target}")
     converter = Converter.load(output)
     samples = (output / LISTENING).parent
     samples.mkdir()
@@ -562,7 +563,7 @@ def _machine(say: Say) -> Machine:
 
 
 def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
+    return number_of(count, "thread")
 
 
 def free_folder(folder: Path) -> Path:

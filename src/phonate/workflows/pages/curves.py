@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from phonate.config.documents import value_at
 from phonate.config.metrics import ARROWS, LOSS, Metric, with_losses
+from phonate.config.words import number_of
 from phonate.workflows.pages import plots
 
 Lines = Sequence[Mapping[str, Any]]
@@ -113,7 +114,13 @@ def not_validated(recipe: Mapping[str, Any], ended: bool) -> str:
     """Why no validation has taken place in a training that has `ended` or not, and what to do."""
     if not ended:
         interval = value_at(recipe, ("training", "validation", "interval"))
-        every = f"{interval} steps" if isinstance(interval, int) else "epoch" if interval == "1 epochs" else interval
+        every = (
+            number_of(interval, "step")
+            if isinstance(interval, int)
+            else "epoch"
+            if interval == "1 epochs"
+            else interval
+        )
         return f"Nothing was validated yet: that comes every {every} (training.validation.interval), and at the end."
     return (
         "Nothing was validated, as nothing was kept for it: set data.validation, such as 0.1, and give so much that "

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phonate.compute.system import write_output
+from phonate.config.words import number_of
 from phonate.training.trackers import grey, png
 
 # ----------------------------------- Pages that need nothing else, from the templates beside this file
@@ -245,7 +246,7 @@ def bar_chart(
         chart.area(span, (0.0, 0.0), (most, most), 1, 0.16)
     for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True):
         if count:
-            title = f"{_number(start)} to {_number(end)}{unit and ' '}{unit}: {count:,} recording{'s' * (count != 1)}"
+            title = f"{_number(start)} to {_number(end)}{unit and ' '}{unit}: {number_of(count, 'recording')}"
             chart.bar(start, end, max(count, most * _MIN_BAR / _PLOT_HEIGHT), title)
     chart.marks(marks)
     return chart.svg()

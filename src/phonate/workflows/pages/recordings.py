@@ -20,6 +20,7 @@ from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.compute.system import write_output
 from phonate.config.errors import DataError, InputError, option
+from phonate.config.words import number_of
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import check_corpus
 from phonate.data.corpora.rows import Problem, printable, read_part
@@ -419,7 +420,7 @@ def write_diarization_page(path: str | Path, recording: str | Path, diarization:
     page = {
         "kind": "phonate diarization",
         "name": name,
-        "summary": f"{count} speaker{'s' * (count != 1)} in {len(diarization.turns):,} turns.",
+        "summary": f"{number_of(count, 'speaker')} in {number_of(len(diarization.turns), 'turn')}.",
         "figures": [
             {"value": str(count), "label": "speakers"},
             {"value": duration(diarization.seconds), "label": "length"},

@@ -23,6 +23,7 @@ from phonate.config.errors import DataError, InputError, json_mistake
 from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskInfo, referred, task_info
+from phonate.config.words import number_of
 from phonate.evaluation.tables import STEP, described
 from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
@@ -397,14 +398,14 @@ def _steps(story: _Story) -> str:
     """The steps that were trained, of how many where these are not all."""
     steps, epochs = (value_at(story.recipe, ("training", name)) for name in ("max_steps", "epochs"))
     if story.ended:
-        return f"{story.step:,} steps"
+        return number_of(story.step, "step")
     training = story.recipe.get("training", {})
     callbacks = [one.get("type") for one in training.get("callbacks") or () if isinstance(one, Mapping)]
     early = bool(training.get("early_stopping")) or "early_stopping" in callbacks
     rest = "stopped early or unfinished" if early else "unfinished"
     if isinstance(steps, int):
         return f"{story.step:,} of {steps:,} steps ({rest})"
-    return f"{story.step:,} steps, {story.newest.epoch if story.newest else 0} of {epochs} epochs ({rest})"
+    return f"{number_of(story.step, 'step')}, {story.newest.epoch if story.newest else 0} of {epochs} epochs ({rest})"
 
 
 def _took(spent: Mapping[str, float]) -> str:
@@ -518,7 +519,7 @@ def _sample(notes: Mapping[str, Any], word_errors: bool) -> str:
     if not isinstance(words, int) or not words:
         return text
     few = f"; one word is {100 / words:.1f} points of WER" if word_errors and words < _FEW_WORDS else ""
-    return f"{text} ({words:,} words{few})"
+    return f"{text} ({number_of(words, 'word')}{few})"
 
 
 def _valued(value: float | None, metric: Metric) -> str:

@@ -17,6 +17,7 @@ from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.config.metrics import plain, told
+from phonate.config.words import number_of
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
 from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
@@ -103,7 +104,7 @@ class Work:
         terms = {one.name for one in trained.declared if one.is_term}
         metrics = sorted((name, value) for name, value in trained.metrics.items() if plain(name) not in terms)
         shown = "".join(f", {name} {told(name, value, trained.declared)}" for name, value in metrics)
-        self.log.success(f"Trained {trained.step} steps of {plan.recipe.task}{shown}")
+        self.log.success(f"Trained {number_of(trained.step, 'step')} of {plan.recipe.task}{shown}")
         return run
 
     def export(self, name: str, vocoder: str | None = None) -> Path:
@@ -402,7 +403,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     work.log.warning(*(f"{one['source']}: {one['why']}" for one in dataset["dropped"] if one["why"] == "unreadable"))
     left_out = ", ".join(f"{count} {why}" for why, count in dataset["why"].items())
     work.log.success(
-        f"Transcribed {dataset['pieces']} pieces, {dataset['seconds']['kept'] / 60:.1f} minutes"
+        f"Transcribed {number_of(dataset['pieces'], 'piece')}, {dataset['seconds']['kept'] / 60:.1f} minutes"
         + (f" (left out: {left_out})" if left_out else "")
     )
     return VoiceDataDetector(target)
@@ -438,7 +439,7 @@ def _extract(work: Work, files: Sequence[VoiceFile]) -> ExtractedFeatures:
         raise DataError(f"None of {len(files)} voice files can still be read; the log has each one's reason")
     cached = len(extracted.files) - extracted.computed
     work.log.success(
-        f"Extracted features of {len(extracted.files)} samples"
+        f"Extracted features of {number_of(len(extracted.files), 'sample')}"
         + (f", {cached} of them from the cache" if cached else "")
     )
     return extracted
@@ -454,8 +455,8 @@ def _analyse(work: Work, extracted: ExtractedFeatures, report: Report) -> None:
     pitch = profile["voice_pitch"]
     tone = "no pitch" if pitch["mean"] is None else f"pitch {pitch['mean']:.0f} Hz (deviation {pitch['std']:.0f})"
     work.log.success(
-        f"Voice profile of {profile['sample_count']} samples, {profile['total_duration'] / 60:.1f} minutes, {tone}, "
-        f"quality {profile['avg_quality_score']:.2f}: {page}"
+        f"Voice profile of {number_of(profile['sample_count'], 'sample')}, "
+        f"{profile['total_duration'] / 60:.1f} minutes, {tone}, quality {profile['avg_quality_score']:.2f}: {page}"
     )
 
 

@@ -16,6 +16,7 @@ import importlib.util
 import io
 import itertools
 import logging
+import re
 import sys
 import tempfile
 import types
@@ -57,6 +58,7 @@ class Extra:
     """What pip installs for them."""
 
 
+_OWN = re.compile(r"'phonate\[(\w+)\]'")
 TRANSCRIPTION = Extra(("faster_whisper",))
 WORD_ERRORS = Extra(("jiwer", "rapidfuzz", "whisper_normalizer"))
 SPEAKERS = Extra(("resemblyzer",))
@@ -69,8 +71,11 @@ def missing(*extras: Extra) -> list[str]:
 
 
 def install_command(*extras: Extra) -> str:
-    """The command that installs all of `extras`."""
-    return " && ".join(dict.fromkeys(f"pip install {extra.install}" for extra in extras))
+    """The command that installs all of `extras`: one for those of phonate."""
+    own = [match[1] for extra in extras if (match := _OWN.fullmatch(extra.install))]
+    together = [f"'phonate[{','.join(dict.fromkeys(own))}]'"] * bool(own)
+    others = [extra.install for extra in extras if not _OWN.fullmatch(extra.install)]
+    return " && ".join(f"pip install {one}" for one in dict.fromkeys([*together, *others]))
 
 
 def require(purpose: str, *extras: Extra) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import shlex
@@ -707,3 +708,18 @@ def test_lines_are_printed_once_whatever_libraries_log() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines() == ["their warning", "ours", "again"]
+
+
+def test_all_that_serving_lacks_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, absent = importlib.util.find_spec, ("fastapi", "wyoming", "faster_whisper")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in absent else found(name, *rest))
+    assert main(["serve", "base/voice", "--wyoming", "10200", "--recogniser", "whisper/base"]) == 2
+    assert capsys.readouterr().err == (
+        "error: phonate serve needs fastapi, wyoming, faster_whisper, which are not installed; "
+        "pip install 'phonate[serve,wyoming,eval]'\n"
+    )
+    absent = ("wyoming", "faster_whisper")
+    assert main(["serve", "base/voice", "--recogniser", "whisper"]) == 2
+    assert "the package faster_whisper, which is not installed; pip install 'phonate[eval]'" in capsys.readouterr().err

@@ -90,6 +90,20 @@ _SERVING_LIMITS = (
 )
 
 
+def _require_packages(args: argparse.Namespace) -> None:
+    """Raise MissingPackageError, naming all that is missing of what the options need."""
+    from phonate.cli.recordings import WHISPER
+    from phonate.pretrained import TRANSCRIPTION, Extra, require
+
+    extras = [Extra(("fastapi", "uvicorn", "prometheus_client", "python_multipart"), "'phonate[serve]'")]
+    if args.wyoming is not None:
+        extras.append(Extra(("wyoming",), "'phonate[wyoming]'"))
+    models = (one.rpartition("=")[2] for one in (*args.models, args.recogniser) if one is not None)
+    if any(one.partition("/")[0] == WHISPER for one in models):
+        extras.append(TRANSCRIPTION)
+    require("phonate serve", *extras)
+
+
 def serve(args: argparse.Namespace) -> int:
     """Serve models over HTTP: OpenAI's protocol for speech and transcripts, cloning of uploaded voices, a page, and
     metrics.
@@ -100,7 +114,7 @@ def serve(args: argparse.Namespace) -> int:
     """
     without_blas_threads()
     from phonate.cli.output import log_to_console
-    from phonate.config.errors import InputError, optional_package
+    from phonate.config.errors import InputError
     from phonate.serving.settings import ServingSettings
 
     for option, port in (("--port", args.port), ("--wyoming", args.wyoming)):  # before a model is loaded
@@ -123,10 +137,7 @@ def serve(args: argparse.Namespace) -> int:
     except InputError as error:  # which names fields
         fields = re.compile(rf"^{ServingSettings.__name__}\.(\w+)", re.MULTILINE)
         raise InputError(fields.sub(lambda one: "--" + one[1].replace("_", "-"), str(error))) from None
-    for package in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
-        optional_package(package, "phonate serve", "'phonate[serve]'")
-    if args.wyoming is not None:
-        optional_package("wyoming", "phonate serve --wyoming", "'phonate[wyoming]'")
+    _require_packages(args)
     from phonate.serving.server import hosted, serve
 
     log_to_console()

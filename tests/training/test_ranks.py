@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from processes import final, finish, last_step, prepared, rows, start, wait_for
+from processes import HERE, final, finish, last_step, prepared, rows, start, wait_for
 
 from phonate.compute import distributed
 from phonate.config.errors import InputError
@@ -110,6 +110,13 @@ def test_ranks_begin_a_batch_anew_together_where_one_runs_out_of_memory(tmp_path
     (line,) = [one for one in (tmp_path / "none/output.txt").read_text().splitlines() if "error" in one]
     assert line.startswith("error: out of memory at step 1 (batch: item-1-")
     assert "the batch is a single item" in line
+
+
+def test_ranks_that_computed_one_phase_apart_go_on_together_in_the_next(tmp_path):
+    """As they do for batches larger than any before: what one phase's gradients used then is not asked of another's."""
+    options = ("training.max_steps=12", "training.gradient_accumulation_steps=1", "training.early_stopping=null")
+    finish(tmp_path / "run", *options, ranks=2, plugin=HERE / "two_phases_plugin.py")
+    assert {"discriminator", "generator"} <= {name for row in rows(tmp_path / "run") for name in row}
 
 
 def test_a_rank_that_hangs_is_found_and_all_tell_their_stacks(tmp_path):

@@ -72,6 +72,10 @@ class Phases(Sequence[PhaseState]):
     def __len__(self) -> int:
         return len(self._states)
 
+    def parameters_of(self, name: str) -> Sequence[nn.Parameter]:
+        """The parameters of the phase `name`."""
+        return next(one.parameters for one in self._states if one.name == name)
+
     def due(self, step: int) -> list[PhaseState]:
         """The phases that run in optimizer step `step`."""
         return [one for one in self._states if one.due(step)]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from phonate.compute.resources import DeviceType
@@ -279,9 +279,16 @@ class Precision:
         """The loss scale, or None without scaling."""
         return None if self._scaler is None else self._scaler.get_scale()
 
-    def backward(self, loss: Tensor) -> None:
-        """Backward pass of the scaled loss."""
-        torch.autograd.backward(loss if self._scaler is None else self._scaler.scale(loss))
+    def backward(self, loss: Tensor, parameters: Sequence[nn.Parameter] | None = None) -> None:
+        """Backward pass of the scaled loss; with `parameters` to theirs alone, and to no hook that waits for them."""
+        scaled = loss if self._scaler is None else self._scaler.scale(loss)
+        if parameters is None:
+            torch.autograd.backward(scaled)
+            return
+        trained = [one for one in parameters if one.requires_grad]
+        for one, gradient in zip(trained, torch.autograd.grad(scaled, trained, allow_unused=True), strict=True):
+            if gradient is not None:
+                one.grad = gradient if one.grad is None else one.grad + gradient
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Unscale the gradients, before they are used."""

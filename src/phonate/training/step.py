@@ -193,7 +193,11 @@ class TrainStep:
         self.mark("forward")
         # DDP averages over ranks; the totals already count all ranks, so the sum is wanted.
         averaged = self.ranks.world_size > 1 and not self._apart
-        self.precision.backward(loss * self.ranks.world_size if averaged else loss)
+        # DDP takes note of what a backward pass uses, and would expect that of its own next one, of another phase
+        beside = self._apart and isinstance(self.compute, DistributedDataParallel)
+        self.precision.backward(
+            loss * self.ranks.world_size if averaged else loss, self.phases.parameters_of(phase) if beside else None
+        )
         self.mark("backward")
         return terms
 

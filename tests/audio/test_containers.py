@@ -171,6 +171,16 @@ def test_the_wav_in_the_metadata_of_a_flac_is_no_second_file(tmp_path: Path, sho
     assert len(joined_files.parts(path)) == 2
 
 
+def test_a_tag_behind_amr_is_no_sound(tmp_path: Path) -> None:
+    """The decoder that knows pauses makes noise of it."""
+    path = write(tmp_path / "a.amr", tone(1.0, rate=8_000), 8_000)
+    whole = read_audio(path)[0]
+    path.write_bytes(path.read_bytes() + b"TAG" + b"title".ljust(125, b"\0"))
+    with open_recording(path) as recording:
+        np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), whole)
+        assert recording.remarks == ["128 bytes behind its last frame are no sound; they are left out"]
+
+
 def test_behind_frames_that_nothing_counts_another_kind_may_follow(tmp_path: Path) -> None:
     path = tmp_path / "ab.mp3"
     path.write_bytes(bare_mp3(tmp_path, 400.0) + write(tmp_path / "b.flac", tone(1.4)).read_bytes())

@@ -61,7 +61,8 @@ FRAME_BYTES: Mapping[Kind, Callable[[bytes], int]] = {
 
 
 def amr(file: BinaryIO, part: Part) -> Examined:
-    """Frames of which the first byte says how long they are (RFC 4867, section 5.3); FFmpeg takes any byte for one."""
+    """Frames of which the first byte says how long they are (RFC 4867, section 5.3). FFmpeg takes any byte for one, of
+    which the decoder that knows pauses makes noise."""
     file.seek(part.start)
     wide = file.read(9) == b"#!AMR-WB\n"
     sizes = _AMR_WIDE if wide else _AMR
@@ -69,9 +70,15 @@ def amr(file: BinaryIO, part: Part) -> Examined:
     def length(head: bytes) -> int:
         return 0 if head[4:8] == b"ftyp" or not head or head[0] & 0x83 else sizes[head[0] >> 3]
 
-    return _ended(file, part, _walk(file, part.start + (9 if wide else 6), part.end, length))
+    at = _walk(file, part.start + (9 if wide else 6), part.end, length)
+    part, follows = _ended(file, part, at)
+    if follows is None and 0 < part.end - at <= _MOST_TAGS:
+        part = replace(part, end=at, junk=part.end - at)
+    return part, follows
 
 
+_MOST_TAGS = 4096
+"""Bytes behind the last frame that are taken for tags, under three seconds; more may be sound behind damage."""
 _AMR = (13, 14, 16, 18, 20, 21, 27, 32, 6, 0, 0, 0, 0, 0, 0, 1)
 _AMR_WIDE = (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 0, 0, 0, 0, 1, 1)
 """Bytes of a frame of each mode, with its first byte."""

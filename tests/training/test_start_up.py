@@ -209,7 +209,7 @@ def test_trackers_and_hyperparameters_hold_the_whole_recipe(tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("language", "text"),
-    [("de", "'Guten Morgen.'"), ("en-us", "'Good morning.'"), (None, "'Good morning.'"), ("pl", "TEXT")],
+    [("de", "'Guten Morgen.'"), ("en-us", "'Good morning.'"), (None, "'Good morning.'"), ("hr", "TEXT")],
 )
 def test_what_a_run_is_to_say_is_in_its_language(language, text):
     said = Run(Path("runs/my voice")).use("phonate speak {run} {text} -o said.wav", language)

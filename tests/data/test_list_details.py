@@ -40,8 +40,9 @@ def all_of(suffix="wav"):
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ("Datei;Sprecher;Satz\n", True),
+        ("Datei;Sprecher;Satz\n", False),
         ("clip_file;talker_name;what is said\n", True),
+        ("Archivo;Hablante;Frase\n", False),
         (" Audio Path ; Speaker-ID ; Text \n", False),
         ("sep=;\nfile;speaker;text\n", False),
         ("\nfile;speaker;text\n", False),
@@ -54,10 +55,49 @@ def test_headers_of_any_words(voice, caplog, head, said):
     assert ("is taken for a header" in caplog.text) == said
 
 
-def test_a_column_that_may_be_the_texts_is_told(voice, caplog):
-    (voice / "list.csv").write_text("path,what_is_said\n" + "".join(f'wavs/a{i}.wav,"{TEXTS[i]}"\n' for i in range(4)))
+def test_the_only_column_of_sentences_is_the_texts(voice, caplog):
+    lines = (f'{i},wavs/a{i}.wav,"{TEXTS[i]}"\n' for i in range(4))
+    (voice / "list.csv").write_text("No.,path,What I said\n" + "".join(lines))
+    assert {text for _, text in read(voice).values()} == {*TEXTS}
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "texts are read from What I said, the only column of sentences"
+    ]
+
+
+def test_columns_that_may_be_texts_and_speakers_are_told_at_once_as_they_are_called(voice, caplog):
+    lines = (f"wavs/a{i}.wav,{SPEAKERS[i]},{['yes', 'no'][i % 2]}\n" for i in range(4))
+    (voice / "list.csv").write_text("path,Who it is,What I said\n" + "".join(lines))
     assert {text for _, text in read(voice).values()} == {None}
-    assert "if the texts are in one of the columns what_is_said, rename it text" in caplog.text
+    assert (
+        "all recordings are taken to be of one speaker, voice and no column is called as texts are; if one of the "
+        "columns Who it is, What I said has the speakers, rename it speaker_id; if one of the columns Who it is, What "
+        "I said has the texts, rename it text"
+    ) in caplog.text
+
+
+@pytest.mark.parametrize("head", ["Nr;Datei;Text\n", "Nr;Clip;Was ich sage\n", "No;File;Sentence\n", ""])
+def test_numbers_of_rows_are_no_speakers(voice, caplog, head):
+    lines = "".join(f'{i + 1};wavs/a{i}.wav;"{TEXTS[i]}"\n' for i in range(4))
+    (voice / "list.csv").write_text(head + lines)
+    assert read(voice) == {f"a{i}.wav": ("voice", TEXTS[i]) for i in range(4)}
+    assert "speaker" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        ("", "read as unused;audio_path;text; if it is speaker_id;audio_path;text, add that as the first line"),
+        (
+            "Take;Clip;Was ich sage\n",
+            "read as Take;audio_path;text; if it is speaker_id;audio_path;text, add that in place of the first line",
+        ),
+    ],
+)
+def test_ids_of_rows_are_no_speakers_and_told(voice, caplog, head, told):
+    lines = "".join(f'take_{i + 1};wavs/a{i}.wav;"{TEXTS[i]}"\n' for i in range(4))
+    (voice / "list.csv").write_text(head + lines)
+    assert read(voice) == {f"a{i}.wav": ("voice", TEXTS[i]) for i in range(4)}
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize("name", ["list.csv", "train.jsonl"])

@@ -273,7 +273,7 @@ def test_columns_that_may_name_speakers_are_told(voice, name, caplog):
         parquet.write_table(sys.modules["pyarrow"].Table.from_pylist(rows), file)
     found, _ = rows_of(corpus(file))
     assert {speaker for speaker, _ in found.values()} == {"voice"}
-    assert "are taken to be of one speaker, voice; if the speakers are in one of the columns narrator" in caplog.text
+    assert "are taken to be of one speaker, voice; if the column narrator has the speakers" in caplog.text
 
 
 def test_which_of_several_texts_of_a_parquet_is_read_is_told(voice, caplog):

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,8 @@ from phonate.data.corpora.rows import printable
 from phonate.text.patterns import lazy
 
 FILES_LOOKED_FOR = 40
+_SEVERAL = 4
+"""Rows from which on it means something that no value returns."""
 _ENDS = tuple('.,;:?!…。？！،؟।॥۔"”»')
 _UNSPACED = lazy("[\u0e00-\u0eff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 """Letters of scripts without spaces between words."""
@@ -75,6 +78,8 @@ class Roles:
     """What a person should know of this reading, where another is possible."""
     refusal: str | None = None
     """Why there is no reading."""
+    other: Roles | None = None
+    """Another reading that is possible."""
 
 
 def share_named(places: RecordingNames, rows: Sequence[Sequence[str]], column: int) -> float:
@@ -98,14 +103,15 @@ class _Column:
         self.numbers = bool(self.filled) and all(map(_NUMBERS.fullmatch, self.filled))
         self.numbered = sum(any(map(str.isdigit, cell)) and " " not in cell for cell in self.filled) > 0.9 * count
         """Whether its values are like p225 or spk-3."""
+        self.is_counting = len(self.filled) >= _SEVERAL and self.all_are(_INTEGER) and _rise(self.filled)
+        """Whether it numbers the rows."""
         self.short = sum(map(like_a_name, self.filled)) >= 0.9 * count
         """Whether its values are no longer than names are."""
         self.varied = self.distinct >= 0.9
         """Whether nearly every row has a value of its own."""
-        several = len(self.filled) > 1
         self.is_beside_languages = False
         """Whether another column holds the languages."""
-        self.is_measured = several and (self.all_are(_FRACTION) or (self.varied and self.all_are(_FILE)))
+        self.is_measured = len(self.filled) > 1 and (self.all_are(_FRACTION) or (self.varied and self.all_are(_FILE)))
         """Whether it holds durations, or names of files, one a row."""
 
     @property
@@ -144,6 +150,12 @@ class _Column:
         return bool(self.filled) and all(map(pattern.fullmatch, self.filled))
 
 
+def _rise(cells: Sequence[str]) -> bool:
+    """Whether each number is larger than the one before it."""
+    numbers = list(map(int, cells))
+    return all(one < other for one, other in pairwise(numbers))
+
+
 def _words(cell: str) -> float:
     unspaced = len(_UNSPACED.findall(cell))
     return len(_UNSPACED.sub(" ", cell).split()) + unspaced / 2
@@ -154,7 +166,31 @@ def like_a_name(cell: str) -> bool:
     return len(cell) <= 32 and _words(cell) <= 3 and not cell.endswith(_ENDS)
 
 
-def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: str) -> Roles:
+def are_texts(cells: Sequence[str]) -> bool:
+    """Whether the values of a column are sentences."""
+    one = _Column(0, cells)
+    return bool(one.filled) and not one.short and not one.holds(_PHONES) and one.letters >= _FEWEST_LETTERS
+
+
+def may_be_speakers(cells: Sequence[str]) -> bool:
+    """Whether values return, as those of speakers do, and are short."""
+    one = _Column(0, cells)
+    return one.short and not one.is_measured and not (one.varied and len(cells) >= _SEVERAL)
+
+
+def roles_of(
+    rows: Sequence[Sequence[str]], places: RecordingNames, separator: str, header: Sequence[str] = ()
+) -> Roles:
+    """What the columns of rows are; `header`: how they are called in a line that tells nothing of what they are."""
+    roles = _roles_of(rows, places, separator)
+    if roles.other is None:
+        return roles
+    read, other = _named_columns(roles, separator, header), _named_columns(roles.other, separator, header)
+    where = "in place of the first line" if header else "as the first line"
+    return replace(roles, note=f"read as {read}; if it is {other}, add that {where}")
+
+
+def _roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: str) -> Roles:
     width = len(rows[0]) if rows else 0
     named = [share_named(places, rows, column) for column in range(width)]
     path = 0 if not named or named[0] >= 0.5 or max(named) < 0.5 else named.index(max(named))
@@ -166,12 +202,13 @@ def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: s
     if width > 3:
         plain = _without_side_columns(plain)
     plain = _without_other_forms(plain)
+    plain = [one for one in plain if not one.is_counting] or plain
     if not plain:
         if len(phones) == 1:
             return _of_phones(path, None, phones[0])
         return _unclear(path, separator, phones or columns) if phones or width > 3 else Roles(path)
     if len(plain) == 1:
-        return _of_one(path, separator, plain[0], columns, phones)
+        return _of_one(path, plain[0], columns, phones)
     if len(plain) == 2:
         return _of_two(path, separator, *plain)
     labels, texts = [one for one in plain if one.short], [one for one in plain if not one.short]
@@ -180,11 +217,11 @@ def roles_of(rows: Sequence[Sequence[str]], places: RecordingNames, separator: s
         if own and all(_said_twice(one, own[-1]) for one in own[:-1]):
             roles = Roles(path, labels[0].at if labels else None, own[-1].at)
             foreign = next((one for one in texts if one not in own), None)
-            return roles if foreign is None else _noted(roles, replace(roles, text=foreign.at), separator)
+            return roles if foreign is None else replace(roles, other=replace(roles, text=foreign.at))
     return _unclear(path, separator, plain)
 
 
-def _of_one(path: int, separator: str, one: _Column, columns: Sequence[_Column], phones: Sequence[_Column]) -> Roles:
+def _of_one(path: int, one: _Column, columns: Sequence[_Column], phones: Sequence[_Column]) -> Roles:
     """The roles of a column beside those of paths and phones, and empty ones."""
     label = one.short and (one.numbers or (not one.varied and len(columns) > 1))
     if label and len(phones) == 1:
@@ -192,8 +229,8 @@ def _of_one(path: int, separator: str, one: _Column, columns: Sequence[_Column],
     if label and len(columns) > 1 and not phones:  # a column of texts that is empty
         return Roles(path, one.at, next((other.at for other in columns if not other.filled), None))
     text = Roles(path, None, one.at)
-    if len(columns) == 1 and one.short and len(one.cells) >= 4 and one.distinct <= 0.5:
-        return _noted(text, Roles(path, one.at), separator)
+    if len(columns) == 1 and one.short and len(one.cells) >= _SEVERAL and one.distinct <= 0.5:
+        return replace(text, other=Roles(path, one.at))
     return text
 
 
@@ -234,35 +271,36 @@ def _of_two(path: int, separator: str, one: _Column, other: _Column) -> Roles:
     if _said_twice(one, other):
         return Roles(path, None, other.at)
     if one.short != other.short:
-        return _of_label_and_text(path, separator, *((one, other) if one.short else (other, one)))
+        return _of_label_and_text(path, *((one, other) if one.short else (other, one)))
     if not one.short:
         own = [column for column in (one, other) if column.holds(_OTHER_LETTERS)]
         if len(own) == 1:  # beside a transcription in Latin letters, or a translation
             latin = other if own[0] is one else one
-            return _noted(Roles(path, None, own[0].at), Roles(path, None, latin.at), separator)
+            return Roles(path, None, own[0].at, other=Roles(path, None, latin.at))
         if min(one.distinct, other.distinct) <= 1 / 3 and max(one.distinct, other.distinct) > 0.5:
             few, many = sorted((one, other), key=lambda column: column.distinct)
             return Roles(path, few.at, many.at)
         return _unclear(path, separator, (one, other))
-    several = len(one.cells) >= 4
+    several = len(one.cells) >= _SEVERAL
     repeated = several and one.varied and other.distinct <= 0.5
     swapped = Roles(path, other.at, one.at)
     usual = Roles(path, one.at, other.at)
     if other.numbers and not one.numbers and (one.words > 1.5 or (repeated and not one.numbered)):
         return swapped
     if (repeated and not one.numbered) or (one.varied and one.words >= 2.5 and other.words <= 1.5):
-        return _noted(swapped, usual, separator)
+        return replace(swapped, other=usual)
     unlikely = several and one.varied and (one.numbers or not one.numbered)
-    return _noted(usual, swapped, separator) if unlikely else usual
+    return replace(usual, other=swapped) if unlikely else usual
 
 
-def _of_label_and_text(path: int, separator: str, label: _Column, text: _Column) -> Roles:
+def _of_label_and_text(path: int, label: _Column, text: _Column) -> Roles:
     speakers, alone = Roles(path, label.at, text.at), Roles(path, None, text.at)
-    several = len(label.cells) >= 4 and label.distinct == 1.0
+    several = len(label.cells) >= _SEVERAL and label.distinct == 1.0
     # Where no value returns, so many words are no name; others may be one.
-    if label.names_nobody or (several and label.words > 2.0):
-        return _noted(alone, speakers, separator)
-    return _noted(speakers, alone, separator) if several else speakers
+    # Numbers and ids that do not return count recordings.
+    if label.names_nobody or (several and (label.words > 2.0 or label.numbered)):
+        return replace(alone, other=speakers)
+    return replace(speakers, other=alone) if several else speakers
 
 
 def _said_twice(one: _Column, other: _Column) -> bool:
@@ -285,17 +323,13 @@ def _words_in(cell: str) -> set[str]:
     return {word for part in spaced.split() if (word := "".join(filter(str.isalnum, part)))}
 
 
-def _named_columns(roles: Roles, separator: str) -> str:
-    """A header for the roles."""
+def _named_columns(roles: Roles, separator: str, header: Sequence[str] = ()) -> str:
+    """A header for the roles, with the columns that have none called as they are."""
     names = {roles.path: "audio_path", roles.speaker: "speaker_id", roles.text: "text"}
     last = max(column for column in names if column is not None)
-    return separator.join(names.get(column, f"column{column + 1}") for column in range(last + 1))
-
-
-def _noted(roles: Roles, other: Roles, separator: str) -> Roles:
-    read, alternative = _named_columns(roles, separator), _named_columns(other, separator)
-    note = f"read as {read}; if it is {alternative}, add that as the first line"
-    return Roles(roles.path, roles.speaker, roles.text, note)
+    called = dict(enumerate(header)) | names
+    width = max(last + 1, len(header))
+    return separator.join(called.get(column, "unused") for column in range(width))
 
 
 def _of_phones(path: int, speaker: _Column | None, phones: _Column) -> Roles:

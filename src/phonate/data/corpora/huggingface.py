@@ -14,7 +14,7 @@ from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 from phonate.compute.system import why_unwritten
 from phonate.config.errors import DataError, MissingPackageError
 from phonate.config.registry import listed
-from phonate.data.corpora.lists import PART, clip_of, column_names, report_one_speaker, report_texts
+from phonate.data.corpora.lists import PART, clip_of, column_names, report_texts, report_unread
 from phonate.data.corpora.rows import (
     MAGIC,
     Problem,
@@ -151,7 +151,7 @@ class _Shard:
         self._alone = None if "speaker_id" in self._columns else printable(root.resolve().name)
         if self._alone is not None:
             unread = tuple(name for name in schema.names if name not in self._columns.values())
-            report_one_speaker(root, unread, self._alone)
+            report_unread(root, unread, self._alone, texts=True)
         # train-00000-of-00002.parquet, or train/data-00000-of-00001.arrow
         parts = (*shard.relative_to(root).parts[:-1], shard.stem)
         self._split = split_among(reversed(parts))

@@ -11,7 +11,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -44,6 +44,7 @@ logger = logging.getLogger("phonate")
 
 # -------------------------------------------------------------------------- What lists have in common
 
+_SPEAKERS = ("sprecher", "sprecherin", "locuteur", "locutrice", "hablante", "locutor", "locutora")
 COLUMNS = {
     "audio_path": (
         "audio_path",
@@ -61,8 +62,19 @@ COLUMNS = {
         "wav_filename",
         "wav_path",
         "wav_file",
+        *("datei", "dateiname", "pfad", "fichier", "chemin", "archivo", "fichero", "ruta", "nombre_de_archivo"),
     ),
-    "speaker_id": ("speaker_id", "speaker", "client_id", "speaker_name", "spk_id", "spk", "speakerid", "user_id"),
+    "speaker_id": (
+        "speaker_id",
+        "speaker",
+        "client_id",
+        "speaker_name",
+        "spk_id",
+        "spk",
+        "speakerid",
+        "user_id",
+        *_SPEAKERS,
+    ),
     "text": (
         "normalized_text",  # as of LJSpeech's texts the normalised one is taken
         "text_normalized",
@@ -77,6 +89,7 @@ COLUMNS = {
         "text_tn",
         "raw_text",
         "body",
+        *("satz", "gesprochener_text", "transkript", "transkription", "texte", "phrase", "texto", "frase"),
     ),
     "id": ("id", "sid", "utt_id", "uttid", "utteranceid"),
     "split": ("split", "subset", "partition", "set"),
@@ -152,18 +165,6 @@ def listed_in(path: Path, suffixes: Sequence[str]) -> tuple[Path, ...]:
     if any(suffix_of(file) not in suffixes for file in files):
         return ()
     return files if all(file.suffix or (file.is_file() and _names_recordings(file)) for file in files) else ()
-
-
-def report_one_speaker(path: Path, names: tuple[str, ...], speaker: str) -> None:
-    """Warns, once for the lists of a folder, that a list without a column of speakers is of one `speaker`, where one of
-    its columns that mean nothing here may be theirs."""
-    _report_unused(path, names, f"all recordings are taken to be of one speaker, {speaker}", "speakers", "speaker_id")
-
-
-def report_no_text(path: Path, names: tuple[str, ...]) -> None:
-    """Warns, once for the lists of a folder, that a list has no column of texts, where one that means nothing here may
-    be theirs."""
-    _report_unused(path, names, "no column is called as texts are", "texts", "text")
 
 
 @cache
@@ -243,21 +244,39 @@ def _warn_of_letters(place: str, count: int, texts: int, letters: str, language:
     )
 
 
-_REPORTED = set[tuple[Path, str, tuple[str, ...]]]()
+_REPORTED = set[tuple[Path, str | None, bool, tuple[str, ...]]]()
 
 
-def _report_unused(path: Path, names: tuple[str, ...], fact: str, what: str, column: str) -> None:
+def unknown_columns(names: Sequence[str]) -> list[str]:
+    """The columns whose names mean nothing here."""
     known = {name for spellings in COLUMNS.values() for name in spellings}
     meant = {*column_names(names).values()}
-    unused = [printable(name) for name in names if name and name not in meant and column_name(name) not in known]
-    about = (path.parent, fact, names)
-    if unused and about not in _REPORTED:
-        _REPORTED.add(about)
-        columns = ", ".join(unused)
-        where = printable(str(path))
-        logger.warning(
-            "%s: %s; if the %s are in one of the columns %s, rename it %s", where, fact, what, columns, column
-        )
+    return [name for name in names if name and name not in meant and column_name(name) not in known]
+
+
+def report_unread(
+    path: Path, names: Sequence[str], speaker: str | None, texts: bool, labels: Collection[str] | None = None
+) -> None:
+    """Warns, once for the lists of a folder, where a column that means nothing here may be the speakers, who else are
+    one, `speaker`, or the texts, which no column is. `labels`: the columns that may be speakers; None: any."""
+    unknown = unknown_columns(names)
+    doubts = []
+    if speaker is not None and (may_be := [name for name in unknown if labels is None or name in labels]):
+        doubts.append((f"all recordings are taken to be of one speaker, {speaker}", "speakers", "speaker_id", may_be))
+    if not texts and unknown:
+        doubts.append(("no column is called as texts are", "texts", "text", unknown))
+    about = (path.parent, speaker, texts, tuple(names))
+    if not doubts or about in _REPORTED:
+        return
+    _REPORTED.add(about)
+    facts = " and ".join(fact for fact, *_ in doubts)
+    mends = "; ".join(f"if {_columns_of(may_be)} the {what}, rename it {column}" for _, what, column, may_be in doubts)
+    logger.warning("%s: %s; %s", printable(str(path)), facts, mends)
+
+
+def _columns_of(names: Sequence[str]) -> str:
+    shown = ", ".join(map(printable, names))
+    return f"the column {shown} has" if len(names) == 1 else f"one of the columns {shown} has"
 
 
 def first_object(path: Path) -> dict[str, Any]:

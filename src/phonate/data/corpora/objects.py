@@ -30,9 +30,8 @@ from phonate.data.corpora.lists import (
     part_of,
     read_lines,
     report_language,
-    report_no_text,
-    report_one_speaker,
     report_texts,
+    report_unread,
     samples_of,
     samples_of_columns,
     speaker_of,
@@ -80,10 +79,7 @@ def _rows_of_json(path: Path, language: str | None) -> Iterator[Row | Problem]:
     alone = None if "speaker_id" in column_names(keys) else speaker_of(path)
     names = (audio_name(sample) for _, sample in samples[:LOOKED_AT] if isinstance(sample, dict))
     places = Places(path, [name for name in names if name])
-    if alone is not None:
-        report_one_speaker(path, tuple(keys), alone)
-    if "text" not in column_names(keys) and _TEXT_FILE not in keys:
-        report_no_text(path, tuple(keys))
+    report_unread(path, tuple(keys), alone, "text" in column_names(keys) or _TEXT_FILE in keys)
     if not within:  # words and segments have texts of their own
         report_texts(path, tuple(keys))
     for place, sample in samples:

@@ -18,7 +18,9 @@ from phonate.data.corpora.columns import (
     RecordingNames,
     Roles,
     are_alike,
+    are_texts,
     like_a_name,
+    may_be_speakers,
     roles_of,
     share_named,
 )
@@ -36,10 +38,10 @@ from phonate.data.corpora.lists import (
     of_lists,
     read_lines,
     report_language,
-    report_no_text,
-    report_one_speaker,
     report_texts,
+    report_unread,
     speaker_of,
+    unknown_columns,
 )
 from phonate.data.corpora.objects import json_rows
 from phonate.data.corpora.places import Places
@@ -96,7 +98,8 @@ def _rows_of_table(path: Path, language: str | None) -> Iterator[Row | Problem]:
 
 def _languages(table: Table, names: Sequence[str]) -> frozenset[str]:
     """What a table with a header says of the languages of its texts."""
-    at = next((names.index(one) for one in LANGUAGES if one in names), None)
+    called = list(map(column_name, names))
+    at = next((called.index(one) for one in LANGUAGES if one in called), None)
     if at is None:
         return frozenset()
     rows = (cells for _, cells in islice(table.rows(), 1, None) if not isinstance(cells, Problem))
@@ -114,7 +117,7 @@ Header = tuple[str, dict[str, int], tuple[str, ...]]
 
 
 def _header(line: str, separator: str) -> Header | None:
-    cells = list(map(column_name, cells_of(line, separator)))
+    cells = cells_of(line, separator)
     columns = {meaning: cells.index(name) for meaning, name in column_names(cells).items()}
     if "audio_path" in columns or {"id", "text"} <= columns.keys():
         return separator, columns, tuple(cells)
@@ -132,6 +135,8 @@ class Table:
     places: RecordingNames
     columns: int | None = None
     """How many columns there are where the last is the rest of a line, with commas in it; None: as many as it says."""
+    unknown_header: tuple[str, ...] = ()
+    """How a first line that is left out calls the columns."""
 
     @classmethod
     def read(cls, path: Path, places: RecordingNames | None = None) -> Table:
@@ -149,10 +154,12 @@ class Table:
         separator = _separator(places, lines)
         header = header_of(head, separator)
         first, behind = cells_of(head, separator), lines[lines.index(head) + 1 :]
+        unknown_header: tuple[str, ...] = ()
         if header is None and len(behind) > 1 and _is_unknown_header(first, behind, separator, places):
             report_note(path, f"line 1 ({', '.join(first)}) is taken for a header; the values decide the columns")
             lines = [*[""] * (len(lines) - len(behind)), *behind]  # so that the others keep their numbers
-        return cls(path, lines, separator, header, places)
+            unknown_header = tuple(first)
+        return cls(path, lines, separator, header, places, unknown_header=unknown_header)
 
     @cached_property
     def width(self) -> int:
@@ -163,7 +170,12 @@ class Table:
     def roles(self) -> Roles:
         """Which column is what in a table without a header, as its values say."""
         rows = [self._cells(line) for line in _some(self.lines)]
-        return roles_of([row for row in rows if len(row) == self.width], self.places, self.separator)
+        rows = [row for row in rows if len(row) == self.width]
+        return roles_of(rows, self.places, self.separator, self.unknown_header)
+
+    def values(self, column: int) -> list[str]:
+        """Those of a column of a table with a header, in lines from all over the list."""
+        return [row[column] for line in _some(self.lines)[1:] if column < len(row := self._cells(line))]
 
     def _cells(self, line: str) -> list[str]:
         if self.columns is None or '"' in line:
@@ -265,10 +277,9 @@ def _with_header(
 ) -> Iterator[Row | Problem]:
     path = table.path
     alone = None if "speaker_id" in columns else speaker_of(path)
-    if alone is not None:
-        report_one_speaker(path, names, alone)
-    if "text" not in columns:
-        report_no_text(path, names)
+    labels = {name for name in unknown_columns(names) if may_be_speakers(table.values(names.index(name)))}
+    called = [name for at, name in enumerate(names) if at != columns.get("text")]
+    report_unread(path, called, alone, "text" in columns, labels)
     report_texts(path, names)
     rows = table.rows()
     next(rows)
@@ -307,7 +318,7 @@ def table_in(path: Path, places: RecordingNames | None = None) -> Table:
     be told."""
     table = Table.read(path, places)
     if table.header is not None:
-        return _with_whole_texts(table, *table.header)
+        return _with_text_column(_with_whole_texts(table, *table.header), *table.header)
     if table.separator not in ",;":
         return table
     whole = _by_spaces(table)
@@ -411,6 +422,17 @@ def _with_whole_texts(table: Table, separator: str, columns: dict[str, int], nam
     whole = replace(table, columns=len(names))
     _report_whole_texts(whole)
     return whole
+
+
+def _with_text_column(table: Table, separator: str, columns: dict[str, int], names: tuple[str, ...]) -> Table:
+    """A table with a header: where no column is called as texts are, the only one of sentences is the texts."""
+    if "text" in columns:
+        return table
+    sentences = [name for name in unknown_columns(names) if are_texts(table.values(names.index(name)))]
+    if len(sentences) != 1:
+        return table
+    report_note(table.path, f"texts are read from {sentences[0]}, the only column of sentences")
+    return replace(table, header=(separator, columns | {"text": names.index(sentences[0])}, names))
 
 
 def _is_of_whole_texts(table: Table, rows: Sequence[Sequence[str]]) -> bool:

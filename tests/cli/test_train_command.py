@@ -151,6 +151,15 @@ def test_a_dry_run_leaves_nothing(arguments: list[str], tmp_path: Path, capsys: 
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
 
 
+def test_a_recipe_that_resumes_by_itself_says_nothing_of_it_where_it_begins(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--dry-run", "training.checkpoint.resume=auto"]) == 0
+    assert "resume" not in capsys.readouterr().err
+    assert main([*arguments, "training.epochs=1", "--resume", "auto"]) == 0
+    assert "runs/mine: nothing to resume yet" in capsys.readouterr().err, "who asks is told"
+
+
 def test_a_dry_run_refuses_weights_of_which_none_fits_as_training_does(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,7 +218,7 @@ def test_another_model_does_not_go_on(run: Path, folder: Path, changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training.loss.weights": {"consistency": 0.05}}, "there is no such term"),
+        ({"training.loss.weights": {"consistency": 0.05}}, "no such term"),
         ({"training.loss.weights": {"txt": 1.0}}, "training.loss.weights.txt: "),
         ({"training.loss.main": "mse"}, "training.loss.main: has no effect"),
         ({"model.text_head": False, "training.loss.text": "target"}, "model.text_head"),
@@ -238,6 +238,25 @@ def test_mistakes_are_reported_in_one_line(folder: Path, tmp_path: Path, changes
     with pytest.raises(InputError, match=message) as error:
         train("voice-cloning", settings(folder, **changes), output=tmp_path / "run")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.wav", "", "no text files in this folder; put .jsonl, .json files there"),
+        ("a.md", "", "no text files in this folder; put .jsonl, .json files there"),
+        ("a.json", "[]", "no document can be used"),
+        ("a.jsonl", '{"prompt": "a", "response": "b"}', "a.jsonl:1: no recording in the assistant"),
+    ],
+)
+def test_data_are_refused_before_the_hub_is_asked_for_a_model(
+    name: str, content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / name).write_text(content)
+    assert main(["train", "voice-cloning", f"data.path={data}", "--output", str(tmp_path / "run")]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_contrastive_loss_of_one_speaker_is_refused(folder: Path, tmp_path: Path) -> None:

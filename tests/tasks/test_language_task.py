@@ -23,7 +23,7 @@ from language_texts import ANIMALS, save_base, settings, task_of, write_texts
 from safetensors.torch import load_file, save_file
 
 from phonate.cli import main
-from phonate.config.errors import CheckpointError, InputError, MissingPackageError
+from phonate.config.errors import CheckpointError, DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.nn.pretrained import MergeRequest, load_pretrained, merge_adapters, require
 from phonate.tasks.language import export
@@ -502,6 +502,12 @@ def test_mistakes_are_reported_in_one_line(folder: Path, changes: dict[str, Any]
     with pytest.raises(InputError, match=message.replace("?", r"\?")) as caught:
         task_of(folder / "lines.txt", **changes).model(torch.device("cpu"))
     assert "\n" not in str(caught.value)
+
+
+def test_texts_are_refused_before_the_hub_is_asked_for_a_model(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n")
+    with pytest.raises(DataError, match="no document can be used"):
+        train("language-lora", {"data.path": str(tmp_path), "model.name": "owner/model"}, output=tmp_path / "run")
 
 
 def test_a_file_that_lacks_weights_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -88,6 +88,41 @@ def test_what_the_language_and_the_recordings_decide_is_explained(
     assert found["training.optimizer.lr"] == {"value": 3e-4, "origin": "command line"}
 
 
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            "speech",
+            "training starts from random weights and Griffin-Lim renders its mels; the recipe speech has "
+            "training.init_from=base and data.vocoder=base/vocoder",
+        ),
+        ("conversion", "Griffin-Lim renders its mels; the recipe conversion has data.vocoder=base/vocoder"),
+        (
+            "diarization",
+            "training starts from random weights; the recipe diarization-pretrained has "
+            "training.init_from=base/diarizer",
+        ),
+        ("vocoder", None),
+    ],
+)
+def test_an_own_recipe_tells_what_it_leaves_out_of_what_comes_trained(
+    task: str, said: str | None, clips: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: {task}\ndata: {{path: {clips}}}\n", encoding="utf-8")
+    told = [line for line in plan(recipe, corpus=False).reasons() if line.startswith(f"{recipe}: ")]
+    assert told == ([] if said is None else [f"{recipe}: {said}"])
+    assert not [line for line in plan(recipe, corpus=False).reasons(begins=False) if "random" in line], (
+        "a resume starts from its run"
+    )
+    shipped_one = plan(task, [f"data.path={clips}"], corpus=False)
+    assert not [line for line in shipped_one.reasons() if "random weights" in line], "as it is meant"
+    chosen = ["training.init_from=null", "data.vocoder=null"][: 2 if task in ("speech", "conversion") else 1]
+    assert not [line for line in plan(recipe, chosen, corpus=False).reasons() if line.startswith(f"{recipe}: ")], (
+        "it was chosen"
+    )
+
+
 VARIANTS: Mapping[str, list[list[str]]] = {
     "speech": [["data.judged=0"], ["training.logging.log_metrics=[val_mos]"]],
     "conversion": [["training.adversarial_start=100"], ["training.loss.auxiliary={norm_reg: 0.1}"]],

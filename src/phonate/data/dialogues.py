@@ -441,7 +441,8 @@ def _first(names: Sequence[str], choices: Sequence[str]) -> int | None:
 # -------------------------------------------------------------------- Text and JSON files -> dialogues
 
 PLAIN_SUFFIXES = (".txt", ".md")
-SUFFIXES = (*PLAIN_SUFFIXES, ".jsonl", ".json")
+JSON_SUFFIXES = (".jsonl", ".json")
+SUFFIXES = (*PLAIN_SUFFIXES, *JSON_SUFFIXES)
 REPORTED = 5
 """RefusedRow rows that are named in the log; the rest are counted."""
 Convert = Callable[[str, Any], Dialogue]
@@ -466,17 +467,17 @@ class ReadDialogues:
     refused: list[RefusedRow]
 
 
-def text_files(path: str | Path, tables: Collection[str] = ()) -> list[Path]:
-    """The text and JSON files at `path`, a file or a folder including its sub-folders, and those with the suffixes of
-    `tables`. Hidden ones are skipped, and so are .json files that hold no list (settings of other programs, say) and
-    what phonate wrote itself (runs, models, sessions).
+def text_files(path: str | Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
+    """The files with one of `suffixes` at `path`, a file or a folder including its sub-folders. Hidden ones are
+    skipped, and so are .json files that hold no list (settings of other programs, say) and what phonate wrote itself
+    (runs, models, sessions).
 
     Raises DataError if there are none.
     """
-    return _scan(on_disk(path), (*SUFFIXES, *tables))[0]
+    return _scan(on_disk(path), tuple(suffixes))[0]
 
 
-def _scan(root: Path, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[list[Path], list[RefusedRow]]:
+def _scan(root: Path, suffixes: tuple[str, ...]) -> tuple[list[Path], list[RefusedRow]]:
     """`text_files` of these suffixes, and folders and files that can't be read."""
     if root.is_file():
         if root.suffix.lower() not in suffixes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phonate.compute.resources import Mode
-from phonate.config.documents import Document, Key, read, shipped
+from phonate.config.documents import Document, Key, read, shipped, value_at
 from phonate.config.errors import DataError, InputError, PhonateError, RecipeError
 from phonate.config.registry import load_plugin, nearest
 from phonate.config.resolve import (
@@ -55,6 +55,11 @@ TRIALS = "trials.csv"
 """File in the folder of a search with its runs."""
 _INIT_FROM: Key = ("training", "init_from")
 _OPTION = re.compile(r"(?:data|model|training)(?:\.\w+)+")
+_WITHOUT: Mapping[Key, str] = {
+    _INIT_FROM: "training starts from random weights",
+    ("data", "vocoder"): "Griffin-Lim renders its mels",
+}
+"""Options that name what comes trained with phonate in some shipped recipes, and what holds where they are left out."""
 
 
 def plan(
@@ -211,7 +216,26 @@ class Plan:
         start = ".".join(_INIT_FROM)
         told = (one for one in self.decisions if holding & {one.origin + name for name in one.changes})
         earlier = set[str]() if begins else {one.origin for one in self.decisions if start in one.changes}
-        return [one.reason for one in told if one.reason and one.origin not in earlier]
+        untrained = [self._untrained] if begins and self._untrained else []
+        return untrained + [one.reason for one in told if one.reason and one.origin not in earlier]
+
+    @cached_property
+    def _untrained(self) -> str:
+        """What a recipe of one's own leaves out of what comes trained with phonate, and a shipped recipe takes; "" for
+        nothing."""
+        task, origins = self.written.recipe.task, self.written.origins
+        open_ones = [path for path in _WITHOUT if origins.get(path) == "default"]
+        if self.written.document.path is None or not open_ones:
+            return ""
+        lacking: dict[str, list[Key]] = {}
+        for path in open_ones:
+            if recipe := next((one for one in _recipes_of(task) if value_at(read(one).values, path)), None):
+                lacking.setdefault(recipe, []).append(path)
+        told = []
+        for recipe, paths in lacking.items():
+            taken = " and ".join(f"{'.'.join(path)}={value_at(read(recipe).values, path)}" for path in paths)
+            told.append(f"{' and '.join(_WITHOUT[path] for path in paths)}; the recipe {recipe} has {taken}")
+        return f"{self.written.document.name}: {'; '.join(told)}" if told else ""
 
     @cached_property
     def _own(self) -> set[Key]:
@@ -362,6 +386,14 @@ def _is_own(resolved: Resolved, path: Key) -> bool:
     if not is_written or task not in shipped():
         return is_written
     return bool(_usual(task, resolved.recipe.size).value(path) != resolved.value(path))
+
+
+@lru_cache(maxsize=16)
+def _recipes_of(task: str) -> tuple[str, ...]:
+    """The shipped recipes of a task, the one of its name first."""
+    return tuple(
+        sorted((one for one in shipped() if read(one).values.get("task") == task), key=lambda one: one != task)
+    )
 
 
 @lru_cache(maxsize=4)

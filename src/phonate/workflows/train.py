@@ -318,7 +318,8 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
         saved = [item for folder in folders for item in listing.scan(folder)]
         newest = load_first_intact(listing.newest_first(saved), config.verify_integrity)
         if newest is None:
-            logger.info("%s: nothing to resume yet: its training begins once its preparations are done", run.path)
+            if plan.asked_resume:  # by the user, not by the recipe
+                logger.info("%s: nothing to resume yet: its training begins once its preparations are done", run.path)
             return None
         checkpoint = newest
     own = parse(checkpoint.recipe_yaml, files.RECIPE).values.get("task") if checkpoint.recipe_yaml else None

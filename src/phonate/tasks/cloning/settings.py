@@ -196,10 +196,10 @@ class CloningData(Settings):
         return self
 
     def require_files(self) -> None:
-        """Refuse a path without texts; see `Plan.require_files`."""
-        from phonate.data.dialogues import text_files
+        """Refuse a path without ChatML; see `Plan.require_files`."""
+        from phonate.data.dialogues import JSON_SUFFIXES, text_files
 
-        text_files(self.path)
+        text_files(self.path, JSON_SUFFIXES)
 
 
 # ------------------------------------------------------- Settings of voice cloning with Higgs Audio v2

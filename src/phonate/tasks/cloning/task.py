@@ -359,6 +359,7 @@ class CloningTask(Task):
 
     def _make_dataset(self, split: str) -> CloningDataset:
         data, whisper = self.recipe.data, self.recipe.model.whisper
+        self.corpus.samples(split)  # what is wrong with the data is told before anything is downloaded
         cache = WhisperCache(whisper.model, cache_folder(data.cache_dir) / "whisper") if whisper.enabled else None
         examples = examples_of(self.corpus, split, self.tokenizer, data, cache)
         dataset = CloningDataset(

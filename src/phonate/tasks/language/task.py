@@ -77,6 +77,7 @@ class LanguageTask(Task):
 
     def dataset(self, split: str) -> LanguageDataset:
         """Token sequences of "train" or "validation"."""
+        _ = self.corpus.dialogues  # what is wrong with the data is told before anything is downloaded
         return self.corpus.dataset(split, self.tokenizer)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:

@@ -41,9 +41,9 @@ class SequenceData(Settings):
 
     def require_files(self) -> None:
         """Refuse a path without texts; see `Plan.require_files`."""
-        from phonate.data.dialogues import TABLES, text_files
+        from phonate.data.dialogues import SUFFIXES, TABLES, text_files
 
-        text_files(self.path, TABLES)
+        text_files(self.path, (*SUFFIXES, *TABLES))
 
 
 class SequenceModelSettings(TransformerSettings):

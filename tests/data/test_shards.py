@@ -266,6 +266,26 @@ def test_a_damaged_shard_names_itself(sharded):
         prepared.cache.waveform(there)
 
 
+def test_a_recording_stored_without_its_zeros_is_refused(tmp_path):
+    """`tar --sparse` leaves out what the file system stores as holes: the bytes from its place in the shard on, as many
+    as the recording has, are others."""
+    sound = np.concatenate([np.full(1000, 0.5), np.zeros(16_000), np.full(978, 0.5)])
+    soundfile.write(tmp_path / "a.wav", sound, 16_000)
+    content = (tmp_path / "a.wav").read_bytes()
+    first, last = content[:2044], content[-1956:]
+    info = tarfile.TarInfo("a.wav")
+    info.size = len(first + last)
+    runs = f"0,{len(first)},{len(content) - len(last)},{len(last)}"
+    info.pax_headers = {"GNU.sparse.map": runs, "GNU.sparse.size": str(len(content)), "GNU.sparse.numblocks": "2"}
+    (tmp_path / "shards").mkdir()
+    with tarfile.open(tmp_path / "shards/x-000000.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info, io.BytesIO(first + last))
+    with tarfile.open(tmp_path / "shards/x-000000.tar") as tar:
+        assert tar.extractfile("a.wav").read() == content
+    with pytest.raises(DataError, match=r"x-000000.tar: a.wav is stored sparsely; write the shard again without"):
+        read_corpus(VoiceData(path=str(tmp_path / "shards"), speaker="ann"))
+
+
 def test_labels_of_a_sample_may_be_in_files_of_their_own(tmp_path, tones):
     audio = (tones / "00.wav").read_bytes()
     with tarfile.open(tmp_path / "x.tar", "w") as tar:

@@ -121,10 +121,12 @@ def _damaged(shard: str, error: Exception) -> Problem:
 
 
 def _members(shard: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """The plain files in a shard, in their order."""
+    """The plain files in a shard, in their order. Raises DataError where one is stored without its zeros."""
     with open_at(shard) as file, tarfile.open(fileobj=file, mode="r:") as tar:
         while (info := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # otherwise it holds all
+            if info.issparse():  # its bytes are not one after the other
+                raise DataError(f"{shard}: {info.name} is stored sparsely; write the shard again without tar --sparse")
             if info.isfile():
                 yield tar, info
 

@@ -171,6 +171,28 @@ def test_the_wav_in_the_metadata_of_a_flac_is_no_second_file(tmp_path: Path, sho
     assert len(joined_files.parts(path)) == 2
 
 
+@pytest.mark.parametrize(
+    ("ending", "name", "at", "length"),
+    [("mka", b"\x18\x53\x80\x67", 4, b"\x01\x7f" + bytes(6)), ("m4a", b"free", -4, b"\0\0\0\1free\x7f" + bytes(7))],
+)
+def test_a_length_beyond_all_files_is_a_cut(tmp_path: Path, ending: str, name: bytes, at: int, length: bytes) -> None:
+    """File systems do not even seek there."""
+    path = write(tmp_path / f"a.{ending}", tone(1.0))
+    content = path.read_bytes()
+    at += content.index(name)
+    path.write_bytes(content[:at] + length + content[at + len(length) :])
+    with pytest.raises(DataError, match=rf"a\.{ending}: cut short"):
+        read_audio(path)
+
+
+def test_an_flv_whose_size_is_no_number_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.flv", tone(1.0))
+    content, whole = path.read_bytes(), read_audio(path)[0]
+    at = content.index(b"filesize\0") + 9
+    path.write_bytes(content[:at] + struct.pack(">d", float("nan")) + content[at + 8 :])
+    np.testing.assert_array_equal(read_audio(path)[0], whole)
+
+
 def test_a_tag_behind_amr_is_no_sound(tmp_path: Path) -> None:
     """The decoder that knows pauses makes noise of it."""
     path = write(tmp_path / "a.amr", tone(1.0, rate=8_000), 8_000)

@@ -7,7 +7,7 @@ import re
 from typing import BinaryIO
 
 from phonate.audio.containers.frames import frame_bytes
-from phonate.audio.containers.kinds import FARTHEST, OTHER, kind_at
+from phonate.audio.containers.kinds import OTHER, kind_at
 
 CHUNK = 2**20
 _LONGEST_BEGINNING = 1024
@@ -23,7 +23,7 @@ _BEGINNINGS = re.compile(
 
 def next_file(file: BinaryIO, at: int) -> int | None:
     """Where another file begins, of whatever kind: at `at`, or behind tags that end the one before it."""
-    at = _after_last_tags(file, min(at, FARTHEST))
+    at = _after_last_tags(file, min(at, os.fstat(file.fileno()).st_size))  # few file systems seek far behind their end
     kind, begins = kind_at(file, at)
     codec = _SHORT_SIGNATURES.get(kind.name)
     for _ in range(_FRAMES if codec else 0):

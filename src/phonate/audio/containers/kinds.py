@@ -106,7 +106,6 @@ _SIGNATURES = (
 )
 HEAD = 512
 """First bytes of a file that are enough to recognise it."""
-FARTHEST = 2**62  # more can't be sought; damaged headers say so
 SEARCHED = 65_536
 
 

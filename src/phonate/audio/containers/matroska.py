@@ -12,7 +12,7 @@ from phonate.audio.containers.part import Examined, Part, missing_share
 
 
 def examine(file: BinaryIO, part: Part) -> Examined:
-    end = _segment_end(file, part.start)
+    end = _segment_end(file, part.start, part.end)
     if end is not None:
         return replace(part, missing=missing_share(part.start, end, part.end)), next_file(file, end)
     follows = search(file, re.compile(rb"\x1aE\xdf\xa3.{1,60}?(webm|matroska)", re.DOTALL), part.start + 4)
@@ -23,11 +23,11 @@ def examine(file: BinaryIO, part: Part) -> Examined:
     return replace(part, kind=kind, cut_frame=at > end, end=min(at, end), junk=max(0, end - at)), follows
 
 
-def _segment_end(file: BinaryIO, start: int) -> int | None:
+def _segment_end(file: BinaryIO, start: int, end: int) -> int | None:
     """Where the segment of a Matroska file ends; None where recorders left it open (RFC 8794, sections 4 and 6.2)."""
     file.seek(start + 4)
     header = _ebml_size(file)
-    if header is None:
+    if header is None or header > end:
         return None
     file.seek(header, os.SEEK_CUR)
     if file.read(4) != b"\x18\x53\x80\x67":

@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import BinaryIO
 
 from phonate.audio.containers.joints import next_file
-from phonate.audio.containers.kinds import FARTHEST
 from phonate.audio.containers.part import Edit, Examined, Part
 
 _SOUND = b"soun"
@@ -27,7 +26,7 @@ def examine(file: BinaryIO, part: Part) -> Examined:
     without."""
     at, names = part.start, set[bytes]()
     while True:
-        file.seek(min(at, FARTHEST))
+        file.seek(min(at, part.end))
         header = file.read(16)
         named = re.match(rb"[ -~]{4}", header[4:])
         other = at > part.start and (header[4:8] == b"ftyp" or (not named and next_file(file, at) is not None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import BinaryIO
 
 from phonate.audio.containers.frames import frame_bytes
 from phonate.audio.containers.joints import CHUNK, next_file
-from phonate.audio.containers.kinds import AC3, DTS, FARTHEST, HEAD, PS, TS_PACKETS, WAVPACK, Kind
+from phonate.audio.containers.kinds import AC3, DTS, HEAD, PS, TS_PACKETS, WAVPACK, Kind
 from phonate.audio.containers.part import Examined, Part, missing_share
 
 _HEADER = 14
@@ -108,10 +109,10 @@ def flv(file: BinaryIO, part: Part) -> Examined:
     size = struct.unpack(">d", head[at + 10 : at + 18])[0] if 0 <= at <= len(head) - 18 else 0.0
     end = _walk(file, part.start + 13, part.end, _tag_bytes)
     follows = next_file(file, end) if end < part.end else None
-    if follows is None and size:
-        promised = part.start + int(min(max(size, 0.0), FARTHEST))
-        part = replace(part, missing=missing_share(part.start, promised, part.end))
-    return replace(part, cut_frame=not size and end - 4 > part.end), follows
+    if not 0.0 < size < math.inf:
+        return replace(part, cut_frame=end - 4 > part.end), follows
+    missing = missing_share(part.start, part.start + int(size), part.end) if follows is None else None
+    return replace(part, missing=missing), follows
 
 
 def _tag_bytes(head: bytes) -> int:

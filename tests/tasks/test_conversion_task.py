@@ -262,6 +262,23 @@ def test_a_long_recording_is_converted_in_pieces(run: Path, corpus: Path) -> Non
     assert loudness.min() > 0.1 * loudness.max()
 
 
+@pytest.mark.slow
+def test_threads_change_what_is_converted_by_rounding_alone(corpus: Path, tmp_path: Path) -> None:
+    whole = {name: value for name, value in settings(corpus).items() if not name.startswith("model.")}
+    train("conversion", {**whole, "training.max_steps": 2}, output=tmp_path / "run")
+    converter, before = Converter.load(tmp_path / "run"), torch.get_num_threads()
+    waveform, _ = read_audio(corpus / "unseen.flac", RATE)
+    made = []
+    for threads in (1, 2, 4):
+        torch.set_num_threads(threads)
+        recording = converter.extractor.recording(waveform)
+        made.append([recording.mel_TM, recording.f0_T, converter.convert_mel(recording), converter.convert(waveform)])
+    torch.set_num_threads(before)
+    for other in made[1:]:
+        for one, same in zip(made[0], other, strict=True):
+            np.testing.assert_allclose(one, same, atol=1e-5)  # on the machine that it was written on, equal
+
+
 def test_a_model_refuses_features_it_was_not_trained_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from phonate.audio import mel_filters
 

@@ -328,6 +328,17 @@ def test_where_others_may_write_nothing_is_executed(
     assert f"can't be cached ({short} is open to others" in caplog.text
 
 
+def test_without_a_home_each_process_compiles(
+    short: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 2)  # no user has this number
+    caplog.set_level("INFO")
+    assert _loaded().name == "kernels.so"
+    assert "home directory" in caplog.text
+
+
 def test_without_a_compiler_torch_computes(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     assert kernels.of(torch.bfloat16) is None

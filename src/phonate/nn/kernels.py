@@ -41,6 +41,8 @@ _OPTIONS = (
 _SECONDS = 60.0
 _CACHE = "kernels"
 """The folder of compiled libraries within the user's cache."""
+_NO_CACHE = (OSError, RuntimeError)
+"""Of a folder that is full or open to others, a file system that executes nothing, a user without a home."""
 _PART = 256
 """Rows of which gradients are summed up: PART in `kernels.c`."""
 _TILE, _LANES = 10, 16
@@ -377,7 +379,7 @@ def _stem(compiler: Sequence[str]) -> str:
 
 def _cached(stem: str) -> ctypes.CDLL | None:
     """The library from the cache, where it is what its name says. None: it is not there."""
-    with suppress(OSError):  # such as one of a file system from which nothing is executed
+    with suppress(*_NO_CACHE):
         for file in private_folder(cache_folder() / _CACHE).glob(f"{stem}-*.so"):
             if file.name == _name(stem, file.read_bytes()):
                 return ctypes.CDLL(str(file))
@@ -388,7 +390,7 @@ def _cache(content: bytes, stem: str) -> None:
     """Write the library to the cache, for other processes."""
     try:
         write_whole(private_folder(cache_folder() / _CACHE) / _name(stem, content), content)
-    except OSError as error:
+    except _NO_CACHE as error:
         logger.info("%s is compiled in each process, as it can't be cached (%s)", _SOURCE.name, error)
 
 

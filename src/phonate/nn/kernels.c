@@ -791,48 +791,39 @@ static void across(count size, const float *restrict x, float *restrict out) { /
         for (count r = 0; r < SIDE; r++) out[e * SIDE + r] = x[r * size + e];
 }
 
-/* Adds the values of `seen` keys, of which the first `n` count, to what a query has `seen` before. */
-static inline void softmax_step(count n, count seen, float *restrict scores, float *most, float *sum, count size, float *restrict out) {
-    float top = *most, total = 0;
-#pragma omp simd reduction(max : top)
-    for (count c = 0; c < n; c++) top = scores[c] > top ? scores[c] : top;
-    float before = *most - top;
-    before = before < -87.0f ? 0.0f : exponential(before);
-#pragma omp simd reduction(+ : total)
+/* Scores of `seen` keys, of which the first `n` count, become weights before they are divided by their sum; returns the
+   logarithm of that. */
+static inline float weigh(count n, count seen, float *restrict scores, float *total) {
+    float most = -3e38f, sum = 0;
+#pragma omp simd reduction(max : most)
+    for (count c = 0; c < n; c++) most = scores[c] > most ? scores[c] : most;
+#pragma omp simd reduction(+ : sum)
     for (count c = 0; c < n; c++) {
-        float below = scores[c] - top;
+        float below = scores[c] - most;
         scores[c] = below < -87.0f ? 0.0f : exponential(below);
-        total += scores[c];
+        sum += scores[c];
     }
     for (count c = n; c < seen; c++) scores[c] = 0;
-    for (count e = 0; e < size; e++) out[e] *= before;
-    *sum = *sum * before + total;
-    *most = top;
+    *total = sum;
+    return most + logf(sum);
 }
 
 static void attend_head(const attention *a, count head, count first, count length, const float *keys_across, const float *values, float *out, float *logs) {
-    count size = a->size;
-    float *q = malloc((2 * size + SIDE) * SIDE * sizeof(float)), *sums = q + SIDE * size, *scores = sums + SIDE * size;
+    count size = a->size, width = (length + SIDE - 1) / SIDE * SIDE;
+    float *q = malloc((2 * size + width) * SIDE * sizeof(float)), *sums = q + SIDE * size, *scores = sums + SIDE * size;
     for (count from = 0; from < length; from += SIDE) {
         count rows = length - from < SIDE ? length - from : SIDE;
-        float most[SIDE], sum[SIDE] = {0};
-        for (count r = 0; r < SIDE; r++) most[r] = -3e38f;
+        float total[SIDE];
         gather(a, a->query, a->heads, head, first + from, rows, (float)a->scale, q);
-        memset(sums, 0, SIDE * size * sizeof(float));
         for (count b = 0; b <= from; b += SIDE)
-            for (count r = 0; r < rows; r += ROWS) {
-                int last = b == from;
-                count seen = last ? r + ROWS : SIDE;
-                product((seen + 15) / 16 * 16, size, q + r * size, size, 1, keys_across + b * size, SIDE, scores, SIDE, 0);
-                for (count i = 0; i < ROWS; i++)
-                    softmax_step(last ? r + i + 1 : SIDE, seen, scores + i * SIDE, most + r + i, sum + r + i, size, sums + (r + i) * size);
-                product(size, seen, scores, SIDE, 1, values + b * size, size, sums + r * size, size, 1);
-            }
-        for (count r = 0; r < rows; r++) {
-            count at = (first + from + r) * a->heads + head;
-            for (count e = 0; e < size; e++) out[at * size + e] = sums[r * size + e] / sum[r];
-            logs[at] = most[r] + logf(sum[r]);
-        }
+            for (count r = 0; r < rows; r += ROWS)
+                product(b < from ? SIDE : (r + ROWS + 15) / 16 * 16, size, q + r * size, size, 1, keys_across + b * size, SIDE, scores + r * width + b, width, 0);
+        for (count r = 0; r < rows; r++) logs[(first + from + r) * a->heads + head] = weigh(from + r + 1, from + r / ROWS * ROWS + ROWS, scores + r * width, total + r);
+        for (count b = 0; b <= from; b += SIDE)
+            for (count r = 0; r < rows; r += ROWS)
+                product(size, b < from ? SIDE : r + ROWS, scores + r * width + b, width, 1, values + b * size, size, sums + r * size, size, b > 0);
+        for (count r = 0; r < rows; r++)
+            for (count e = 0; e < size; e++) out[((first + from + r) * a->heads + head) * size + e] = sums[r * size + e] / total[r];
     }
     free(q);
 }

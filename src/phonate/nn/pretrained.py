@@ -313,6 +313,13 @@ def _project_adapted(inputs_NI: Tensor, adapters: Sequence[_Adapter]) -> tuple[T
     return outputs
 
 
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Rows of each, on a processor few at a time: it converts a mask before a product, and new memory for that of all
+    rows takes ten times as long as the product."""
+    rows = 128 if on_processor(tensors[0]) else len(tensors[0])
+    return zip(*(one.split(rows) for one in tensors), strict=True)  # type: ignore[no-untyped-call]
+
+
 class _Adapted(torch.autograd.Function):
     """y_i = x W_i^T + b_i + s_i d A_i^T B_i^T for the layers i, where d is x times what dropout keeps."""
 
@@ -326,7 +333,10 @@ class _Adapted(torch.autograd.Function):
         *trained: Tensor,
     ) -> tuple[Tensor, ...]:
         downs, ups = trained[0::2], trained[1::2]
-        dropped_NI = inputs_NI if kept_NI is None else inputs_NI * kept_NI
+        dropped_NI = inputs_NI if kept_NI is None else torch.empty_like(inputs_NI)
+        if kept_NI is not None:
+            for one, kept, dropped in _pieces(inputs_NI, kept_NI, dropped_NI):
+                torch.mul(one, kept, out=dropped)
         down_RRI = torch.cat(downs)
         low_NRR = linear(dropped_NI, down_RRI)
         ranks = [len(down) for down in downs]
@@ -353,7 +363,8 @@ class _Adapted(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             into_inputs = linear(into_low_NRR, down_RRI.t())
             if kept_NI is not None:
-                into_inputs.mul_(kept_NI)
+                for into, kept in _pieces(into_inputs, kept_NI):
+                    into.mul_(kept)
             for gradient, weight_OI in zip(gradients, weights, strict=True):
                 into_inputs = add_linear(into_inputs, gradient, weight_OI.t())
         pairs = zip(into_downs, into_ups, strict=True)
@@ -416,7 +427,8 @@ class _GatedSilu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         gates, values = ctx.saved_tensors
-        into_gates = torch.ops.aten.silu_backward(gradient * values, gates)
+        into_gates = gradient * values
+        torch.ops.aten.silu_backward.grad_input(into_gates, gates, grad_input=into_gates)
         return into_gates, functional.silu(gates).mul_(gradient)
 
 

@@ -8,11 +8,12 @@ import logging
 import pytest
 from small_corpora import corpus, wav
 
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, InputError
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Requirements, Row
 from phonate.data.corpora.validation import validate
 from phonate.tasks.recognition.settings import RecognitionData
+from phonate.workflows.align import pairs_of
 
 TEXTS = ["The boat left the harbour early.", "Nobody saw it leave.", "A light wind came up.", "Later the fog lifted."]
 SPEAKERS = ["anna", "ben"] * 2
@@ -795,3 +796,33 @@ def test_texts_in_another_language_are_told_by_their_words(voice, caplog, langua
     list_corpus(RecognitionData(path=str(voice), language=language))
     assert (f"of the first 4 texts seem to be {told}, but training reads them as" in caplog.text) == (told is not None)
     assert ("train with data.language=de" in caplog.text) == (told is not None)
+
+
+@pytest.mark.parametrize("name", ["texts.xlsx", "texts.ods", "texts.numbers", "texts.xls"])
+def test_a_workbook_is_to_be_saved_as_csv(voice, caplog, name):
+    begin = b"\xd0\xcf\x11\xe0" if name.endswith(".xls") else b"PK\x03\x04"
+    (voice / name).write_bytes(begin + bytes(600))
+    list_corpus(corpus(voice))
+    mend = "save it as CSV UTF-8, and give that"
+    assert f"no recording has a text: if they hold them, {mend} as data.path" in caplog.text
+    with pytest.raises(DataError, match=f"{name}: a workbook; {mend} as data.path$"):
+        list_corpus(corpus(voice / name))
+    with pytest.raises(InputError, match=f"{name}: a workbook; {mend}$"):
+        pairs_of(voice, voice / name)
+    (voice / name).rename(voice / "metadata.csv")
+    with pytest.raises(DataError, match=r"metadata.csv: a workbook, not text; save it as CSV UTF-8$"):
+        list_corpus(corpus(voice))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "mac-roman", "cp1251", "cp1250"])
+def test_a_list_that_is_not_utf_8_is_windows_1252_or_refused_at_once(voice, caplog, encoding):
+    german = ["Er läuft über die Straße.", "Köln ist schön.", "Café „Müller“ – heute zu.", "Das ist es."]
+    texts = {"cp1251": ["Он идёт домой."] * 4, "cp1250": ["Wczoraj była zła pogoda."] * 4}.get(encoding, german)
+    rows = "".join(f'wavs/a{i}.wav;"{text}"\n' for i, text in enumerate(texts))
+    (voice / "list.csv").write_bytes(f"Datei;Text\n{rows}".encode(encoding))
+    if encoding == "cp1252":
+        assert read(voice) == {f"a{i}.wav": ("voice", text) for i, text in enumerate(texts)}
+        assert "list.csv: not UTF-8, so read as Windows-1252 (läuft); if that is wrong, save it" in caplog.text
+    else:
+        with pytest.raises(DataError, match=r"list.csv: .* Windows-1252; save it as CSV UTF-8$"):
+            list_corpus(corpus(voice))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phonate.audio.containers.kinds import is_workbook
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
 from phonate.config.errors import DataError, InputError, option, unreadable
 from phonate.config.language_codes import is_english
@@ -142,6 +143,8 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
 
 
 def _listed(folder: Path, files: Sequence[Path], file: Path) -> list[Pair]:
+    if is_workbook(file):
+        raise InputError(f"{file}: a workbook; save it as CSV UTF-8, and give that")
     table = table_in(file, Within(Below(files), file))
     name_at, text_at = _columns(table)
     by_name: dict[str, str] = {}

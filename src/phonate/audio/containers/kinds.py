@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ AUDIO_SUFFIXES = frozenset(
 voices alike. How a file is read, its bytes decide."""
 RAW_SUFFIXES = (".raw", ".pcm")
 """Those of samples alone, which nobody can read who does not know their rate and kind."""
+WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+_PACKED = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of a workbook, as of all zip files, or as Excel wrote it until 2003."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,14 @@ def recognised(head: bytes) -> bool:
     return head[:3] == b"ID3" or any(signature.match(head) for signature, _ in _SIGNATURES)
 
 
+def is_workbook(path: Path, suffixes: Sequence[str] = WORKBOOKS) -> bool:
+    """Whether a file with one of the suffixes is a workbook, whatever it is called."""
+    if path.suffix.lower() not in suffixes or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4).startswith(_PACKED)
+
+
 def told(path: Path) -> str:
     """What a file is by its first bytes, for messages."""
     with path.open("rb") as file:
@@ -129,6 +141,8 @@ def told(path: Path) -> str:
         text = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")().decode(head).split()
         if all(map(str.isprintable, text)):
             return f"a text that begins with {' '.join(text)[:30]!r}"
+    if is_workbook(path):
+        return "a workbook"
     if path.suffix.lower() in RAW_SUFFIXES:
         return "raw samples have no header"
     return f"a file that begins with {head[:8]!r}"

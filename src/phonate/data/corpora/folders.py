@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
+from phonate.audio.containers.kinds import WORKBOOKS, is_workbook
 from phonate.audio.decoding import AUDIO_SUFFIXES, is_recording
 from phonate.config.errors import DataError
 from phonate.config.words import number_of, that_many
 from phonate.data.corpora.layout import Layout
-from phonate.data.corpora.lists import read_lines, report_left_out
+from phonate.data.corpora.lists import SAVE_WORKBOOK, read_lines, report_left_out
 from phonate.data.corpora.rows import (
     Problem,
     Row,
@@ -50,7 +51,7 @@ logger = logging.getLogger("phonate")
 
 _HELD_TEXTS = (
     *(".txt", ".tsv", ".csv", ".trn", ".data", ".text", ".trans", ".json", ".jsonl", ".yaml", ".yml", ".lab", ".stm"),
-    *(".xlsx", ".xls", ".ods", ".docx", ".md", ".list", ".textgrid", ".eaf", ".xml", ".mlf", ".trs", ".srt", ".vtt"),
+    *(*WORKBOOKS, ".docx", ".md", ".list", ".textgrid", ".eaf", ".xml", ".mlf", ".trs", ".srt", ".vtt"),
     *(".ass", ".ssa", ".ttml", ".sbv", ".lrc", ".srv3", ".json3", ".exb"),
 )
 
@@ -191,6 +192,7 @@ def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, .
         else:
             name = printable(str(held.relative_to(root)))
             mend = "set it" if labels else "give the list as data.path, or write one"
+            mend = SAVE_WORKBOOK if is_workbook(held) else mend
             logger.warning("%s (such as %s); no recording has a text: if they hold them, %s", message, name, mend)
 
 

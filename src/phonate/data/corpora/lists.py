@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from phonate.audio.containers.kinds import AUDIO_SUFFIXES
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, is_workbook
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError, json_mistake
 from phonate.config.language_codes import name_of, primary
@@ -121,6 +121,9 @@ _LARGEST = 64 * 2**20
 _MOST_EXPANSION = 100
 """Compressed manifests over _LARGEST bytes may be so much larger than their files; text is 5 to 20 times larger."""
 _KNOWN = ("metadata.json", "samples.json", "dataset.json", "metadata.csv", "metadata.jsonl")
+
+
+SAVE_WORKBOOK = "save it as CSV UTF-8, and give that as data.path"
 
 
 def column_names(names: Iterable[str]) -> Mapping[str, str]:
@@ -294,6 +297,8 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a text file in UTF-8, or in UTF-16 with a mark. Other bytes become surrogates, as in names of files;
     `checked_row` refuses the rows that hold them. Raises DataError where the file can't be read."""
     try:
+        if is_workbook(path, TABLES):
+            raise DataError(f"{path}: a workbook, not text; save it as CSV UTF-8")
         # Not splitlines: a text may hold U+2028 and its like, which end no row.
         lines = read_text(path, "surrogateescape").split("\n")
         return lines if lines[-1] else lines[:-1]
@@ -301,6 +306,48 @@ def read_lines(path: Path) -> list[str]:
         raise DataError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:  # of what begins as UTF-16
         raise DataError(f"{path}: not text (byte {error.start}); save it as UTF-8") from error
+
+
+_FOREIGN_BYTE = re.compile("[\udc80-\udcff]")
+_FOREIGN_LETTER = re.compile("[^\0-\x7f\udc80-\udcff]")
+_UNLIKELY = re.compile("[a-zß-ÿ][À-ÖØ-ÞŒŠŽŸ¡-¦§-¶¸-¿×÷†‡ˆ‰˜™€ƒ][a-zß-ÿ]|ÿ")
+"""What Windows-1252 makes of Mac Roman's ä and ü, of Polish ł, and so on."""
+_FEW_DAMAGED = 3
+"""Lines from which on they are not those that were damaged, which are refused each."""
+_MOST_FOREIGN = 0.3
+"""Share of the letters of texts in western languages that ASCII lacks; Cyrillic and Greek have nearly all."""
+
+
+def in_windows_1252(path: Path, lines: list[str]) -> list[str]:
+    """Lines that `read_lines` gave, read as Windows-1252, which Excel calls CSV, where that may be, and told. Raises
+    DataError where all that is not ASCII is in another encoding."""
+    read, share = None, 1.0
+    foreign = [line for line in lines if not line.isascii()]
+    if not any(map(_FOREIGN_BYTE.search, foreign)) or any(map(_FOREIGN_LETTER.search, foreign)):
+        return lines
+    cells = (cell for line in foreign for separator in SEPARATORS for cell in cells_of(line, separator))
+    if any(is_recording(path.parent, cell) for cell in cells if _FOREIGN_BYTE.search(cell)):
+        return lines  # which name files of such names
+    where = printable(str(path))
+    with suppress(UnicodeDecodeError):
+        read = "\n".join(lines).encode("utf-8", "surrogateescape").decode("cp1252")
+        letters = [character for character in read if character.isalpha()]
+        share = sum(not letter.isascii() for letter in letters) / max(1, len(letters))
+    if read is None or share > _MOST_FOREIGN or _UNLIKELY.search(read):
+        if len(foreign) < _FEW_DAMAGED:
+            return lines
+        raise DataError(f"{where}: neither UTF-8 nor Windows-1252; save it as CSV UTF-8")
+    at = next(at for at, character in enumerate(read) if not character.isascii())
+    before, behind = re.split(r"\W", read[max(0, at - 20) : at])[-1], re.split(r"\W", read[at + 1 : at + 20])[0]
+    _report_encoding(where, f"{before}{read[at]}{behind}")
+    return read.split("\n")
+
+
+@cache
+def _report_encoding(where: str, example: str) -> None:
+    logger.warning(
+        "%s: not UTF-8, so read as Windows-1252 (%s); if that is wrong, save it as CSV UTF-8", where, example
+    )
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any]]:

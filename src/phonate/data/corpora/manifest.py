@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from phonate.audio.containers.kinds import AUDIO_SUFFIXES, told
+from phonate.audio.containers.kinds import AUDIO_SUFFIXES, is_workbook, told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package
 from phonate.data.corpora.layout import tell_speakers_in_folders
 from phonate.data.corpora.lhotse import manifests_of
-from phonate.data.corpora.lists import read_lines, report_letters
+from phonate.data.corpora.lists import SAVE_WORKBOOK, read_lines, report_letters
 from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_alike, tell_speakers_in_names
 from phonate.data.corpora.rows import (
     FORMATS,
@@ -187,6 +187,8 @@ def detect_format(path: Path) -> str:
                 path, name, tuple(other for other in equal if path.is_dir() and dict(ranked)[other].recognises(path))
             )
             return name
+    if is_workbook(path):
+        raise DataError(f"{path}: a workbook; {SAVE_WORKBOOK}")
     if not path.is_dir():
         named = "" if is_recording(path) else "; a list of another format needs data.format"
         raise DataError(

@@ -33,6 +33,7 @@ from phonate.data.corpora.lists import (
     clip_of,
     column_name,
     column_names,
+    in_windows_1252,
     listed_in,
     lists_in,
     of_lists,
@@ -142,7 +143,7 @@ class Table:
     def read(cls, path: Path, places: RecordingNames | None = None) -> Table:
         """The table in a file, whose recordings are in `places`, or where lists have them. Raises DataError where it is
         empty or can't be read."""
-        lines = read_lines(path)
+        lines = in_windows_1252(path, read_lines(path))
         if lines and re.fullmatch("sep=.", lines[0].strip()):  # as Excel writes
             lines[0] = ""  # so that the others keep their numbers
         head = next((line for line in lines if line.strip()), None)

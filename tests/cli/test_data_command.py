@@ -206,7 +206,13 @@ USELESS = {
     "--output: needs --split": ["prepare", "--output", "new"],
     "--split, --output: data check writes no data set": ["check", "--split", "--output", "new"],
     "--transcribe: needs --output": ["check", "--transcribe"],
-    "--language, --model: only valid with --transcribe": ["check", "--language", "de"],
+    "--language: only valid with --transcribe; add it, or data.language=de for that of texts": [
+        "check",
+        "--language",
+        "de",
+    ],
+    "--model: only valid with --transcribe; add it, or leave this out": ["check", "--model", "base"],
+    "--split: data check writes no data set": ["check", "--split"],
     "--page: data describe does not support": ["describe", "--page", "x.html"],
     "--page x.txt: the page is HTML": ["check", "--page", "x.txt"],
     "--rate 7: give 8000 Hz or more": ["prepare", "--split", "-o", "new", "--rate", "7"],
@@ -239,6 +245,30 @@ def test_options_of_recipes_need_one_and_a_shipped_one_will_do(tone_corpus, caps
         assert capsys.readouterr().err == line
     assert main(["data", "check", "conversion", f"data.path={tone_corpus}", "data.limit=3"]) == 0
     assert "3 of 3 recordings can be used" in capsys.readouterr().out
+
+
+def test_parts_of_one_recording_are_no_recordings(tone_corpus, tmp_path, capsys):
+    from phonate.cli import main
+
+    sounds = [soundfile.read(file)[0] for file in sorted((tone_corpus / "anna").glob("*.wav"))]
+    soundfile.write(tmp_path / "talk.wav", np.concatenate(sounds), 22050)
+    cues = (f"{n + 1}\n00:00:0{n},100 --> 00:00:0{n},900\nspeaker1: Good morning to you.\n" for n in range(4))
+    (tmp_path / "talk.srt").write_text("\n".join(cues))
+    assert main(["data", "check", str(tmp_path)]) == 0
+    assert "(labels): 4 of 4 parts of 1 recording can be used, " in capsys.readouterr().out
+
+
+def test_the_language_that_is_advised_can_be_set_without_a_recipe(tone_corpus, tmp_path, capsys):
+    from phonate.cli import main
+
+    folder = tmp_path / "kerstin"
+    shutil.copytree(tone_corpus / "anna", folder)
+    for file in folder.glob("*.wav"):
+        file.with_suffix(".txt").write_text("Das ist nicht das Haus, in dem ich mit den anderen wohne.")
+    assert main(["data", "check", str(folder)]) == 0
+    assert "data.language=de" in capsys.readouterr().err
+    assert main(["data", "check", str(folder), "data.language=de"]) == 0
+    assert "language" not in capsys.readouterr().err
 
 
 def test_a_long_cell_pads_no_other_line(capsys):

@@ -159,7 +159,7 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
         f"--cache-dir: data {args.action} caches nothing; leave it out, or use data prepare": (
             args.cache_dir is not None and not prepares
         ),
-        f"--split, --output: data {args.action} writes no data set; use data prepare": (
+        f"{_given(split=args.split, output=output)}: data {args.action} writes no data set; use data prepare": (
             not prepares and (args.split or output is not None)
         ),
         "--shards: only data prepare writes shards": args.shards is not None and not prepares,
@@ -184,7 +184,8 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
         f"--page {page}: the page is HTML; give a name that ends in .html": (
             page is not None and not page.lower().endswith((".html", ".htm"))
         ),
-        "--language, --model: only valid with --transcribe; add it, or leave them out": (
+        f"{_given(language=args.language, model=args.model)}: only valid with --transcribe; add it, or "
+        + (f"data.language={args.language} for that of texts" if args.model is None else "leave this out"): (
             not args.transcribe and (args.language is not None or args.model is not None)
         ),
         "--rate: only valid with --output; add it, or leave it out": rate is not None and output is None,
@@ -197,13 +198,20 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
             raise InputError(mistake)
 
 
+def _given(**options: object) -> str:
+    """Those of some options that are given, as they are called."""
+    return ", ".join(f"--{name}" for name, value in options.items() if value not in (None, False))
+
+
 def _print_report(outcome: dict[str, Any]) -> None:
     from phonate.cli.output import print_table
     from phonate.data.corpora.rows import one_line
 
     hours, speakers = outcome["seconds"] / 3600, len(outcome["speakers"])
+    usable, whole = outcome["usable"], outcome.get("whole_recordings", outcome["usable"])
+    what = "recordings" if whole == usable else f"parts of {number_of(whole, 'recording')}"
     print(
-        f"{outcome['path']} ({outcome['format']}): {outcome['usable']} of {outcome['listed']} recordings can be used, "
+        f"{outcome['path']} ({outcome['format']}): {usable} of {outcome['listed']} {what} can be used, "
         f"{f'{hours:.2f} h' if hours >= 1 else f'{60 * hours:.1f} min'}, {number_of(speakers, 'speaker')}"
     )
     if without_text := outcome.get("without_text"):

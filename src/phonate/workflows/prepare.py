@@ -16,12 +16,11 @@ from phonate.config.documents import shipped
 from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import Settings, takes_text
-from phonate.data.corpora.lists import report_letters
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
 from phonate.data.corpora.validation import of_trained_speakers, text_beside, validate
 from phonate.data.parallel import Progress
-from phonate.data.settings import ConversationData, RecordingData, SpokenData, VoiceData, cache_root
+from phonate.data.settings import ConversationData, LanguageCode, RecordingData, SpokenData, VoiceData, cache_root
 from phonate.tasks.cloning.settings import CloningData
 from phonate.training.plan import plan
 from phonate.workflows.datasets.transcripts import transcribe
@@ -31,6 +30,13 @@ logger = logging.getLogger("phonate")
 FURTHER = "further"
 _START = 1 << 16
 _MESSAGES = re.compile(r'\s*[\[{].*"messages"\s*:', re.DOTALL)
+
+
+class CorpusData(VoiceData):
+    """A corpus without a recipe."""
+
+    language: LanguageCode = SpokenData.model_fields["language"].default
+    """The language of the texts, such as de."""
 
 
 def corpus_settings(source: str, cache_dir: str | None = None, overrides: Sequence[str] = ()) -> RecordingData:
@@ -43,7 +49,7 @@ def corpus_settings(source: str, cache_dir: str | None = None, overrides: Sequen
             raise InputError(f"{source}: its task reads no corpus of recordings; give the path of one")
         data = read
     else:
-        data = _suited(VoiceData(**_data_options(overrides, source) | {"path": source}))
+        data = _suited(CorpusData(**_data_options(overrides, source) | {"path": source}))
     return data if cache_dir is None else data.model_copy(update={"cache_dir": cache_dir})
 
 
@@ -60,13 +66,12 @@ def _checked(source: str, overrides: Sequence[str]) -> Recipe[Any, Any, Any]:
     return planned.recipe
 
 
-def _suited(data: VoiceData) -> RecordingData:
+def _suited(data: CorpusData) -> RecordingData:
     """The settings for a corpus without a recipe: conversations where a recording has several speakers."""
     rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
-    report_letters(data.path, (row.text for row in rows if row.text), SpokenData.model_fields["language"].default)
     if not any(len(row.speakers) > 1 for row in rows):
         return data
-    options = {name: getattr(data, name) for name in data.model_fields_set}
+    options = {name: getattr(data, name) for name in data.model_fields_set - {"language"}}
     return ConversationData(**options)
 
 
@@ -79,7 +84,7 @@ def speaker_option(overrides: Sequence[str]) -> str | None:
     return None if speaker is None else str(speaker)
 
 
-def _data_options(overrides: Sequence[str], source: str, known: type[Settings] = VoiceData) -> dict[str, Any]:
+def _data_options(overrides: Sequence[str], source: str, known: type[Settings] = CorpusData) -> dict[str, Any]:
     """The options of `source`, which is no recipe, by name. Raises InputError for others than it has."""
     options = {}
     for change in parse_overrides(overrides):
@@ -162,11 +167,15 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
     if refused:
         names = {problem.id for problem in refused}
         report.refused += refused
-        report.recount(one for one in usable if one.row.id not in names)
+        usable = [one for one in usable if one.row.id not in names]
+        report.recount(usable)
     if report.usable:
         settings.require_speakers(report.speakers)
     outcome = report.to_json()
-    if type(settings) is VoiceData and report.segments == report.usable:  # clips, for no task, which would refuse them
+    outcome["whole_recordings"] = len({(one.row.source, one.row.channel) for one in usable})
+    if (
+        type(settings) in (VoiceData, CorpusData) and report.segments == report.usable
+    ):  # clips, for no task, which would refuse them
         without = [one.row for one in usable if not one.row.text]
         outcome["without_text"] = len(without)
         if without:

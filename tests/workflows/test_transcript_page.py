@@ -77,6 +77,24 @@ def test_words_play_light_up_are_corrected_and_saved(page: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_one_turn_is_given_to_another_speaker(page: Path, tmp_path: Path) -> None:
+    with _tab(page) as tab:
+        assert not tab.is_visible(".who >> nth=2")
+        tab.check("#edit")
+        tab.fill(".speaker >> nth=1", "ben")
+        tab.select_option(".who >> nth=2", label="ben")
+        tab.select_option(".who >> nth=0", label="another")
+        tab.fill(".speaker >> nth=0", "carla")
+        document = json.loads(_saved(tab, "json", tmp_path))
+        assert "carla: Good" in _saved(tab, "srt", tmp_path)
+        assert (
+            tab.locator(".paragraph").evaluate_all("all => new Set(all.map((one) => one.style.borderColor)).size") == 2
+        )
+    assert [word["speaker"] for word in document["words"]] == ["carla", "carla", "ben", "ben"]
+    assert document["speakers"] == ["carla", "ben"]
+
+
+@pytest.mark.slow
 def test_the_page_saves_the_captions_that_the_command_writes(page: Path, tmp_path: Path) -> None:
     text = "Well. Yes. I have thought about the very long way that we came. No. OK. We will have to see it then. Mhm."
     said = [TimedWord(one, 0.25 * at, 0.25 * at + 0.2, speaker="anna") for at, one in enumerate(text.split())]

@@ -14,6 +14,7 @@ from phonate.config.errors import DataError, InputError
 from phonate.config.resolve import resolve_document
 from phonate.data.annotations import SpeakerTurn, read_rttm
 from phonate.data.features import MelFeatures
+from phonate.data.progress import progress_listener
 from phonate.data.settings import VoiceData
 from phonate.evaluation.diarization import score
 from phonate.tasks.diarization.inference import Diarizer
@@ -346,5 +347,15 @@ def test_windows_of_a_powerset_model_are_smoothed_and_others_refused():
 
 def test_a_stream_is_not_smoothed():
     own = diarizer(CAUSAL, label_type="powerset", chunk=60.0, decoding="{smoothing: {}}")
-    with pytest.raises(InputError, match=r"set model\.decoding\.smoothing: null"):
+    with pytest.raises(InputError, match=r"set model\.decoding\.smoothing=null"):
         list(own.stream([np.zeros(RATE, dtype=np.float32)]))
+
+
+def test_progress_is_reported_of_a_file_to_whoever_listens(tmp_path):
+    soundfile.write(tmp_path / "talk.wav", np.random.default_rng(0).normal(0.0, 0.1, 20 * RATE), RATE)
+    reports = []
+    with progress_listener(lambda *report: reports.append(report)):
+        diarizer().diarize(tmp_path / "talk.wav")
+    assert {report[0] for report in reports} == {"diarizing, seconds"}
+    assert len(reports) > 1
+    assert reports[-1][1:] == (20, 20)

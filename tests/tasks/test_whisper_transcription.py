@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from phonate.audio.whisper import is_included
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.data.annotations import SpeakerTurn
+from phonate.data.progress import progress_listener
 from phonate.evaluation.words import word_error_rate
 from phonate.tasks.recognition import whisper
 from phonate.tasks.recognition.whisper import WhisperTranscriber
@@ -46,6 +48,18 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
     path = tmp_path_factory.mktemp("talk") / "my talk.flac"
     soundfile.write(path, np.concatenate([first, np.zeros(32000, np.float32), second]), 16000)
     return path, f"{one} {two}", len(first) / 16000 + 2.0
+
+
+def test_progress_is_reported_of_a_file_to_whoever_listens(
+    tiny: WhisperTranscriber, talk: tuple[Path, str, float]
+) -> None:
+    path, _, _ = talk
+    reports: list[tuple[str, int, int]] = []
+    with progress_listener(lambda *report: reports.append(report)):
+        tiny.timed(path, beam=1)
+    assert len(reports) > 1
+    assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
+    assert reports[-1] == ("transcribing, seconds", reports[-1][2], math.ceil(soundfile.info(path).duration))
 
 
 @pytest.mark.slow

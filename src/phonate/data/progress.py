@@ -4,10 +4,12 @@ a listener nothing is reported. Its own module, as every command listens, and fe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -47,6 +49,17 @@ def progress_listener(progress: Progress) -> Iterator[None]:
 def report_progress(what: str, done: int, total: int) -> None:
     """Report that `done` of `total` items of `what` are done."""
     _listener.get()(what, done, total)
+
+
+def progress_in(what: str, audio: object) -> Callable[[float], None]:
+    """Reports how many seconds of a recording are done; nothing of samples, or where nobody listens."""
+    if _listener.get() is ignore_progress or not isinstance(audio, str | Path):
+        return lambda done: None
+    from phonate.audio.decoding import probe
+
+    total = math.ceil(probe(audio).duration)
+    report_progress(what, 0, total)
+    return lambda done: report_progress(what, min(total, math.ceil(done)), total)
 
 
 def track(what: str, items: Sequence[Item]) -> Iterator[Item]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, overload
@@ -24,6 +24,7 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
+from phonate.data.progress import progress_in
 from phonate.nn.products import wide_products
 from phonate.pretrained import SPEAKER_RATE
 from phonate.tasks.diarization.identification import names_by_voice
@@ -250,16 +251,22 @@ class Diarizer(Inference):
         step = max(1, round(length * (1.0 - settings.window_overlap)))
         windows = read_windows(read, self.features, length * stride, step * stride, stride)
         compared = settings.stitching == "embeddings" and self.label_type not in SAME_SPEAKERS
-        analysis = self._analysed(windows, settings, compared, limits is not None)
+        heard = progress_in("diarizing, seconds", audio)
+        analysis = self._analysed(windows, settings, compared, limits is not None, heard)
         if not analysis.windows.starts:
             raise DataError(f"{name}: shorter than one frame")
         return analysis
 
     def _analysed(
-        self, windows: Iterator[Window], settings: DecodingSettings, compared: bool, limited: bool
+        self,
+        windows: Iterator[Window],
+        settings: DecodingSettings,
+        compared: bool,
+        limited: bool,
+        heard: Callable[[float], None],
     ) -> Analysis:
-        """Run the model on all windows. Voices are embedded if they are `compared` and there are several windows, or a
-        limit on the number of speakers."""
+        """Run the model on all windows; `heard` is told how many seconds are done. Voices are embedded if they are
+        `compared` and there are several windows, or a limit on the number of speakers."""
         two = list(itertools.islice(windows, 2))
         segmentation, hop, seconds = Segmentation([], []), self.recipe.data.audio.hop_length, 0.0
         voices = None
@@ -276,6 +283,7 @@ class Diarizer(Inference):
                 segmentation.starts.append(window.start // self.model.stride)
                 segmentation.probabilities.append(own_UK)
                 seconds = (window.start * hop + len(window.waveform_N)) / self.sample_rate
+            heard(seconds)
         return Analysis(segmentation, voices, seconds)
 
     @torch.no_grad()
@@ -395,7 +403,7 @@ class Diarizer(Inference):
                 "samples; train another, by the recipe diarization-streaming"
             )
         if self.decoding.smoothing is not None:
-            raise InputError("a stream can't be smoothed, which needs later frames; set model.decoding.smoothing: null")
+            raise InputError("a stream can't be smoothed, which needs later frames; set model.decoding.smoothing=null")
         state = stream.initial_state(torch.zeros(1, 0, self.features.width, device=self.device))
 
         def step(features_TF: FloatArray, last: bool) -> FloatArray:

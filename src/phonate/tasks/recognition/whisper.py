@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -21,12 +21,13 @@ from phonate.audio.whisper import SAMPLE_RATE, best_included, load_whisper, whis
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import one_line
+from phonate.data.progress import progress_in
 from phonate.data.transcripts import Speakers, Transcription
 from phonate.nn import whisper
 from phonate.nn.pretrained import pretrained_file
 from phonate.tasks.recognition.alignment import UNSPACED
 from phonate.tasks.recognition.export import FineTuned
-from phonate.tasks.recognition.inference import PRETRAINED, Recogniser, require_no_base
+from phonate.tasks.recognition.inference import PRETRAINED, TRANSCRIBING, Recogniser, require_no_base
 from phonate.tasks.recognition.settings import WHISPER_SECONDS
 from phonate.text.captions import TimedWord
 from phonate.training.inference import Demonstration, Device, inference_device
@@ -120,12 +121,14 @@ class WhisperTranscriber(Recogniser):
         minutes."""
         words: list[TimedWord] = []
         seconds, code = 0.0, self._language(language)
+        heard = progress_in(TRANSCRIBING, audio)
         for part, start in self._parts(audio, sample_rate):
-            said, code = self._words(part, self.beam if beam is None else beam, code)
+            said, code = self._words(part, self.beam if beam is None else beam, code, heard, start)
             words += [
                 TimedWord(text, first + start, last + start, confidence) for text, first, last, confidence in said
             ]
             seconds = start + len(part) / SAMPLE_RATE
+            heard(seconds)
         transcription = Transcription(words, seconds, code)
         return (
             transcription if speakers is None else transcription.spoken_by(speakers, audio, sample_rate or SAMPLE_RATE)
@@ -194,9 +197,15 @@ class WhisperTranscriber(Recogniser):
         return True
 
     def _words(
-        self, part: FloatArray, beam: int, language: str | None
+        self,
+        part: FloatArray,
+        beam: int,
+        language: str | None,
+        heard: Callable[[float], None] = lambda second: None,
+        start: float = 0.0,
     ) -> tuple[list[tuple[str, float, float, float]], str | None]:
-        """The words of a part with start, end and confidence, and the language."""
+        """The words of a part with start, end and confidence, and the language; `heard` is told at which second of the
+        recording, in which the part begins at `start`, each segment ends."""
         if beam < 1:
             raise InputError(f"beam {beam}: must be 1 or more; 1 is the fastest, 5 a good value")
         if not part.any():
@@ -220,7 +229,10 @@ class WhisperTranscriber(Recogniser):
         if not self.timestamps:  # the part is one segment; faster-whisper would read on behind its last word
             segments = islice(segments, 1)
         spaced = (language or info.language) not in UNSPACED
-        words = [word for segment in segments for word in _whole_words(segment.words or (), spaced)]
+        words: list[tuple[str, float, float, float]] = []
+        for segment in segments:
+            words += _whole_words(segment.words or (), spaced)
+            heard(start + segment.end)
         # a part without speech tells no language
         return words, (language or info.language) if words else language
 

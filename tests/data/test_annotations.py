@@ -152,7 +152,7 @@ def test_a_task_of_one_speaker_takes_segments_that_nobody_else_speaks_in(meeting
     validate(rows, texts, report)
     (several,) = (one.detail for one in report.refused if one.reason == "several speakers")
     assert "data.unit: segment" in several
-    assert "data.transcribe: true" in several  # as segments have no texts either
+    assert "data.transcribe=true" in several  # as segments have no texts either
     (meetings / "train.rttm").write_text(
         "SPEAKER m1 1 0.5 0.5 <NA> <NA> ann <NA> <NA>\n"
         "SPEAKER m1 1 1.25 0.5 <NA> <NA> bob <NA> <NA>\n"

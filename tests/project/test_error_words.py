@@ -36,6 +36,19 @@ def test_no_error_spells_an_option_by_hand() -> None:
     assert not by_hand
 
 
+def test_an_option_to_set_can_be_pasted_behind_a_command() -> None:
+    """`set data.x=y`; `data.x: y` is what a recipe has, and only where it is said to be so."""
+    as_in_recipes = re.compile(r"\b(set|with|use|try) (data|model|training)\.[a-z_.]+: [a-z0-9_]")
+    texts = [
+        (path, node.value)
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert len(texts) > 1000
+    assert not [f"{path.relative_to(ROOT)}: {text}" for path, text in texts if as_in_recipes.search(text)]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "in_python", "on_command_line"),
     [

@@ -420,7 +420,7 @@ def test_piper_has_no_letters(folder: Path, tmp_path: Path, capsys: pytest.Captu
     run = one_speaker(folder, tmp_path, **{"data.phonemes": "characters"})
     capsys.readouterr()
     assert main(["checkpoints", "export", str(run), str(tmp_path / "out"), "--format", "piper"]) == 2
-    assert "train one with data.phonemes: espeak" in capsys.readouterr().err
+    assert "train one with data.phonemes=espeak" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

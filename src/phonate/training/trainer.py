@@ -382,7 +382,7 @@ class Trainer:
             if buffer.is_floating_point() and buffer.isnan().any():
                 raise TrainingError(
                     f"{problem}, and left NaN in {name} of the model, where a later step would go on from it: set "
-                    "training.not_finite: rollback"
+                    "training.not_finite=rollback"
                 )
 
     def _roll_back(self, error: NotFiniteError) -> None:

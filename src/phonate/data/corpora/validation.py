@@ -324,7 +324,7 @@ def require_one_speaker(row: Row, text: bool = False) -> None:
     names = ", ".join(row.speakers[:5]) + (", ..." if len(row.speakers) > 5 else "")
     mend = "data.unit: segment cuts it into segments"
     if text and not has_words(row.text):
-        mend += "; its labels have no texts: add them, or transcribe the segments with data.transcribe: true, too"
+        mend += "; its labels have no texts: add them, or transcribe the segments with data.transcribe=true, too"
     detail = f"{len(row.speakers)} speakers ({names}), the task takes one; {mend}"
     _require(len(row.speakers) <= 1, "several speakers", detail)
 

@@ -316,7 +316,7 @@ def require_piper(synthesiser: Synthesiser, source: Path) -> None:
     if inventory.phonemizer_name != "espeak":
         raise InputError(
             f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
-            f"{inventory.phonemizer_name}; train one with data.phonemes: espeak, or choose {option('form', 'onnx')}"
+            f"{inventory.phonemizer_name}; train one with data.phonemes=espeak, or choose {option('form', 'onnx')}"
         )
     if name := _SENT_OTHERWISE.get(primary(inventory.language)):
         raise InputError(

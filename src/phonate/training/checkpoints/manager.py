@@ -88,7 +88,7 @@ def write_tensors(
     if (broken := weights.first_nan()) is not None:
         raise CheckpointError(
             f"{folder.parent}: {broken} holds NaN, so this checkpoint was not saved and earlier ones are kept; "
-            "resume from them with a lower training.optimizer.lr, or with training.mixed_precision: fp32"
+            "resume from them with a lower training.optimizer.lr, or with training.mixed_precision=fp32"
         )
     written = {}
     for name, tensors in ((files.WEIGHTS, weights), (files.STATE_TENSORS, state)):

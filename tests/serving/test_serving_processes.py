@@ -211,7 +211,8 @@ def test_the_snippets_of_the_documentation_work(speaking: Server, tmp_path: Path
         )
         shell = [sys.executable, "-c"] if language == "python" else ["sh", "-c"]
         subprocess.run([*shell, code], cwd=tmp_path, check=True)
-    for name in ("morning.wav", "morning.flac", "wait.flac"):
+    assert 0.3 < soundfile.info(tmp_path / "morning.mp3").duration < 5.0, "a player shows so much"
+    for name in ("morning.mp3", "morning.flac", "wait.flac"):
         assert np.abs(soundfile.read(tmp_path / name)[0]).max() > 0.01
 
 

@@ -26,7 +26,7 @@ from phonate.tasks.recognition.alignment import EnglishAligner, align_as_heard
 from phonate.tasks.speech.durations import read as read_grid
 from phonate.text.captions import TimedWord
 from phonate.text.phonemes import phonemizer
-from phonate.workflows.align import pairs_of
+from phonate.workflows.align import aligner_for, pairs_of
 
 RECORDINGS = Path(str(files("phonate") / "base" / "recordings"))
 with (RECORDINGS / "metadata.csv").open(encoding="utf-8", newline="") as table:
@@ -285,3 +285,13 @@ def test_what_is_wrong_is_one_line(
     assert main(["align", str(folder / "audio"), str(folder / texts), "-o", str(folder / output), *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_texts_that_are_not_in_the_language_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    german = "Das ist nicht das Haus, in dem ich mit den anderen gewohnt habe, und es war auch nie so hoch wie dieses."
+    aligner_for([german], "en-us")
+    told = "the text seems to be German, but the aligner reads English; if it is, give language="
+    assert told in caplog.text
+    caplog.clear()
+    aligner_for(["It was the best of times, and it was the worst of them."], "en-us")
+    assert not caplog.text

@@ -165,11 +165,12 @@ def align(args: argparse.Namespace) -> int:
     both, with the confidence of each word where a recogniser aligns. English is aligned by pocketsphinx, other
     languages by Whisper.
     """
-    from phonate.cli.output import print_json
+    from phonate.cli.output import WARNINGS, log_to_console, print_json
     from phonate.data.annotations import write_lines
     from phonate.data.transcripts import format_transcription, write_transcription
     from phonate.workflows.align import aligned, aligner_for, pairs_of
 
+    log_to_console(WARNINGS)
     pairs = pairs_of(args.recordings, args.texts)
     _check_targets(args)
     choice = aligner_for([pair.text for pair in pairs], args.language, args.by, args.device)

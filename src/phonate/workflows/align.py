@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 from phonate.audio.containers.kinds import is_workbook
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
 from phonate.config.errors import DataError, InputError, option, unreadable
-from phonate.config.language_codes import is_english
+from phonate.config.language_codes import is_english, name_of
+from phonate.data.corpora.lists import other_language
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, audio_files
 from phonate.data.corpora.tables import Table, table_in
@@ -20,6 +22,8 @@ from phonate.data.transcripts import Alignment
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger("phonate")
 
 POCKETSPHINX = "pocketsphinx"
 
@@ -42,6 +46,9 @@ def aligner_for(
 
     Raises InputError for texts that can't be spoken, a language that the aligner does not know, and the errors of
     `phonate.load`."""
+    if (other := other_language(texts, language)) is not None:
+        reader = f"the aligner reads {name_of(language)}"
+        logger.warning("%s", other.told(reader, lambda code: f"give {option('language', code)}"))
     chosen = by or (POCKETSPHINX if is_english(language) else "whisper")
     if chosen == POCKETSPHINX:
         if not is_english(language):

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -207,44 +207,55 @@ _FOREIGN_SHARE = 0.2
 name is in few."""
 
 
-def report_letters(place: str, texts: Iterable[str], language: str | None) -> None:
-    """Warns, once, that many of a corpus's `texts` are in another language than `language`, which is `data.language`:
-    have its words, or letters that no English word has where that is English."""
-    if language is None:
-        return
+@dataclass(frozen=True)
+class OtherLanguage:
+    """What speaks for it that texts are in another language than they are taken to be in."""
+
+    count: int
+    total: int
+    looks: str
+    """What so many of the texts do."""
+    code: str | None
+    """The language, where it is known."""
+
+    def told(self, reader: str, mend: Callable[[str], str]) -> str:
+        """A sentence. `reader`: who takes them to be in what; `mend`: how another language is set."""
+        they = "it is" if self.total == 1 else "they are"
+        advice = f"if {they}, {mend(self.code)}" if self.code else f"if {they} German, {mend('de')}"
+        texts = "the text" if self.total == 1 else f"{self.count} of the first {self.total} texts"
+        return f"{texts} {self.looks}, but {reader}; {advice}"
+
+
+def other_language(texts: Iterable[str], language: str) -> OtherLanguage | None:
+    """Whether many texts are in another language than `language`: have its words, or letters that no English word has
+    where that is English."""
     first = list(islice(texts, _TEXTS))
     others = Counter(other for text in first if (other := seems_other(text, language)))
-    if (count := others.total()) > 1 and count >= _FOREIGN_SHARE * len(first):
-        _warn_of_language(printable(place), count, len(first), others.most_common(1)[0][0], language)
-    elif primary(language) == "en":
-        foreign = [{letter for letter in text.lower() if letter.isalpha() and not letter.isascii()} for text in first]
-        count = sum(map(bool, foreign))
-        if count > 1 and count >= _FOREIGN_SHARE * len(foreign):
-            letters = Counter(letter for one in foreign for letter in one)
-            usual = sorted(letter for letter, _ in letters.most_common(5))
-            _warn_of_letters(printable(place), count, len(foreign), ", ".join(usual), language)
+    most = max(min(2, len(first)), _FOREIGN_SHARE * len(first))
+    if first and (count := others.total()) >= most:
+        other = others.most_common(1)[0][0]
+        seem = "seems" if len(first) == 1 else "seem"
+        return OtherLanguage(count, len(first), f"{seem} to be {name_of(other)}", other)
+    if primary(language) != "en":
+        return None
+    foreign = [{letter for letter in text.lower() if letter.isalpha() and not letter.isascii()} for text in first]
+    if (count := sum(map(bool, foreign))) < max(2, most):
+        return None
+    letters = Counter(letter for one in foreign for letter in one)
+    usual = ", ".join(sorted(letter for letter, _ in letters.most_common(5)))
+    return OtherLanguage(count, len(first), f"have letters that English lacks ({usual})", None)
+
+
+def report_letters(place: str, texts: Iterable[str], language: str | None) -> None:
+    """Warns, once, that many of a corpus's `texts` are in another language than `language`, its `data.language`."""
+    if language is not None and (other := other_language(texts, language)) is not None:
+        _warn_of_language(printable(place), other, language)
 
 
 @cache
-def _warn_of_language(place: str, count: int, texts: int, other: str, language: str) -> None:
-    logger.warning(
-        "%s: %d of the first %d texts seem to be %s, but training reads them as %s (data.language=%s); if they are, "
-        "train with data.language=%s",
-        *(place, count, texts, name_of(other), name_of(language), language, other),
-    )
-
-
-@cache
-def _warn_of_letters(place: str, count: int, texts: int, letters: str, language: str) -> None:
-    logger.warning(
-        "%s: %d of the first %d texts have letters that English lacks (%s), but training reads them as English "
-        "(data.language=%s); train with theirs, such as data.language=de",
-        place,
-        count,
-        texts,
-        letters,
-        language,
-    )
+def _warn_of_language(place: str, other: OtherLanguage, language: str) -> None:
+    reader = f"training reads them as {name_of(language)} (data.language={language})"
+    logger.warning("%s: %s", place, other.told(reader, lambda code: f"train with data.language={code}"))
 
 
 _REPORTED = set[tuple[Path, str | None, bool, tuple[str, ...]]]()

@@ -256,6 +256,9 @@ def test_parts_of_one_recording_are_no_recordings(tone_corpus, tmp_path, capsys)
     (tmp_path / "talk.srt").write_text("\n".join(cues))
     assert main(["data", "check", str(tmp_path)]) == 0
     assert "(labels): 4 of 4 parts of 1 recording can be used, " in capsys.readouterr().out
+    assert main(["data", "describe", str(tmp_path), "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert (described["recordings"], described["parts"]) == (1, 4)
 
 
 def test_the_language_that_is_advised_can_be_set_without_a_recipe(tone_corpus, tmp_path, capsys):

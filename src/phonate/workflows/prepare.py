@@ -18,7 +18,7 @@ from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import Settings, takes_text
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
-from phonate.data.corpora.validation import of_trained_speakers, text_beside, validate
+from phonate.data.corpora.validation import CheckedRow, of_trained_speakers, text_beside, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import ConversationData, LanguageCode, RecordingData, SpokenData, VoiceData, cache_root
 from phonate.tasks.cloning.settings import CloningData
@@ -172,7 +172,7 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
     if report.usable:
         settings.require_speakers(report.speakers)
     outcome = report.to_json()
-    outcome["whole_recordings"] = len({(one.row.source, one.row.channel) for one in usable})
+    outcome["whole_recordings"] = _whole(usable)
     if (
         type(settings) in (VoiceData, CorpusData) and report.segments == report.usable
     ):  # clips, for no task, which would refuse them
@@ -181,6 +181,11 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
         if without:
             outcome["text_missing"] = text_beside(without[0])
     return outcome
+
+
+def _whole(usable: Sequence[CheckedRow]) -> int:
+    """How many recordings some rows, of which each may be a part, are of."""
+    return len({(one.row.source, one.row.channel) for one in usable})
 
 
 def prepare(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:
@@ -222,7 +227,8 @@ def _describe(settings: RecordingData, progress: Progress | None) -> dict[str, A
     return {
         "path": report.path,
         "format": report.format,
-        "recordings": report.usable,
+        "recordings": (whole := _whole(checked)),
+        **({"parts": report.usable} if whole != report.usable else {}),
         "refused": report.reasons(),
         "speakers": len(minutes),
         "minutes": round(report.seconds / 60, 2),

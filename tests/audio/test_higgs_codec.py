@@ -234,7 +234,7 @@ def test_the_default_configuration_is_not_the_released_codec(codec: HiggsCodec) 
 
 def test_mistakes_are_said_in_one_line(codec: HiggsCodec, folder: Path, tmp_path: Path) -> None:
     for source, why in (
-        ("bosonai/higgs-audio-v2-tokenizer", "offline"),  # the tests have no network
+        ("bosonai/higgs-audio-v2-tokenizer", "HF_HUB_OFFLINE forbids"),  # the tests have no network
         (str(tmp_path / "nothing"), "nothing"),
         (str(tmp_path), "model.safetensors"),
     ):

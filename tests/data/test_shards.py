@@ -112,6 +112,11 @@ def test_a_missing_address_and_a_missing_package_are_one_line(tmp_path, memory, 
         writing.write_shards(data, "gs://a", "5", ignore)
 
 
+def test_a_server_that_is_not_reached_is_told_from_a_file_that_is_not_there():
+    with pytest.raises(DataError, match=r"list.csv: can't be read \(Cannot connect to host 127.0.0.1:9 .*the network"):
+        remote.files_below("http://127.0.0.1:9/list.csv")
+
+
 def test_what_a_file_system_says_is_one_line(monkeypatch):
     class Store:
         def isfile(self, path):

@@ -11,12 +11,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import soundfile
 from hub_server import Hub
 
+from installed import missing
+from phonate.cli import main
+from phonate.compute.remote import hub_is_out_of_reach
+from phonate.config.errors import InputError
 from phonate.training.checkpoints.files import packaged
 from phonate.training.checkpoints.loading import sources_of_start
 from phonate.workflows.hub import model_card
+from phonate.workflows.load import load
 from phonate_process import Process
+from sounds import SAMPLE_RATE, voiced_tone
 
 if importlib.util.find_spec("huggingface_hub") is None:
     pytest.skip("huggingface_hub is not installed", allow_module_level=True)
@@ -87,6 +94,59 @@ def test_what_is_not_there_is_one_line(hub: Hub, phonate: Phonate) -> None:
         *_, last = refused.stderr.splitlines()  # behind the progress of the download
         assert (refused.returncode, last.partition(name)[0]) == (2, "error: "), refused.stderr
         assert words in last
+
+
+_HIGGS = "bosonai/higgs-audio-v2-generation-3B-base"
+
+
+@pytest.mark.parametrize(
+    ("command", "begins"),
+    [
+        (f"serve {_HIGGS}", f"{_HIGGS}: the model can't be loaded (not on this disk, and "),
+        (f"evaluate {_HIGGS} --data t.txt -o e", f"{_HIGGS}: the model can't be loaded (not on this disk, and "),
+        (
+            f"clone {_HIGGS} --reference a.wav --text A. -o b.wav",
+            f"{_HIGGS}: the model can't be loaded (not on this disk, and ",
+        ),
+        (
+            "train language-lora data.path=t.txt model.name=a/b",
+            "model.name: a/b: no tokenizer can be loaded (not on this disk, and ",
+        ),
+        ("speak hf:anna/voice Hello.", "hf:anna/voice: can't be downloaded (not on this disk, and "),
+        ("checkpoints push base/voice hf:anna/voice", "hf:anna/voice: can't be pushed: "),
+    ],
+)
+def test_a_hub_out_of_reach_is_told_at_once_by_every_command(
+    command: str,
+    begins: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not that there is no such run, and not after the tries of the hub's own library, each with a line."""
+    if command.startswith(("clone", "train", "serve", "evaluate")) and missing("transformers", "peft"):
+        pytest.skip("needs transformers, peft: pip install 'phonate[language]'")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_text("hello you there\n" * 9)
+    soundfile.write(tmp_path / "a.wav", voiced_tone(6.0, 120.0, (700.0,), 0), SAMPLE_RATE)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    hub_is_out_of_reach.cache_clear()
+    try:
+        assert main(command.split()) == 2
+    finally:
+        hub_is_out_of_reach.cache_clear()
+    told = capsys.readouterr().err
+    assert "Retry" not in told
+    assert told.splitlines()[-1].startswith(f"error: {begins}127.0.0.1:9 can't be reached (Connection refused); check")
+
+
+def test_a_word_that_is_no_run_is_answered_with_the_model_that_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=rf"give the folder of a run of cloning, or {_HIGGS}, which needs no training"):
+        load("nothing", "cloning")
 
 
 def test_a_damaged_download_is_refused(hub: Hub, phonate: Phonate) -> None:

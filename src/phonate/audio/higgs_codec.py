@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from phonate.audio.augmentation import sinc_resample
 from phonate.audio.decoding import FloatArray, resample
+from phonate.compute.remote import missing_model
 from phonate.config.errors import (
     InputError,
     load_copy,
@@ -129,6 +130,8 @@ class HiggsCodec:
             MissingPackageError: transformers is not installed.
         """
         optional_package("transformers", "the codec of Higgs Audio", "'phonate[cloning]'")
+        if why := missing_model(str(source)):
+            raise InputError(f"{source}: the codec can't be loaded ({why})")
         with quiet_transformers():
             try:
                 model, report = codec_class().from_pretrained(

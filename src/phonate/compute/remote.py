@@ -1,13 +1,16 @@
-"""Files at addresses that fsspec opens: s3://, gs://, hf://, memory://, http:// and the others."""
+"""Files at addresses that fsspec opens: s3://, gs://, hf://, memory://, http:// and the others; models on the hub."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import importlib.util
 import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -18,9 +21,13 @@ from phonate.config.errors import DataError, InputError, MissingPackageError, op
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "abfs"}
 """Kinds of addresses that obstore opens where fsspec's own package for them (s3fs, gcsfs, adlfs) is not installed."""
+_WEB = ("http://", "https://")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 _TAG = re.compile(r"<[^<>]*>")
 _LONGEST_REASON = 300
+_PATIENCE = 10.0
+"""Seconds to wait for the hub."""
 _AT_ONCE = 8
 _RECORD = ".mirror.json"
 _STAMPS = (
@@ -44,6 +51,42 @@ def on_disk(name: str | Path) -> Path:
 def base_name(name: str) -> str:
     """The last part of an address or a path."""
     return name.rstrip("/").rpartition("/")[2]
+
+
+def hub_network_errors() -> tuple[type[Exception], ...]:
+    """What the hub's library raises where the network fails: errors of httpx, httpx2 or requests, by its version."""
+    session: Any = importlib.import_module("huggingface_hub").get_session()
+    return OSError, importlib.import_module(type(session).__module__.partition(".")[0]).HTTPError
+
+
+@cache
+def hub_is_out_of_reach() -> str:
+    """Why the Hugging Face Hub can't be reached, and what to do; "" where it can. Asked once: its own library tries for
+    half a minute, file by file."""
+    hub: Any = importlib.import_module("huggingface_hub")
+    constants: Any = importlib.import_module("huggingface_hub.constants")
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE forbids to download; unset it"
+    try:
+        hub.get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+    except hub_network_errors() as error:
+        host = constants.ENDPOINT.partition("://")[2]
+        return f"{host} can't be reached ({_reason(error)}); check the network"
+    return ""
+
+
+def missing_model(name: str, file: str = "config.json", revision: str | None = None) -> str:
+    """Why a model that is not on this disk can't be downloaded from the hub, and what to do; "" where it is or can be.
+    `file`: one that each such model has."""
+    if Path(name).is_dir() or importlib.util.find_spec("huggingface_hub") is None:
+        return ""
+    hub: Any = importlib.import_module("huggingface_hub")
+    try:
+        cached = hub.try_to_load_from_cache(name, file, revision=revision)
+    except ValueError:  # no name of a model: who loads it says so
+        return ""
+    why = "" if isinstance(cached, str) else hub_is_out_of_reach()
+    return f"not on this disk, and {why}" if why else ""
 
 
 def filesystem(address: str) -> tuple[Any, str]:
@@ -75,6 +118,8 @@ def reported(address: str, writing: bool = False) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:  # each of fsspec's file systems has errors of its own
+        if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, OSError):
+            error = error.__cause__  # aiohttp's: its server was not reached
         if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(str(error)):
             mend = "make its bucket first" if writing else "correct data.path, or upload it there"
             raise DataError(f"{address}: no such file or folder; {mend}") from error
@@ -86,7 +131,7 @@ def reported(address: str, writing: bool = False) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """A file system's error in a line, without the page that a server sent and what obstore says for its makers."""
-    text = _TAG.sub(" ", str(error).partition("Debug source:")[0])
+    text = _NUMBER.sub("", _TAG.sub(" ", str(error).partition("Debug source:")[0]))
     return shorten(text, _LONGEST_REASON, placeholder=" ...") or type(error).__name__
 
 
@@ -100,7 +145,7 @@ def files_below(address: str) -> dict[str, str]:
     left out. Raises DataError where there is none."""
     file_system, root = filesystem(address)
     with reported(address):
-        if file_system.isfile(root):
+        if _is_file(file_system, address, root):
             facts = file_system.info(root)
             _require_no_page(address, facts)
             return {address: stamp_of(facts)}
@@ -115,6 +160,14 @@ def files_below(address: str) -> dict[str, str]:
     if not listed:
         raise DataError(f"{address}: no such file or folder, or nothing is in it; correct data.path")
     return listed
+
+
+def _is_file(file_system: Any, address: str, path: str) -> bool:
+    """Whether a file is there. On the web all are, and every error would count as a missing one."""
+    if not address.startswith(_WEB):
+        return bool(file_system.isfile(path))
+    file_system.info(path)
+    return True
 
 
 def _require_no_page(address: str, facts: dict[str, Any]) -> None:
@@ -162,11 +215,11 @@ def mirrored(address: str, cache: Path) -> Path:
     what is gone is removed. Of a list, everything beside it is fetched, where the file system can tell what that is."""
     file_system, path = filesystem(address)
     with reported(address):
-        single = bool(file_system.isfile(path))
+        single = _is_file(file_system, address, path)
         if single:
             _require_no_page(address, file_system.info(path))
     folder, name = (address.rstrip("/").rpartition("/")[::2]) if single else (address.rstrip("/"), "")
-    lists_folders = not address.startswith(("http://", "https://"))
+    lists_folders = not address.startswith(_WEB)
     listed = files_below(folder) if lists_folders or not single else {address: stamp_of(file_system.info(path))}
     root = cache / "remote" / hashlib.sha256(folder.encode()).hexdigest()[:16] / (base_name(folder) or "corpus")
     root.mkdir(parents=True, exist_ok=True)

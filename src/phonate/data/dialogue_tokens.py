@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phonate.compute.remote import missing_model
 from phonate.config.errors import DataError, InputError, tolerate_broken_torchaudio
 from phonate.data.dialogues import SURROGATE, Dialogue
 
@@ -87,6 +88,8 @@ class TextTokenizer:
         tolerate_broken_torchaudio()
         from transformers import AutoTokenizer
 
+        if why := missing_model(name):
+            raise InputError(f"model.name: {name}: no tokenizer can be loaded ({why})")
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except Exception as error:  # damaged files: each kind of tokenizer raises its own errors

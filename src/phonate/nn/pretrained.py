@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from phonate.compute.remote import missing_model
 from phonate.compute.system import require_space, writing
 from phonate.config.errors import (
     CheckpointError,
@@ -52,9 +53,9 @@ RecipeT = TypeVar("RecipeT", bound=Recipe[Any, Any, Any])
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def require(*packages: str) -> None:
+def require(*packages: str, extra: str = "language") -> None:
     """Raise MissingPackageError if one of `packages` is not installed, and prepare their import."""
-    require_packages(*packages)
+    require_packages(*packages, extra=extra)
     prepare_import()
 
 
@@ -161,6 +162,8 @@ def pretrained_file(name: str, file: str) -> Path | None:
         raise MissingPackageError(f"{name}: no such folder; if it is a name on the hub, {error}") from error
     from transformers.utils.hub import cached_file
 
+    if why := missing_model(name):
+        raise InputError(f"model.name: {name}: the model can't be loaded ({why})")
     try:
         path = cached_file(
             name,

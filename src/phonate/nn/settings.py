@@ -245,9 +245,10 @@ class LoRASettings(Settings):
     one module."""
 
 
-def require_packages(*packages: str) -> None:
-    """Raise MissingPackageError if one of `packages`, with which pretrained language models compute, is missing."""
+def require_packages(*packages: str, extra: str = "language") -> None:
+    """Raise MissingPackageError if one of `packages`, with which pretrained language models compute, is missing.
+    `extra`: of phonate, with which they come."""
     for name in packages:
         if importlib.util.find_spec(name) is None:
-            extra = "qlora" if name == "bitsandbytes" else "language"
+            extra = "qlora" if name == "bitsandbytes" else extra
             raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from phonate.compute.remote import hub_is_out_of_reach, hub_network_errors
 from phonate.config.errors import InputError, optional_package
 from phonate.config.tasks import referred, task_info
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
@@ -45,6 +46,8 @@ def push(
     if revision is not None:
         raise InputError(f"{name}: a model is pushed to its newest revision; leave out @{revision}")
     checkpoint = best_or_latest(source)
+    if why := hub_is_out_of_reach():
+        raise InputError(f"{name}: can't be pushed: {why}")
     with tempfile.TemporaryDirectory(prefix="phonate-push-") as temporary:
         folder = listing.export(checkpoint, Path(temporary) / "model")
         _add_vocoder(checkpoint, folder)
@@ -55,7 +58,7 @@ def push(
             api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f"Model by phonate: {repository}")
         except errors.LocalTokenNotFoundError:
             raise InputError(f"{name}: the hub wants to know who pushes; set HF_TOKEN, or run hf auth login") from None
-        except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, OSError) as error:
+        except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, *hub_network_errors()) as error:
             raise InputError(f"{name}: can't be pushed ({' '.join(str(error).split())})") from error
     return f"{api.endpoint}/{repository}"
 

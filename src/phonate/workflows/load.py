@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -10,6 +11,8 @@ from phonate.config.errors import InputError, json_mistake
 from phonate.config.tasks import TASKS, TaskInfo, referred, require_options, task_info
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
     from phonate.tasks.cloning.inference import VoiceCloner
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from phonate.training.inference import Inference
 
     Device = str | torch.device
+
+_NAME = "model.name: "
+"""How errors about pretrained models begin in training."""
 
 
 @overload
@@ -119,17 +125,29 @@ def load(run: str | Path, task: str | None = None, *, device: Device | None = No
     """
     if task is not None:
         TASKS.find(task)  # a typing mistake is reported as one
-    own = task_of(run, task)
-    if task not in (None, own):
-        from phonate.training.checkpoints.listing import wrong_task
+    with _named_as_given(run):
+        own = task_of(run, task)
+        if task not in (None, own):
+            from phonate.training.checkpoints.listing import wrong_task
 
-        raise wrong_task(run, own, task)
-    info = task_info(own)
-    if info.inference is None:
-        raise InputError(f"{run}: the task {own} has no inference; its TaskInfo names none")
-    chosen = require_options(own, options, info.options)
-    model: Inference = referred(info.inference).load(run, device=device, **chosen)
+            raise wrong_task(run, own, task)
+        info = task_info(own)
+        if info.inference is None:
+            raise InputError(f"{run}: the task {own} has no inference; its TaskInfo names none")
+        chosen = require_options(own, options, info.options)
+        model: Inference = referred(info.inference).load(run, device=device, **chosen)
     return model
+
+
+@contextmanager
+def _named_as_given(run: str | Path) -> Iterator[None]:
+    """Within this block errors about the model `run` do not begin with the option of recipes that names such models."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(f"{_NAME}{run}: "):
+            error.args = (str(error).removeprefix(_NAME), *error.args[1:])
+        raise
 
 
 def task_of(run: str | Path, expected: str | None = None) -> str:
@@ -153,7 +171,8 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
         if expected is None and HUB_NAME.fullmatch(str(run)) and not _is_below(path):
             from phonate.nn.pretrained import pretrained_file
 
-            file = pretrained_file(str(run), "config.json")
+            with _named_as_given(run):
+                file = pretrained_file(str(run), "config.json")
     if file is not None and file.is_file():
         described = _config(file)
         for name in TASKS.names():

@@ -189,7 +189,7 @@ def load_network(settings: CloningModel, device: torch.device) -> CloningNetwork
     """
     if settings.strategy == "full":
         return CloningNetwork(load_base(settings.name, "fp32", None, device, settings.text_head))
-    require("transformers", "peft")
+    require("transformers", "peft", extra="cloning")
     base = load_base(settings.name, settings.dtype, settings.quantization, device, settings.text_head)
     whisper = settings.whisper.enabled
     projector = None
@@ -227,7 +227,7 @@ def load_base(
     Raises InputError as `load_pretrained`, for a model of another kind, and for one that can't hold the codes that
     begin and end an audio.
     """
-    require("transformers")
+    require("transformers", extra="cloning")
     from transformers import GenerationConfig, HiggsAudioV2Config, HiggsAudioV2ForConditionalGeneration
 
     config: Any

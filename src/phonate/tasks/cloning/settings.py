@@ -228,7 +228,7 @@ METRICS = by_name(
 
 def traits(recipe: CloningRecipe) -> Traits:
     """See `TaskInfo.traits`."""
-    require_packages("transformers", *(["peft"] if recipe.model.strategy == "lora" else []))
+    require_packages("transformers", *(["peft"] if recipe.model.strategy == "lora" else []), extra="cloning")
     loss = recipe.training.loss
     for name in ("main", "reduction", "auxiliary"):
         if getattr(loss, name) != type(loss).model_fields[name].get_default(call_default_factory=True):

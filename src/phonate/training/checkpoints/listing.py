@@ -23,8 +23,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import AwareDatetime, ValidationError
 
+from phonate.compute.remote import hub_network_errors, missing_model
 from phonate.compute.system import require_space, sync
-from phonate.config.documents import parse, shipped
+from phonate.config.documents import parse, read, shipped, value_at
 from phonate.config.errors import (
     CheckpointError,
     InputError,
@@ -535,8 +536,11 @@ def _examples(path: str | Path, task: str | None) -> str:
     fitting = (recipe for recipe in others if task is None or own.search(recipe.read_text("utf-8", "replace")))
     here = [shlex.quote(str(recipe.parent)) for recipe in itertools.islice(fitting, _RUNS)]
     recipe = "" if task is None else task_info(task).recipe or task
-    maker = f"phonate train {recipe}" if recipe in shipped() else "phonate train"
-    return f", such as {', '.join(here)}" if here else f"; {maker} makes one"
+    if here:
+        return f", such as {', '.join(here)}"
+    if task is not None and task_info(task).model_types and recipe in shipped():
+        return f", or {value_at(read(recipe).values, ('model', 'name'))}, which needs no training"
+    return f"; phonate train {recipe} makes one" if recipe in shipped() else "; phonate train makes one"
 
 
 def located(path: Path) -> Path:
@@ -561,6 +565,8 @@ def _downloaded(text: str) -> Path:
     name, revision = hub_name(text)
     hub: Any = optional_package("huggingface_hub", "a model on the hub", "'phonate[hub]'")
     errors: Any = importlib.import_module("huggingface_hub.errors")
+    if why := missing_model(name, files.MANIFEST, revision):
+        raise InputError(f"{text}: can't be downloaded ({why})")
     try:
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=MODEL_FILES))
     except errors.RevisionNotFoundError:
@@ -569,7 +575,12 @@ def _downloaded(text: str) -> Path:
         raise InputError(
             f"{text}: the hub has no such model, or it is private; for a private one, set HF_TOKEN"
         ) from None
-    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, errors.OfflineModeIsEnabled, OSError) as error:
+    except (
+        errors.LocalEntryNotFoundError,
+        errors.HfHubHTTPError,
+        errors.OfflineModeIsEnabled,
+        *hub_network_errors(),
+    ) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{text}: can't be downloaded ({reason})") from error
     if not is_checkpoint(folder):

@@ -212,6 +212,7 @@ USELESS = {
         "de",
     ],
     "--model: only valid with --transcribe; add it, or leave this out": ["check", "--model", "base"],
+    "--shards: writes recordings as they are; leave --split out": ["prepare", "--shards", "2", "-o", "new", "--split"],
     "--split: data check writes no data set": ["check", "--split"],
     "--page: data describe does not support": ["describe", "--page", "x.html"],
     "--page x.txt: the page is HTML": ["check", "--page", "x.txt"],

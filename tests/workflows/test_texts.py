@@ -77,5 +77,5 @@ def test_options_of_recordings_are_refused(
 ) -> None:
     (tmp_path / "a.txt").write_text("x\ny\n", encoding="utf-8")
     assert main(["data", "prepare", str(tmp_path), "-o", str(tmp_path / "o.jsonl"), *option]) == 2
-    assert "options for recordings have no effect on texts" in capsys.readouterr().err
+    assert f"error: {option[0]}: only for recordings, and" in capsys.readouterr().err
     assert not (tmp_path / "o.jsonl").exists()

@@ -148,25 +148,25 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
     from phonate.config.errors import InputError
 
     prepares, page, output, rate = args.action == "prepare", args.page, args.output, args.rate
-    of_recordings = (args.split, args.transcribe, args.cache_dir, args.rate, args.language, args.model, args.page)
+    not_of_texts = _given(args, "split", "transcribe", "cache_dir", "rate", "language", "model", "page")
+    not_of_shards = _given(args, "split", "transcribe", "rate", "page", "cache_dir")
     mistakes = {
         f"{next(iter(args.overrides), None)}: has no effect on texts; leave it out": (
             bool(args.overrides) and _of_texts(args)
         ),
-        f"--output {output}: options for recordings have no effect on texts; leave them out": (
-            _of_texts(args) and any(option not in (None, False) for option in of_recordings)
+        f"{not_of_texts}: only for recordings, and {output} is made of texts; leave it out": (
+            bool(_of_texts(args) and not_of_texts)
         ),
         f"--cache-dir: data {args.action} caches nothing; leave it out, or use data prepare": (
             args.cache_dir is not None and not prepares
         ),
-        f"{_given(split=args.split, output=output)}: data {args.action} writes no data set; use data prepare": (
+        f"{_given(args, 'split', 'output')}: data {args.action} writes no data set; use data prepare": (
             not prepares and (args.split or output is not None)
         ),
         "--shards: only data prepare writes shards": args.shards is not None and not prepares,
         "--shards: needs --output FOLDER": args.shards is not None and output is None,
-        "--shards: writes recordings as they are; leave --split, --transcribe, --rate, --page and --cache-dir out": (
-            args.shards is not None
-            and any(one not in (None, False) for one in (args.split, args.transcribe, rate, page, args.cache_dir))
+        f"--shards: writes recordings as they are; leave {not_of_shards} out": (
+            args.shards is not None and not_of_shards != ""
         ),
         "--split: needs --output FOLDER": args.split and output is None,
         "--output: needs --split, --transcribe, or --shards": (
@@ -184,7 +184,7 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
         f"--page {page}: the page is HTML; give a name that ends in .html": (
             page is not None and not page.lower().endswith((".html", ".htm"))
         ),
-        f"{_given(language=args.language, model=args.model)}: only valid with --transcribe; add it, or "
+        f"{_given(args, 'language', 'model')}: only valid with --transcribe; add it, or "
         + (f"data.language={args.language} for that of texts" if args.model is None else "leave this out"): (
             not args.transcribe and (args.language is not None or args.model is not None)
         ),
@@ -198,9 +198,10 @@ def _refuse_useless_options(args: argparse.Namespace) -> None:
             raise InputError(mistake)
 
 
-def _given(**options: object) -> str:
+def _given(args: argparse.Namespace, *names: str) -> str:
     """Those of some options that are given, as they are called."""
-    return ", ".join(f"--{name}" for name, value in options.items() if value not in (None, False))
+    given = [name for name in names if getattr(args, name) not in (None, False)]
+    return ", ".join(f"--{name.replace('_', '-')}" for name in given)
 
 
 def _print_report(outcome: dict[str, Any]) -> None:

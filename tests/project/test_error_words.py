@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2] / "src" / "phonate"
 BY_COMMAND_ALONE = ("cli", "serving")
 """What no function of Python leads to."""
 OTHER_PROGRAMS = re.compile(
-    r"\b(pip install|torchrun|ray start|accelerate launch|phonate data prepare|evaluate --tune)\b"
+    r"\b(pip install|torchrun|ray start|accelerate launch|tar --sparse|phonate data prepare|evaluate --tune)\b"
 )
 
 

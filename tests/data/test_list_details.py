@@ -826,3 +826,11 @@ def test_a_list_that_is_not_utf_8_is_windows_1252_or_refused_at_once(voice, capl
     else:
         with pytest.raises(DataError, match=r"list.csv: .* Windows-1252; save it as CSV UTF-8$"):
             list_corpus(corpus(voice))
+
+
+def test_what_pandas_makes_of_missing_values_and_of_the_numbers_beside_them(voice):
+    """A column of 7, 7, 8 and nothing is 7.0, 7.0, 8.0 and NaN, in its records and in the JSON of them."""
+    records = [(7.0, "one"), (7.0, float("nan")), (8.0, 12.0), (float("nan"), 1.5)]
+    lines = [{"file": f"wavs/a{i}.wav", "speaker": who, "text": text} for i, (who, text) in enumerate(records)]
+    (voice / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert list(read(voice).values()) == [("7", "one"), ("7", None), ("8", "12"), (None, "1.5")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import tempfile
@@ -344,7 +345,12 @@ def id_of(name: str) -> str:
 
 
 def as_text(value: object) -> str | None:
-    """A JSON value as text: numbers as they are written, None for null and the empty string."""
+    """A JSON value as text; None for null, the empty string and NaN, which pandas has where there is no value. It makes
+    floats of the whole numbers beside such ones, which are written without a point again."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        value = int(value) if value.is_integer() else value
     return None if value is None or value == "" else str(value)
 
 

@@ -244,7 +244,8 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
         assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
-    said = "error: nowhere: no such run or checkpoint; give the folder of a run of my_task; phonate train makes one\n"
+    mend = "nor auto, which goes on with runs/mine; give the folder of a run of my_task; phonate train makes one"
+    said = f"error: nowhere: no such run or checkpoint, {mend}\n"
     assert capsys.readouterr().err == said
 
 

@@ -45,8 +45,10 @@ WORDS = ("a cat", "the old dog", "blue hens run", "one more cow", "it is a pig",
 
 SHORT = ("training.max_steps=2", "training.validation.interval=2", "training.checkpoint.interval=1")
 _SPEECH = ("size=tiny", "training.batch_size=4", "data.phonemes=characters", "data.durations=learnt")
+_CONVERSION = ("model.d_model=32", "model.n_layers=1", "model.n_heads=2", "model.d_ff=32", "data.crop_frames=40")
 SMALL = {
-    "conversion": ("model.d_model=32", "model.n_layers=1", "model.n_heads=2", "model.d_ff=32", "data.crop_frames=40"),
+    "conversion": _CONVERSION,
+    "conversion-whisper": (*_CONVERSION, "training.batch_size=4"),
     "speech": (
         *_SPEECH,
         "data.aligner_steps=4",
@@ -89,6 +91,7 @@ training: {batch_size: 4, logging: {tensorboard: false}}
 """
 MAKES = {
     "runs/conversion": ["train", "conversion", "data.path=my_recordings"],
+    "runs/conversion-whisper": ["train", "conversion-whisper", "data.path=my_recordings"],
     "runs/vocoder": ["train", "vocoder", "data.path=my_voice"],
     "runs/speech": ["train", "speech", "data.path=my_voice"],
     "runs/speech-autoregressive": ["train", "speech-autoregressive", "data.path=LJSpeech-1.1"],
@@ -331,6 +334,8 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "resources": prints("CPU"),
     "train conversion data.path=my_recordings": trained("runs/conversion"),
     "convert runs/conversion recording.wav --speaker anna -o anna.wav": sounds("anna.wav"),
+    "train conversion-whisper data.path=my_recordings": trained("runs/conversion-whisper"),
+    "convert runs/conversion-whisper recording.wav --speaker anna -o anna.wav": sounds("anna.wav"),
     "checkpoints list runs/conversion": prints("step-00000002"),
     "checkpoints verify runs/conversion": prints("step-00000002"),
     _ENGLISH: trained("runs/speech-autoregressive"),
@@ -378,6 +383,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "checkpoints export runs/recognition-whisper -o merged --format transformers": holds("merged/merge.json"),
     "checkpoints export runs/recognition-whisper -o faster --format ctranslate2": holds("faster/config.json"),
     _VOICE: trained("runs/speech"),
+    f"{_VOICE} data.language=de": trained("runs/speech"),
     f"{_VOICE} training.init_from=runs/speech --output runs/second": trained("runs/second"),
     "explain recognition data.path=my_voice --yaml": prints("task: recognition", "optimizer:"),
     f"{_VOICE} --resume auto": trained("runs/speech", steps=3),
@@ -385,7 +391,6 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     'speak runs/speech "Text for TTS" -o speech.wav': sounds("speech.wav"),
     'speak "Text for TTS" -o speech.wav': sounds("speech.wav"),
     'speak "Text for TTS" --speed 0.8 -o speech.wav': sounds("speech.wav"),
-    "checkpoints export base/voice --format onnx -o exported": writes("exported/model.onnx"),
     'speak runs/speech "Text for TTS" --vocoder runs/vocoder -o speech.wav': sounds("speech.wav"),
     "train config.yaml training.epochs=100": trained("runs/config"),
     "explain config.yaml --yaml": prints("task: conversion", "d_model: 32"),

@@ -123,6 +123,16 @@ def test_an_own_recipe_tells_what_it_leaves_out_of_what_comes_trained(
     )
 
 
+def test_whether_to_resume_may_be_a_truth_value_and_another_word_is_answered_with_auto(clips: Path) -> None:
+    data = [f"data.path={clips}"]
+    assert plan("speech", data, resume=True, corpus=False).resume == "auto"
+    assert plan("speech", data, resume=False, corpus=False).resume is None
+    with pytest.raises(
+        InputError, match=r"^yes: no such run or checkpoint, nor auto, which goes on with runs/speech; "
+    ):
+        _ = plan("speech", data, resume="yes", corpus=False).run
+
+
 VARIANTS: Mapping[str, list[list[str]]] = {
     "speech": [["data.judged=0"], ["training.logging.log_metrics=[val_mos]"]],
     "conversion": [["training.adversarial_start=100"], ["training.loss.auxiliary={norm_reg: 0.1}"]],

@@ -67,7 +67,7 @@ def plan(
     overrides: Overrides = (),
     *,
     base: str | None = None,
-    resume: str | None = None,
+    resume: str | bool | None = None,
     mode: Mode = "mixed",
     device: str | None = None,
     output: str | Path | None = None,
@@ -92,7 +92,8 @@ def plan(
     changes = tuple(parse_overrides(overrides))
     written = resolve_document(document, changes, under, incomplete=incomplete)
     is_there = corpus and REQUIRED not in written.origins.values()
-    planned = Plan(source, written, changes, under, resume, mode, device, output, records, is_there)
+    asked = ("auto" if resume else None) if isinstance(resume, bool) else resume
+    planned = Plan(source, written, changes, under, asked, mode, device, output, records, is_there)
     return planned.but(then) if (then := planned.as_resumed) else planned
 
 
@@ -307,16 +308,22 @@ class Plan:
         if self.output is not None:
             return Path(self.output)
         if self.resume in (None, "auto"):
-            own = None if self.resume is None else self._run_of_recipe()
-            return own or Path("runs") / self.written.name
+            return self._own_run
         source = Path(self.resume)
         if self.is_search:
             return source
         if is_checkpoint(source):
             return run_of(source.parent)
         if not source.is_dir():
-            raise no_run(self.resume, task=None if self.is_search else self.written.recipe.task)
+            what = f"no such run or checkpoint, nor auto, which goes on with {self._own_run}"
+            raise no_run(self.resume, what, None if self.is_search else self.written.recipe.task)
         return source if checkpoints_folder(source) != source else run_of(source)
+
+    @property
+    def _own_run(self) -> Path:
+        """The run that the recipe is of, where one is resumed; else the one that is called after it."""
+        own = None if self.resume is None else self._run_of_recipe()
+        return own or Path("runs") / self.written.name
 
     @property
     def as_resumed(self) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def train(
     source: str | Path,
     overrides: Overrides = (),
     *,
-    resume: str | None = None,
+    resume: str | bool | None = None,
     mode: devices.Mode = "mixed",
     device: str | None = None,
     output: str | Path | None = None,
@@ -177,9 +177,9 @@ def train(
 ) -> Trained:
     """Train `source` (a recipe file or a shipped name) into the folder `output`, by default `runs/<recipe>`.
 
-    `resume`: "auto" continues from the newest intact checkpoint of the run (of `source`, where that is a run), or
-    starts it; a run or a checkpoint folder continues from there. `dry_run` only measures what the run would cost.
-    `callbacks` are added to the recipe's. A recipe with `training.tuning` is a search (`phonate.workflows.tuning`),
+    `resume`: "auto", or True, continues from the newest intact checkpoint of the run (of `source`, where that is a
+    run), or starts it; a run or a checkpoint folder continues from there. `dry_run` only measures what the run would
+    cost. `callbacks` are added to the recipe's. A recipe with `training.tuning` is a search (`phonate.workflows.tuning`),
     of which the best run is returned.
 
     Raises RecipeError, InputError, TrainingError, CheckpointError, Interrupted.

@@ -19,6 +19,7 @@ from phonate.config.tasks import Start
 from phonate.tasks.speech.start import RECOGNISER
 from phonate.training.checkpoints.listing import BASE_VOICE
 from phonate.training.plan import plan
+from sounds import SAMPLE_RATE, voiced_tone
 
 
 def noises(folder: Path, minutes: float) -> Path:
@@ -136,6 +137,24 @@ def part_of(corpus: Path, folder: Path, count: int) -> Path:
         shutil.copy(file, folder / "wavs" / file.name)
     (folder / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
+
+
+def test_a_dry_run_leaves_the_training_of_the_aligner_out_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("phonate.workflows.train.MIN_SECONDS", 0.1)
+    (tmp_path / "voice").mkdir()
+    for number in range(4):
+        sound = voiced_tone(1.0, 120.0, (700.0, 1800.0), seed=number)
+        soundfile.write(tmp_path / "voice" / f"{number}.wav", sound, SAMPLE_RATE)
+        (tmp_path / "voice" / f"{number}.txt").write_text("ein Hund")
+    options = ["data.path=voice", "data.language=de", "data.phonemes=characters", "data.cache_dir=cache", "size=tiny"]
+    options += ["data.judged=0", "training.batch_size=2", "data.validation=0"]
+    assert main(["train", "speech", *options, "--dry-run"]) == 0
+    told = capsys.readouterr().err
+    assert "not estimated: the aligner, which training trains first for 1000 steps" in told
+    assert "an aligner learns in 10 steps" in told
 
 
 @pytest.mark.slow

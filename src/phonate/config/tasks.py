@@ -130,6 +130,9 @@ class TaskInfo:
     start: Reference | None = None
     """`start(recipe) -> Iterable[Start]`: options that a recipe leaves to the data, decided before training; first what
     needs no look at the corpus, which may not be there yet."""
+    rehearsal: Reference | None = None
+    """`rehearsal(recipe) -> Start`: what a dry run changes so that it takes no minutes to prepare, and what its
+    estimate leaves out by that. None: nothing."""
     traits: Reference | None = None
     """`traits(recipe) -> Traits | None`: the task's traits as far as they need no torch, so that `phonate explain`
     answers at once. It raises InputError for a recipe that the task can't train. None: only the task itself knows."""

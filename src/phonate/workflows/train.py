@@ -27,7 +27,7 @@ from phonate.config.documents import parse
 from phonate.config.errors import InputError, NoRunError
 from phonate.config.metrics import Metric
 from phonate.config.resolve import Overrides, Resolved
-from phonate.config.tasks import task_info
+from phonate.config.tasks import referred, task_info
 from phonate.data.loading import accumulation_groups
 from phonate.data.progress import report_progress
 from phonate.data.settings import SpokenData
@@ -179,8 +179,8 @@ def train(
 
     `resume`: "auto", or True, continues from the newest intact checkpoint of the run (of `source`, where that is a
     run), or starts it; a run or a checkpoint folder continues from there. `dry_run` only measures what the run would
-    cost. `callbacks` are added to the recipe's. A recipe with `training.tuning` is a search (`phonate.workflows.tuning`),
-    of which the best run is returned.
+    cost. `callbacks` are added to the recipe's. A recipe with `training.tuning` is a search
+    (`phonate.workflows.tuning`), of which the best run is returned.
 
     Raises RecipeError, InputError, TrainingError, CheckpointError, Interrupted.
     """
@@ -207,15 +207,9 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
         return Trained(Run(result.run.path / trial.run), {settings.tuning.metric: trial.metric or 0.0}, trial.step)
     device = plan.device
     set_threads(settings)
-    task, info = plan.task, task_info(plan.written.recipe.task)
     if dry_run:
-        run = Run(plan.run)
-        resumed = _checkpoint_to_resume(plan, run)
-        plan.check(begins=resumed is None, callbacks=callbacks)
-        for line in filter(None, (transcribed, *plan.reasons(begins=resumed is None))):
-            logger.info(line)
-        done = None if resumed is None else resumed.metadata.global_step
-        return Trained(run, estimate(plan.resolved, task, device, run.path, done), 0)
+        return _estimated(plan, device, transcribed, callbacks)
+    task, info = plan.task, task_info(plan.written.recipe.task)
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
     with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:
         if plan.plugins and ranks.is_main:
@@ -244,6 +238,20 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
     use = run.use(info.use, getattr(plan.written.recipe.data, "language", None))
     chosen = best if best.value is not None else None
     return Trained(run, metrics, trainer.step, chosen, use, task.metrics or ())
+
+
+def _estimated(plan: Plan, device: torch.device, transcribed: str, callbacks: Sequence[Callback]) -> Trained:
+    """What the run would cost, as its metrics."""
+    run, info = Run(plan.run), task_info(plan.written.recipe.task)
+    resumed = _checkpoint_to_resume(plan, run)
+    plan.check(begins=resumed is None, callbacks=callbacks)
+    for line in filter(None, (transcribed, *plan.reasons(begins=resumed is None))):
+        logger.info(line)
+    if info.rehearsal is not None and (shortened := referred(info.rehearsal)(plan.recipe)).changes:
+        logger.info(shortened.reason)
+        plan = plan.but(shortened.changes)
+    done = None if resumed is None else resumed.metadata.global_step
+    return Trained(run, estimate(plan.resolved, plan.task, device, run.path, done), 0)
 
 
 def _transcribed(plan: Plan) -> str:

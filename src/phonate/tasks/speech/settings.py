@@ -202,6 +202,7 @@ INFO = TaskInfo(
     export_options=("vocoder", "dtype", "runtime"),
     options=("vocoder",),
     start="phonate.tasks.speech.start:start",
+    rehearsal="phonate.tasks.speech.start:rehearsal",
     traits="phonate.tasks.speech.start:traits",
     earlier={**EARLIER_F0, "model.melody_gradient": 1.0, "model.contour": False},
     session=SessionInfo("recordings", needs_text=True, default_for="transcribed recordings", defaults=session_defaults),

@@ -50,6 +50,8 @@ MANY_MINUTES = 20.0
 _FEW_STEPS = 150
 _STEPS = ((FEW_MINUTES, _FEW_STEPS), (MANY_MINUTES, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
+_REHEARSED_STEPS = 10
+"""Of the aligner, in a dry run."""
 JUDGES = (TRANSCRIPTION, WORD_ERRORS, MOS)
 """What judging English needs."""
 RECOGNISER = "base"
@@ -92,6 +94,15 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     if few:
         reason = f"so few recordings change how the voice sounds; pace and melody stay nearly those of {BASE_VOICE}"
         yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
+
+
+def rehearsal(recipe: SpeechRecipe) -> Start:
+    """See `TaskInfo.rehearsal`."""
+    steps = recipe.data.aligner_steps
+    if recipe.data.durations != "learnt" or steps <= _REHEARSED_STEPS:
+        return Start({}, "")
+    reason = f"not estimated: the aligner, which training trains first for {steps} steps, unless it has done so before"
+    return Start({"data.aligner_steps": _REHEARSED_STEPS}, reason)
 
 
 def _of_language(recipe: SpeechRecipe) -> Start:

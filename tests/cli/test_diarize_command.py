@@ -183,4 +183,4 @@ def test_training_on_meetings_without_labels_says_what_is_missing(tmp_path, caps
     arguments = [f"data.path={tmp_path / 'corpus'}", f"data.cache_dir={tmp_path / 'cache'}"]
     assert main(["train", "diarization", *arguments, "--output", str(tmp_path / "run")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {tmp_path / 'corpus'}: no RTTM file")
+    assert line.startswith(f"error: {tmp_path / 'corpus'}: put an RTTM file beside each meeting")

@@ -318,3 +318,15 @@ def test_a_resume_says_where_steps_are_computed_by_other_means(name, before, now
         first, second = ("with a", "without one") if before else ("without a", "with one")
         assert told == [f"{name} was computed {first} C compiler, and is now {second}: results differ by rounding"]
     Precision("fp16", CPU).restore(state)  # it needs none of that
+
+
+def test_gradients_of_a_phase_alone_are_those_of_a_backward_pass_each_in_memory_of_its_own():
+    """The sums over ranks, and clipping, change them in place."""
+    parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(3)]
+    first, second, unused = parameters
+    for times in (1.0, 2.0):
+        Precision("fp32", CPU).backward((first + second).sum(), parameters)
+        first.grad.mul_(2.0)
+        assert second.grad.tolist() == 3 * [times]
+    assert first.grad.tolist() == 3 * [6.0]
+    assert unused.grad is None

@@ -165,7 +165,7 @@ def _unscaled(gradients: Iterable[Tensor], factor: float) -> Tensor:
 
 
 KERNELS = "kernels"
-"""Where a checkpoint says whether bf16 was computed by `nn.kernels`."""
+"""Where a checkpoint says whether `nn.kernels` computed."""
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -288,7 +288,8 @@ class Precision:
         trained = [one for one in parameters if one.requires_grad]
         for one, gradient in zip(trained, torch.autograd.grad(scaled, trained, allow_unused=True), strict=True):
             if gradient is not None:
-                one.grad = gradient if one.grad is None else one.grad + gradient
+                # two may be given one and the same memory, and gradients are changed in place
+                one.grad = gradient.clone() if one.grad is None else one.grad + gradient
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Unscale the gradients, before they are used."""

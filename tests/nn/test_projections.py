@@ -98,6 +98,21 @@ def test_gradients_go_through_the_mask_that_the_outputs_went_through() -> None:
     assert torch.autograd.gradcheck(outputs, (torch.randn(5, 16, dtype=torch.float64, requires_grad=True), *trained))
 
 
+def test_every_row_goes_through_the_mask() -> None:
+    """A processor takes 128 at a time."""
+    (layer,) = adapted(lora_dropout=0.5)[:1]
+    inputs = torch.randn(300, 16, requires_grad=True)
+    torch.manual_seed(1)
+    kept, probability = kept_inputs(inputs, 0.5)
+    low = layer.lora_A["default"](inputs * kept)
+    expected = layer.base_layer(inputs) + 3.0 / (1.0 - probability) * layer.lora_B["default"](low)
+    torch.manual_seed(1)
+    found = project(inputs, [layer.train()])[0]
+    torch.testing.assert_close(found, expected)
+    for mine, one in zip(gradients([layer], inputs, [found]), gradients([layer], inputs, [expected]), strict=True):
+        assert float((mine - one).norm() / one.norm()) < 1e-5
+
+
 def test_a_layer_alone_gets_its_gradient_when_the_others_are_not_used() -> None:
     layers, inputs = adapted(), torch.randn(10, 16, requires_grad=True)
     project(inputs, layers[:2])[1].sum().backward()

@@ -297,6 +297,22 @@ def test_a_cached_library_that_is_not_whole_is_not_executed(short: Path) -> None
         assert _loaded().parent == short
 
 
+def test_a_cached_library_that_can_not_be_loaded_is_told_and_the_next_one_is_used(
+    short: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of another system that shares the cache."""
+    _loaded()
+    (whole,) = short.iterdir()
+    for number in range(16):  # in whatever order they are listed
+        content = b"no library %d" % number
+        (short / kernels._name(whole.name.partition("-")[0], content)).write_bytes(content)
+    caplog.set_level("INFO")
+    assert _loaded() == whole
+    whole.unlink()
+    assert _loaded().parent != short
+    assert "short.c can't be used" in caplog.text
+
+
 def _opened(folder: Path) -> None:
     folder.chmod(0o777)
 
@@ -312,7 +328,7 @@ def _of_another(folder: Path) -> None:
 
 def _a_file(folder: Path) -> None:
     shutil.rmtree(folder)
-    folder.touch()
+    folder.touch(0o600)
 
 
 @pytest.mark.parametrize("spoil", [_opened, _linked, _of_another, _a_file])
@@ -325,7 +341,7 @@ def test_where_others_may_write_nothing_is_executed(
     spoil(short)
     caplog.set_level("INFO")
     assert _loaded().parent != short
-    assert f"can't be cached ({short} is open to others" in caplog.text
+    assert f"can't be cached ({short} is not a folder that only you can open" in caplog.text
 
 
 def test_without_a_home_each_process_compiles(

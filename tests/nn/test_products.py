@@ -169,6 +169,23 @@ def test_causal_attention_hides_no_number_that_is_none(value: float) -> None:
     assert out[:50].isfinite().all()
 
 
+@needs_kernel
+@pytest.mark.parametrize("other", [1, 3, 4])
+def test_causal_attention_reads_fp32_alone(other: int) -> None:
+    given = [*torch.zeros(3, 9, 1, 16), *rotation_of([9], 16)]
+    given[other] = given[other].bfloat16()  # half the memory
+    with pytest.raises(AssertionError):
+        causal_attention(given[0], given[1], given[2], (given[3], given[4]), torch.tensor([0, 9]), 1.0)
+
+
+@needs_kernel
+@pytest.mark.parametrize("starts", [[0, 8], [0, 10], [1, 9]])
+def test_causal_attention_leaves_out_no_row_and_reads_none_beyond(starts: list[int]) -> None:
+    query = torch.zeros(9, 1, 16)
+    with pytest.raises(AssertionError):
+        causal_attention(query, query, query, rotation_of([9], 16), torch.tensor(starts), 1.0)
+
+
 @pytest.mark.parametrize(
     "query", [torch.zeros(9, 1, 24), torch.zeros(9, 1, 16).bfloat16(), torch.zeros(9, 1, 16).double()]
 )

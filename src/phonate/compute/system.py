@@ -202,7 +202,7 @@ def private_folder(folder: Path) -> Path:
         folder.mkdir(mode=0o700)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
-        raise PermissionError(f"{folder} is open to others: make it your own, with mode 700")
+        raise PermissionError(f"{folder} is not a folder that only you can open: make it one, with mode 700")
     return folder
 
 

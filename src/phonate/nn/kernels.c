@@ -52,7 +52,7 @@ static inline float exponential(float x) { /* of -87 to 87, to 2e-7 */
     value = value * f + 2.402264791e-1f;
     value = value * f + 6.931472028e-1f;
     value = value * f + 1.0f;
-    int32_t bits = ((int32_t)whole + 127) << 23;
+    uint32_t bits = (uint32_t)((int32_t)whole + 127) << 23;
     float power;
     memcpy(&power, &bits, 4);
     return value * power;

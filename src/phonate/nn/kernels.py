@@ -42,7 +42,7 @@ _SECONDS = 60.0
 _CACHE = "kernels"
 """The folder of compiled libraries within the user's cache."""
 _NO_CACHE = (OSError, RuntimeError)
-"""Of a folder that is full or open to others, a file system that executes nothing, a user without a home."""
+"""Of a folder that is full or open to others, a user without a home."""
 _PART = 256
 """Rows of which gradients are summed up: PART in `kernels.c`."""
 _TILE, _LANES = 10, 16
@@ -98,8 +98,10 @@ class Attention(ctypes.Structure):
     @classmethod
     def of(cls, scale: float, *tensors: Tensor) -> Attention:
         """Tensors are the last six fields; they must outlive it."""
-        assert all(one.is_contiguous() for one in tensors)
         starts, query_NHE, key_NGE = tensors[:3]
+        assert all(one.is_contiguous() for one in tensors)
+        assert [one.dtype for one in tensors] == [torch.int64, *[torch.float32] * 5]
+        assert starts[[0, -1]].tolist() == [0, len(query_NHE)]
         _, heads, size = query_NHE.shape
         counts = (heads, key_NGE.shape[1], size, len(starts) - 1)
         return cls(*counts, *(one.data_ptr() for one in tensors), scale)
@@ -293,10 +295,10 @@ class Kernels:
     def attend_backward(self, given: Attention, out_NHE: Tensor, logs_NH: Tensor, grad_NHE: Tensor) -> list[Tensor]:
         """The gradients of queries, keys and values."""
         shapes = [(len(out_NHE), heads, given.size) for heads in (given.heads, given.groups, given.groups)]
-        made = [torch.empty(shape) for shape in shapes]
-        results = map(_at, (out_NHE, logs_NH, grad_NHE, *made))
-        self._library.attend_backward(ctypes.byref(given), *results, _threads())
-        return made
+        gradients = [torch.empty(shape) for shape in shapes]
+        tensors = map(_at, (out_NHE, logs_NH, grad_NHE, *gradients))
+        self._library.attend_backward(ctypes.byref(given), *tensors, _threads())
+        return gradients
 
     def differences(self, one_BTKC: Tensor, other_BTKC: Tensor) -> tuple[Tensor, Tensor]:
         """The signs of differences (B, T, K, C), and the sum of their sizes of each item (B,)."""
@@ -379,10 +381,14 @@ def _stem(compiler: Sequence[str]) -> str:
 
 def _cached(stem: str) -> ctypes.CDLL | None:
     """The library from the cache, where it is what its name says. None: it is not there."""
-    with suppress(*_NO_CACHE):
+    with suppress(*_NO_CACHE):  # `_cache` says so
         for file in private_folder(cache_folder() / _CACHE).glob(f"{stem}-*.so"):
-            if file.name == _name(stem, file.read_bytes()):
+            if file.name != _name(stem, file.read_bytes()):
+                continue
+            try:
                 return ctypes.CDLL(str(file))
+            except OSError as error:  # a file system that executes nothing, or another system's libraries
+                logger.info("the cached %s can't be used (%s)", _SOURCE.name, error)
     return None
 
 

@@ -185,6 +185,22 @@ def test_a_length_beyond_all_files_is_a_cut(tmp_path: Path, ending: str, name: b
         read_audio(path)
 
 
+def test_damaged_lengths_lead_decoders_of_joined_files_nowhere(tmp_path: Path) -> None:
+    """Before that of the first object in the header are 30 bytes, and 16 of its name."""
+    path, second = write(tmp_path / "a.wma", tone(1.0)), write(tmp_path / "b.wav", tone(0.5))
+    content = path.read_bytes()
+    path.write_bytes(content[:46] + struct.pack("<Q", 2**62) + content[54:] + second.read_bytes())
+    with pytest.raises(DataError, match=r"a\.wma: "):
+        read_audio(path)
+
+
+def test_a_flac_whose_header_has_no_length_of_its_frames_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.flac", tone(1.0))
+    content, whole = path.read_bytes(), read_audio(path)[0]
+    path.write_bytes(content[:8] + bytes(4) + content[12:])
+    np.testing.assert_array_equal(read_audio(path)[0], whole)
+
+
 def test_an_flv_whose_size_is_no_number_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.flv", tone(1.0))
     content, whole = path.read_bytes(), read_audio(path)[0]

@@ -178,8 +178,10 @@ class _Range(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._at >= self._size:  # few file systems seek far behind their end, where damaged lengths lead
+            return 0
         self._file.seek(self._start + self._at)
-        content = bytearray(self._file.read(min(len(buffer), max(0, self._size - self._at))))
+        content = bytearray(self._file.read(min(len(buffer), self._size - self._at)))
         for number, byte in enumerate(self._length, self._length_at - self._start - self._at):
             if 0 <= number < len(content):
                 content[number] = byte

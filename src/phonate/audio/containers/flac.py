@@ -57,7 +57,7 @@ def _begins_late(file: BinaryIO, first: int) -> bool:
 def _last_number(head: bytes, samples: int) -> re.Pattern[bytes] | None:
     """What begins its last frame; None where that is not known, as frames are not all as long."""
     shortest, longest = int.from_bytes(head[8:10], "big"), int.from_bytes(head[10:12], "big")
-    number = (samples - 1) // longest if samples and shortest == longest else -1
+    number = (samples - 1) // longest if samples and 0 < shortest == longest else -1
     if not 0 <= number <= _LARGEST_NUMBER:
         return None
     return re.compile(rb"\xff\xf8.." + re.escape(chr(number).encode("utf-8", "surrogatepass")), re.DOTALL)

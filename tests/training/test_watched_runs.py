@@ -108,9 +108,8 @@ def test_a_loss_that_is_not_a_number_names_step_batch_and_remedies(tmp_path, rea
     assert all(name in said for name in task.spoilt)
     for remedy in (
         "training.optimizer.lr",
-        "mixed_precision: fp32",
+        "mixed_precision=fp32",
         "phonate data check",
-        "training.gradient_clipping",
     ):
         assert remedy in said
     kept = trainer.checkpoints.load_checkpoint("latest")

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -59,10 +58,9 @@ def hub_network_errors() -> tuple[type[Exception], ...]:
     return OSError, importlib.import_module(type(session).__module__.partition(".")[0]).HTTPError
 
 
-@cache
 def hub_is_out_of_reach() -> str:
-    """Why the Hugging Face Hub can't be reached, and what to do; "" where it can. Asked once: its own library tries for
-    half a minute, file by file."""
+    """Why the Hugging Face Hub can't be reached, and what to do; "" where it can. Asked before its library is,
+    which tries for half a minute, file by file."""
     hub: Any = importlib.import_module("huggingface_hub")
     constants: Any = importlib.import_module("huggingface_hub.constants")
     if constants.HF_HUB_OFFLINE:

@@ -126,3 +126,23 @@ def test_words_of_speakers_in_any_labels(capsys, tmp_path):
     (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ngood morning\n")
     assert main([*given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["recordings"]["a"]["cpwer"] is None
+
+
+def test_words_of_plain_texts_by_the_names_of_their_files(capsys, tmp_path):
+    for folder, first in (("ref", "I am here: now"), ("hyp", "SPEAKER_00: I am\n\nSPEAKER_01: here now")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(f"\ufeff{first}\n", encoding="utf-8")
+    (tmp_path / "ref" / "b.txt").write_text("two words")
+    (tmp_path / "hyp" / "b.txt").write_text("")  # as of a recording in which nobody speaks
+    (tmp_path / "words.ctm").write_text("other 1 0 1 I\nother 1 1 1 am\n")
+
+    def scores(reference, hypothesis):
+        given = [str(tmp_path / reference), str(tmp_path / hypothesis)]
+        assert main(["score", "--words", *given, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["recordings"]
+        return {name: (one["word_edits"], one["words"], one["cpwer"]) for name, one in rows.items()}
+
+    assert scores("ref", "hyp") == {"a": (0, 4, None), "b": (2, 2, None), "total": (2, 6, None)}
+    assert scores("ref/a.txt", "words.ctm")["total"] == (2, 4, None)
+    assert scores("ref/b.txt", "hyp/a.txt")["total"] == (4, 2, None)
+    assert main(["score", *(str(tmp_path / folder / "a.txt") for folder in ("ref", "hyp"))]) == 2  # who says it?

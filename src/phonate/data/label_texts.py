@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -141,6 +142,12 @@ def read_audacity(path: Path) -> list[RecordingLabels]:
 def write_audacity(path: Path, recording: str, turns: Sequence[SpeakerTurn], length: float | None) -> None:
     """A label for each turn: its speaker."""
     write_lines(path, (f"{one.start:.6f}\t{one.end:.6f}\t{one.speaker}" for one in turns))
+
+
+def read_plain(path: Path) -> list[RecordingLabels]:
+    """A text without times, and without the speakers that may begin its lines: `Ann: hello`."""
+    lines = [Segment(0.0, math.inf, None, line) for line in map(str.strip, text_of(path).split("\n")) if line]
+    return [RecordingLabels(path.stem, str(path), [replace(one, speaker=None) for one in voices(lines)])]
 
 
 # --------------------------------------------------- CHAT: *SPK: words, with milliseconds between bullets

@@ -150,6 +150,8 @@ LABEL_FORMATS = {
     )
 }
 """By the names that `data.format` takes."""
+_PLAIN = LabelFormat("text", "Plain text", (".txt",), f"{_TEXTS}:read_plain", names_speakers=False)
+"""What is said in a recording, without times. Scoring alone reads it, for a folder has texts of other kinds, too."""
 
 
 def label_format(path: Path) -> LabelFormat | None:
@@ -261,7 +263,7 @@ def read_pair(
     Raises DataError as these do.
     """
     ref, hyp = read(reference), read(hypothesis)
-    kinds = [label_format(Path(path)) if Path(path).is_file() else None for path in (reference, hypothesis)]
+    kinds = [_format_of(Path(path), read is read_texts) for path in (reference, hypothesis) if Path(path).is_file()]
     unnamed = any(kind is not None and not kind.names_recordings for kind in kinds)
     if unnamed and len(ref) == len(hyp) == 1:
         hyp = dict(zip(ref, hyp.values(), strict=True))
@@ -296,12 +298,19 @@ def _read(source: str | Path, texts: bool = False) -> list[RecordingLabels]:
     files = [path]
     if path.is_dir():
         listed = label_files(path)
+        if texts and not listed:
+            listed = {_PLAIN: files} if (files := list(audio_files(path, {".txt"}, problems=[]))) else {}
         kinds = before_transcripts(one for one in listed if not texts or one.name != "rttm") or [*listed]
         if len(kinds) != 1:
             names = ", ".join(one.title for one in kinds) or f"no labels ({suffixes()})"
             raise DataError(f"{path}: has {names}; give a folder with one kind of labels, or a file")
         files = listed[kinds[0]]
-    return [one for file in files for one in _labelled(file)]
+    return [one for file in files for one in _labelled(file, texts)]
+
+
+def _format_of(file: Path, texts: bool) -> LabelFormat | None:
+    """The format of a file of labels; `texts`: or of texts alone."""
+    return label_format(file) or (_PLAIN if texts and _PLAIN.ends(file.name) else None)
 
 
 def read_zones(path: str | Path) -> dict[str, Zones]:
@@ -313,9 +322,9 @@ def read_zones(path: str | Path) -> dict[str, Zones]:
     return {same_name(name): zones for name, zones in nist.read_zones(path).items()}
 
 
-def _labelled(file: Path) -> list[RecordingLabels]:
+def _labelled(file: Path, texts: bool) -> list[RecordingLabels]:
     try:
-        kind = label_format(file) or (LABEL_FORMATS["rttm"] if _RTTM.match(_first_line(file)) else None)
+        kind = _format_of(file, texts) or (LABEL_FORMATS["rttm"] if _RTTM.match(_first_line(file)) else None)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}; give a file of labels that can be read") from error
     if kind is None:

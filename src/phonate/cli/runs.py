@@ -126,9 +126,9 @@ def score(args: argparse.Namespace) -> int:
     is excluded on each side of a reference boundary, as in md-eval (0.25 here is 0.5 in pyannote.metrics).
 
     With --words, what is said is scored instead (STM, CTM, TextGrid, captions, plain .txt and others with texts, or
-    folders of them): WER and CER of all words in the order in which their segments start, and cpWER, for which all words of a speaker are one text, and
-    speakers are mapped so that it is lowest. tcpWER compares only words that are said at the same time: words without
-    times of their own share that of their segment by their number of characters.
+    folders of them): WER and CER of all words in the order in which their segments start, and cpWER, for which all
+    words of a speaker are one text, and speakers are mapped so that it is lowest. tcpWER compares only words that are
+    said at the same time: words without times of their own share that of their segment by their number of characters.
     """
     if args.words:
         return _score_words(args)

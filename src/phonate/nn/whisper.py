@@ -375,8 +375,9 @@ def decode(
     before = 0 if cache is None else cache.get_seq_length()
     positions = decoder.embed_positions.weight[before : before + tokens_BL.shape[1]]
     x_BLD = decoder.embed_tokens(tokens_BL) + positions
+    caches = () if cache is None else (cache,)  # by its place: transformers have two names for it
     for layer in decoder.layers:  # without a mask, transformers' attention is causal
-        x_BLD = layer(x_BLD, None, encoded_BSD, mask_B11S, past_key_values=cache, use_cache=cache is not None)
+        x_BLD = layer(x_BLD, None, encoded_BSD, mask_B11S, *caches)
     normed: Tensor = decoder.layer_norm(x_BLD)
     return normed
 
@@ -394,10 +395,11 @@ def greedy(
     encoded_BSD: Tensor,
     mask_B11S: Tensor | None,
     prompt: Sequence[int],
+    never: Sequence[int] = (),
     most: int = 200,
 ) -> list[list[int]]:
     """The likeliest token after the other, for each item, without prompt and end: text, and timestamps where the
-    prompt does not rule them out. At most `most`."""
+    prompt does not rule them out. None of `never`, and at most `most`."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
@@ -409,6 +411,7 @@ def greedy(
     for _ in range(most):
         scores_BV = logits(model, decode(model, inputs_BL, encoded_BSD, mask_B11S, cache)[:, -1]).float()
         scores_BV[:, tokens.end + 1 : tokens.first_time if times else None] = -torch.inf
+        scores_BV[:, list(never)] = -torch.inf
         best_B = scores_BV.argmax(-1)
         running &= best_B != tokens.end
         if not bool(running.any()):

@@ -77,10 +77,10 @@ class _Voice(ctypes.Structure):
 
 
 def require_espeak() -> None:
-    """Raises MissingPackageError where espeak-ng is not installed."""
+    """Raises MissingPackageError without the Python package that has espeak-ng inside; the system's is not used."""
     if importlib.util.find_spec("espeakng_loader") is None:
         raise MissingPackageError(
-            "the phonemizer 'espeak' needs espeak-ng, which is not installed; pip install 'phonate[espeak]'"
+            "the phonemizer 'espeak' needs the Python package espeakng-loader: pip install 'phonate[espeak]'"
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -55,6 +55,19 @@ class Wording:
         Raises InputError if `text` has nothing to speak, and for letters in English that English does not have.
         """
         return _SPACE.join(word.text for word in self._letters(text))
+
+
+def as_spoken(language: str) -> Callable[[str], str]:
+    """What writes a transcript as it is read out, to compare it: "5" as "five" in English."""
+    wording = Wording(language, refuses=False)
+
+    def spoken(text: str) -> str:
+        try:
+            return wording(text)
+        except InputError:  # nothing in it can be spoken, as in an empty one
+            return ""
+
+    return spoken
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from phonate.data.parallel import track
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_error_rate, score_transcripts, word_error_rate
-from phonate.tasks.recognition.data import Wording
+from phonate.tasks.recognition.data import Wording, as_spoken
 from phonate.tasks.recognition.inference import Recogniser, Transcriber
 from phonate.tasks.recognition.model import build_model
 from phonate.tasks.recognition.whisper import FineTunedWhisper
@@ -51,8 +51,8 @@ def evaluate(
     transcriber = Recogniser.load(run, device=device, base=base)
     if not isinstance(transcriber, Transcriber | FineTunedWhisper):
         raise InputError(
-            f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, or "
-            f"write what it hears (phonate transcribe {run} IN.wav -o OUT.txt), and score that: phonate score --words"
+            f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, "
+            f"or write what it hears (phonate transcribe {run} IN.wav -o OUT.txt), for phonate score --words"
         )
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
@@ -61,7 +61,7 @@ def evaluate(
         none = f"{run}: no validation recordings (data.validation); give recordings with {option('data')}"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
     systems, focus = _systems(transcriber)
-    spoken = _as_spoken(settings.language) if isinstance(transcriber, FineTunedWhisper) else str
+    spoken = as_spoken(settings.language) if isinstance(transcriber, FineTunedWhisper) else str
     results: dict[str, dict[str, float]] = {}
     hypotheses: dict[str, list[str]] = {}
     seconds = sum(len(clip.waveform) for clip in clips) / transcriber.sample_rate
@@ -153,19 +153,6 @@ def _speaker_rates(clips: Sequence[Clip], hypotheses: Sequence[str], rate: int) 
     ref, hyp = ({name: Texts(texts[name], texts[name]) for name in several} for texts in (reference, hypothesis))
     document = score_transcripts(ref, hyp)["total"].document()
     return {name: float(document[name] or 0.0) for name in ("cpwer", "tcpwer")}
-
-
-def _as_spoken(language: str) -> Callable[[str], str]:
-    """What writes a transcript as references are written: "5" as "five" in English."""
-    wording = Wording(language, refuses=False)
-
-    def spoken(text: str) -> str:
-        try:
-            return wording(text)
-        except InputError:  # nothing in it can be spoken, as in an empty one
-            return ""
-
-    return spoken
 
 
 def _clips_with_words(clips: Iterable[Clip], language: str) -> Iterator[Clip]:

@@ -13,9 +13,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from phonate.nn import whisper
 from phonate.nn.losses import IGNORED
 from phonate.nn.pretrained import add_adapters, base_fingerprint, copy_tensors, prepare_import, saved_tensors
 from phonate.nn.whisper import WhisperTokens
-from phonate.tasks.recognition.data import MASKS, RecognitionCorpus, RecognitionDataset
+from phonate.tasks.recognition.data import MASKS, RecognitionCorpus, RecognitionDataset, as_spoken
 from phonate.tasks.recognition.settings import (
     WHISPER_SECONDS,
     RecognitionData,
@@ -92,6 +93,7 @@ class WhisperCorpus(RecognitionCorpus):
         super().__init__(data)
         self.tokens, self.most = tokens, most
         self.language = primary(data.language)
+        self.spoken = as_spoken(data.language)
 
     @cached_property
     def transcripts(self) -> list[Transcript]:
@@ -149,6 +151,18 @@ class WhisperDataset(RecognitionDataset):
         self._log_mel = LogMel(bands)
         least, most = corpus.data.padding
         self._padding = (least, most) if split == "train" else ((least + most) / 2.0,) * 2
+
+    def whole_windows(self) -> WhisperDataset:
+        """The samples with silence up to 30 s, as transcription hears them. With less, a Whisper that has not learnt
+        to do without it says the same again and again."""
+        padded = copy(self)
+        padded._padding = (WHISPER_SECONDS, WHISPER_SECONDS)
+        return padded
+
+    @cached_property
+    def wordings(self) -> list[str]:
+        """The texts as they are read out, which evaluation compares."""
+        return [self._own.spoken(self._own.wordings[position]) for position in self.positions]
 
     @property
     def cached(self) -> bool:
@@ -329,15 +343,18 @@ class WhisperTask(RecognitionTask):
             return super().evaluate(model, dataset, positions)
 
     def _decoded(self, model: nn.Module, samples: RecognitionDataset, positions: Sequence[int]) -> dict[int, str]:
-        """Greedy transcripts of the samples at `positions`, batched with others of similar length."""
-        device = next(model.parameters()).device
+        """Greedy transcripts of the samples at `positions`, as transcription gives them, but read out."""
+        device, size = next(model.parameters()).device, self.recipe.training.evaluation_batch_size
+        heard = cast(WhisperDataset, samples).whole_windows()
+        never = self._facts["suppress"]
         prompt = self.tokens.prompt(self.corpus.language, self.corpus.timed)
         hypotheses: dict[int, str] = {}
-        for places, _, batch in evaluation_batches(samples, positions, self.recipe.training.evaluation_batch_size):
+        for places, _, batch in evaluation_batches(heard, positions, size):
             batch = move(batch, device)
             encoded, mask = whisper.encode(model, batch["mel"], batch["lengths"])
-            rows = whisper.greedy(model, self.tokens, encoded, mask, prompt)
-            hypotheses |= {index: self.tokens.decode(ids) for index, ids in zip(places, rows, strict=True)}
+            rows = whisper.greedy(model, self.tokens, encoded, mask, prompt, never)
+            texts = [self.corpus.spoken(self.tokens.decode(ids)) for ids in rows]
+            hypotheses |= dict(zip(places, texts, strict=True))
         return hypotheses
 
     def previews(self, model: nn.Module) -> dict[str, Preview]:

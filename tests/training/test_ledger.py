@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from small_tasks import RegressionTask
 from test_trainer import lines as metrics
 from test_trainer import train
 
+from phonate.config.errors import InputError
 from phonate.training.ledger import KINDS, Ledger, read, told
 
 
@@ -51,6 +54,25 @@ def test_what_is_lost_twice_counts_once(tmp_path: Path) -> None:
         (20.0, 5, {"start": 1.0, "train": 9.0}),
     )
     assert read(path) == pytest.approx({"start": 3.0, "train": 9.0, "lost": 18.0})
+
+
+class Wider(RegressionTask):
+    def model(self, device):
+        return torch.nn.Linear(5, 5).to(device)
+
+
+def test_a_resume_that_is_refused_loses_nothing(tmp_path: Path) -> None:
+    train(tmp_path / "run", max_steps=4)
+    path = tmp_path / "run/time.jsonl"
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="step-00000004"):
+        train(tmp_path / "run", Wider(), max_steps=8, resume="latest")
+    assert path.read_bytes() == before
+    began = json.loads(before.splitlines()[-1])["began"]
+    with path.open("a") as file:  # as earlier versions wrote
+        file.write(json.dumps({"began": began + 50, "step": 0, "seconds": {"save": 0.1}}) + "\n")
+    train(tmp_path / "run", max_steps=8, resume="latest")
+    assert "lost" not in read(path)
 
 
 def test_an_incomplete_last_line_and_no_file(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class Ledger:
         self._last = time.perf_counter() - (now - self._began)
         self._compiling = _compile_seconds() if compiles else None
         self._before: dict[str, float] = {}
+        self._begun = False
 
     def mark(self, kind: str) -> None:
         """Assign the time since the last mark to `kind`."""
@@ -86,6 +87,7 @@ class Ledger:
 
     def begin(self, step: int) -> None:
         """Write the first line of this process, which goes on from step `step`."""
+        self._begun = True
         self.write(step)
         if self._path is not None:
             total = read(self._path, logger.warning)
@@ -98,8 +100,8 @@ class Ledger:
         return {f"time/{kind}": 100.0 * value / whole for kind, value in total.items() if value > 0.0}
 
     def write(self, step: int) -> None:
-        """Add a line: `step` steps are done."""
-        if self._path is None:
+        """Add a line: `step` steps are done. None of a process that did not begin: a checkpoint was refused, say."""
+        if self._path is None or not self._begun:
             return
         line = _Line(self._began, step, self._seconds)
         try:
@@ -124,6 +126,8 @@ def read(path: Path, tell: Callable[[str], None] = logger.debug) -> dict[str, fl
     began = end = None
     before: Mapping[str, float] = {}
     for line in _lines(path, tell):
+        if not {"start", "recover"} & line.seconds.keys():  # earlier versions had lines of a resume that was refused
+            continue
         if line.began != began:
             if end is not None:
                 total["idle"] = total.get("idle", 0.0) + max(0.0, line.began - end)

@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import phonate
 import phonate_process
 from phonate.cli import main
-from phonate.config.errors import InputError, Interrupted
+from phonate.config.errors import InputError, Interrupted, RecipeError
+from phonate.config.tasks import TASKS
 from phonate.training.checkpoints import files
+from phonate.training.checkpoints.loading import _resolved as resolved
+from phonate.training.registries import CALLBACKS
+from phonate.workflows.scaffold import scaffold
 
 RECIPE = """\
 task: my_task
@@ -70,9 +75,45 @@ def test_a_run_whose_plugin_is_missing_names_it(arguments: list[str], tmp_path: 
     done = phonate_process.run("evaluate", "run", cwd=tmp_path)
     assert done.returncode == 2
     plugin = Path(arguments[3]).resolve()
-    assert f"its run was trained with --plugin {plugin}; give that here, too" in done.stderr
+    assert f"its run was trained with a plug-in; load it with --plugin {plugin}" in done.stderr
     done = phonate_process.run("evaluate", "run", "--plugin", plugin, cwd=tmp_path)
     assert "--plugin" not in done.stderr
+
+
+def test_the_plugins_of_training_are_not_needed_for_inference_and_others_are_named(
+    train_my_task: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    callback, _ = scaffold("callback", "own_callback", tmp_path)
+    Path("mine.yaml").write_text(RECIPE)
+    Path("rows.jsonl").write_text('{"source": "a b c", "target": "c b a"}\n' * 40)
+    options = [
+        "training.callbacks=[{type: own_callback}]",
+        "data.path=rows.jsonl",
+        "training.max_steps=1",
+        "--mode",
+        "cpu",
+        "--output",
+        "sequence",
+    ]
+    sequence = ["train", "sequence", "size=tiny", "--plugin", str(callback), *options]
+    for run, command in (("sequence", sequence), ("mine", [*train_my_task, "--output", "mine"])):
+        assert main(command) == 0
+        assert main(["checkpoints", "export", run, "-o", f"{run}-exported"]) == 0
+        assert main(["checkpoints", "verify", f"{run}-exported"]) == 0
+    monkeypatch.delitem(CALLBACKS._registered, "own_callback")
+    monkeypatch.delitem(TASKS._registered, "my_task")
+    monkeypatch.setattr("phonate.config.registry._loaded", [])
+    resolved.cache_clear()
+    for place in ("sequence", "sequence-exported"):
+        assert phonate.load(place, "sequence")
+    for place in ("mine", "mine-exported"):
+        with pytest.raises(RecipeError, match=r"with phonate\.config\.registry\.load_plugin\('.*my_task\.py'\)$"):
+            phonate.load(place)
+    capsys.readouterr()
+    for command in (["explain"], ["train", "--resume", "auto"]):
+        for run, plugin in (("sequence", "own_callback"), ("mine", "my_task")):
+            assert main([command[0], run, *command[1:]]) == 2
+            assert f"load it with --plugin {tmp_path / plugin}.py" in capsys.readouterr().err
 
 
 def test_a_start_that_was_killed_while_it_wrote_does_not_block_the_next(arguments: list[str], tmp_path: Path) -> None:

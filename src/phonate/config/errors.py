@@ -166,6 +166,13 @@ def option(name: str, value: str | bool | None = None) -> str:
     return f"{name}=" + ("" if value is None else str(value) if isinstance(value, bool) else f'"{value}"')
 
 
+def to_plug_in(paths: Sequence[str]) -> str:
+    """How the user gives plug-in files: `--plugin FILE`, or the call that loads them in Python."""
+    if _command is not None:
+        return " ".join(option("plugin", shlex.quote(path)) for path in paths)
+    return ", ".join(f"phonate.config.registry.load_plugin({path!r})" for path in paths)
+
+
 _fixed = False
 """Whether the recipe is given, so that the user can set no options of it."""
 

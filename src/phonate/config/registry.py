@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from phonate.config.errors import InputError, option
+from phonate.config.errors import InputError, to_plug_in
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -35,7 +35,7 @@ _FEW = 8
 def nearest(name: str, known: list[str], elsewhere: str = "") -> str:
     """`did you mean X?`, or the known names where none is near. `elsewhere`: see `listed`."""
     if not known:
-        return f"none is registered; a plug-in registers one ({option('plugin')})"
+        return f"none is registered; a plug-in registers one ({to_plug_in(['FILE'])})"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"
@@ -184,11 +184,12 @@ def loaded_plugins() -> list[dict[str, str]]:
     return list(_loaded)
 
 
-def load_plugin(path: Path) -> dict[str, str]:
+def load_plugin(path: str | Path) -> dict[str, str]:
     """Run a plug-in file; returns its path and SHA-256, which the run records.
 
     A file runs once. Raises InputError, with file and line, when it fails.
     """
+    path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such plug-in file")
     record = {"path": str(path.resolve()), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

@@ -611,8 +611,12 @@ def resolve_document(
     base: Document | None = None,
     *,
     incomplete: bool = False,
+    trains: bool = True,
 ) -> Resolved:
-    """Like `resolve`, for a document that was already read; it overrides the recipe `base`, if given."""
+    """Like `resolve`, for a document that was already read; it overrides the recipe `base`, if given.
+
+    `trains`: whether it is to be trained, so that the losses, optimizers and so on that it names must be known.
+    """
     changes = parse_overrides(overrides)
     layers = Layers(document, base)
     task = layers.task(changes)
@@ -638,7 +642,7 @@ def resolve_document(
         raise RecipeError("\n".join(lines)) from None
     unknown = [
         f"{layers.origin(path)} {'.'.join(path)}: {kind} {name!r} is not known; {hint}"
-        for path, kind, name, hint in unknown_names(recipe)
+        for path, kind, name, hint in (unknown_names(recipe) if trains else ())
     ]
     if unknown:
         raise RecipeError("\n".join(unknown))

@@ -1,6 +1,6 @@
 """What will be trained: a recipe as it was written, then with what it leaves to its data, each value with its origin.
 
-Training, its dry run, searches, sessions, the demo, `explain` and `data` ask a `Plan`; nothing else resolves a recipe.
+Training, its dry run, searches, sessions, the demo, `explain` and `data` ask a `Plan`.
 Imports no torch before a decision or a check needs it, so that a mistake in a recipe is reported at once.
 """
 
@@ -36,6 +36,7 @@ from phonate.training.checkpoints.files import RECIPE
 from phonate.training.checkpoints.listing import (
     checkpoints_folder,
     is_checkpoint,
+    naming_plugins,
     newest_first,
     no_run,
     run_of,
@@ -90,7 +91,8 @@ def plan(
     document = source if isinstance(source, Document) else _read(source)
     under = None if base is None else read(base)
     changes = tuple(parse_overrides(overrides))
-    written = resolve_document(document, changes, under, incomplete=incomplete)
+    with contextlib.nullcontext() if document.path is None else naming_plugins(document.path.parent):
+        written = resolve_document(document, changes, under, incomplete=incomplete)
     is_there = corpus and REQUIRED not in written.origins.values()
     asked = ("auto" if resume else None) if isinstance(resume, bool) else resume
     planned = Plan(source, written, changes, under, asked, mode, device, output, records, is_there)

@@ -4,6 +4,7 @@ them. Imports no torch.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import importlib
@@ -14,7 +15,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -35,9 +36,10 @@ from phonate.config.errors import (
     WrongTaskError,
     option,
     optional_package,
+    to_plug_in,
 )
 from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
-from phonate.config.registry import nearest
+from phonate.config.registry import loaded_plugins, nearest
 from phonate.config.tasks import task_info
 from phonate.training.checkpoints import files
 from phonate.training.checkpoints.files import BASE_DIARIZER as BASE_DIARIZER
@@ -410,7 +412,12 @@ def export(source: Path, target: str | Path) -> Path:
             raise InputError(f"{target}: exists already; choose another name or remove it")
     except OSError as error:
         raise InputError(f"{target}: can't be written ({error.strerror})") from error
-    return copy_verified(source, target, leave_out=TRAINING_ONLY)
+    folders = (source, *source.resolve().parents[:3])
+    plugins = next((one for folder in folders if (one := folder / files.PLUGINS).is_file()), None)
+    copy_verified(source, target, leave_out=TRAINING_ONLY)
+    if plugins is not None:
+        shutil.copyfile(plugins, target / files.PLUGINS)
+    return target
 
 
 def back_up(source: Path, target: Path, max_backups: int) -> Path:
@@ -516,10 +523,29 @@ def resume_command(run: Path) -> str | None:
     """The command line that resumes `run`. None where it has no recipe (it was started from Python)."""
     if not (run / files.RECIPE).exists():
         return None
-    records = run / files.PLUGINS
-    plugins = json.loads(records.read_text(encoding="utf-8"))["plugins"] if records.exists() else []
-    options = [option for record in plugins for option in ("--plugin", record["path"])]
+    options = [option for path in _plugins(run) for option in ("--plugin", path)]
     return shlex.join(["phonate", *options, "train", str(run), "--resume", "auto"])
+
+
+def _plugins(folder: Path) -> list[str]:
+    """The plug-ins that a run was trained with."""
+    file = folder / files.PLUGINS
+    return [one["path"] for one in json.loads(file.read_text(encoding="utf-8"))["plugins"]] if file.is_file() else []
+
+
+@contextlib.contextmanager
+def naming_plugins(place: Path) -> Iterator[None]:
+    """Within this block an error of the recipe in `place` (a run, one of its checkpoints, or an export) names the
+    plug-ins that the run was trained with and that are not loaded."""
+    try:
+        yield
+    except RecipeError as error:
+        loaded = [one["path"] for one in loaded_plugins()]
+        recorded = next(filter(None, map(_plugins, (place, *place.parents[:3]))), [])
+        if not (missing := [path for path in recorded if path not in loaded]):
+            raise
+        needed = f"its run was trained with a plug-in; load it with {to_plug_in(missing)}"
+        raise RecipeError(f"{error}\n{place}: {needed}") from None
 
 
 def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shlex
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from phonate.config.documents import parse
-from phonate.config.errors import CheckpointError, InputError, RecipeError, option
-from phonate.config.resolve import Recipe
+from phonate.config.errors import CheckpointError, InputError
+from phonate.config.resolve import Recipe, resolve_document
 from phonate.config.tasks import shortened
 from phonate.training.checkpoints import best_or_latest, files, listing
 from phonate.training.checkpoints.files import (
@@ -27,7 +26,7 @@ from phonate.training.checkpoints.files import (
 )
 from phonate.training.checkpoints.listing import TRAINING_ONLY
 from phonate.training.checkpoints.metadata import CheckpointMetadata
-from phonate.training.plan import earlier_options, plan
+from phonate.training.plan import earlier_options
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -411,29 +410,18 @@ def recipe_of(source: str | Path, task: str | None = None) -> Recipe[Any, Any, A
 
 
 @lru_cache(maxsize=16)
-def _planned(text: str, name: str) -> Recipe[Any, Any, Any]:
-    """The recipe of a checkpoint, which left nothing open; one start may ask for it three times."""
+def _resolved(text: str, name: str) -> Recipe[Any, Any, Any]:
+    """The recipe of a checkpoint, for inference; one start may ask for it three times."""
     document = parse(text, name)
-    return plan(document, earlier_options(document)).written.recipe
+    return resolve_document(document, earlier_options(document), trains=False).recipe
 
 
 def _recipe(path: Path, text: str | None = None) -> Recipe[Any, Any, Any]:
     file = path / files.RECIPE
     if text is None and not file.is_file():
         raise CheckpointError(f"{path}: holds no {files.RECIPE}, so its task is not known; export it again")
-    try:
-        return _planned(file.read_text(encoding="utf-8") if text is None else text, str(file))
-    except RecipeError as error:
-        if not (plugins := _plugins(path)):
-            raise
-        options = " ".join(option("plugin", shlex.quote(one)) for one in plugins)
-        raise RecipeError(f"{error}\n{path}: its run was trained with {options}; give that here, too") from None
-
-
-def _plugins(checkpoint: Path) -> list[str]:
-    """The plug-ins that the run of a checkpoint was trained with."""
-    file = next((one / files.PLUGINS for one in checkpoint.parents[:3] if (one / files.PLUGINS).is_file()), None)
-    return [] if file is None else [one["path"] for one in json.loads(file.read_text(encoding="utf-8"))["plugins"]]
+    with listing.naming_plugins(path):
+        return _resolved(file.read_text(encoding="utf-8") if text is None else text, str(file))
 
 
 # ------------------------------- Sources: what model cards say of the recordings that models learnt from

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="can't be written"):
         scaffold("loss", "mine", tmp_path / "file")
+
+
+def test_what_it_prints_of_a_task_trains_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "task", "my_task"]) == 0
+    told = re.search(r"write `(.+)` into (.+), then: phonate (.+)\n", capsys.readouterr().out)
+    assert told
+    Path(told[2]).write_text(told[1])
+    assert main([*told[3].split(), "training.max_steps=1", "--mode", "cpu"]) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

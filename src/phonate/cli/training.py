@@ -394,5 +394,9 @@ def new(args: argparse.Namespace) -> int:
     from phonate.workflows.scaffold import scaffold
 
     path, test = scaffold(args.kind, args.name, args.into)
-    print(f"wrote {path} and {test}; next: pytest {test}")
+    print(f"wrote {path} and {test}; next: {shlex.join(['pytest', str(test)])}")
+    if args.kind == "task":
+        recipe = path.with_suffix(".yaml")
+        train = shlex.join(["phonate", "train", "--plugin", str(path), str(recipe)])
+        print(f"to train it, write `task: {args.name}` into {recipe}, then: {train}")
     return 0

@@ -155,7 +155,8 @@ def replay(
         if not trainer.scheduled_by_losses:
             trainer.validator = None  # it changes nothing of what is trained
         start = 0 if checkpoint is None else checkpoint.metadata.global_step
-        logger.info("computing steps %d to %d of %s again", start + 1, step, folder)
+        steps = f"step {step}" if start + 1 == step else f"steps {start + 1} to {step}"
+        logger.info("computing %s of %s again", steps, folder)
         try:
             trainer.fit(checkpoint)
         except _Replayed:

@@ -532,6 +532,14 @@ def test_json_that_describes_a_recording_is_no_text_that_is_missed(tmp_path, cap
     assert caplog.messages == [f"{tmp_path}: ignored, not recordings: 1 .json"]
 
 
+def test_the_report_of_a_data_set_is_not_told_as_ignored(tmp_path, caplog):
+    wav(tmp_path / "call.wav", 3.0)
+    (tmp_path / "report.json").write_text(json.dumps({"pieces": 1}))
+    with caplog.at_level(logging.INFO):
+        list_corpus(corpus(tmp_path))
+    assert caplog.messages == []
+
+
 def test_reading_an_alignment_of_words_and_phones_as_labels_is_not_advised(tmp_path, caplog):
     for name in ("a", "b"):
         wav(tmp_path / f"{name}.wav", 3.0)

@@ -163,6 +163,10 @@ def _report_conversations(root: Path, conversations: dict[Path, str]) -> None:
         report_left_out(root, len(conversations), str(file.relative_to(root)), why)
 
 
+CUT_REPORT = "report.json"
+"""What `phonate data prepare` writes beside the recordings of a data set."""
+
+
 @cache
 def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, ...], with_texts: bool) -> None:
     """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind; of those
@@ -179,7 +183,7 @@ def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, .
             that_many(len(sounds), "file", "hold sound without a suffix of recordings, and are left out"),
             names,
         )
-    told = set(sounds)
+    told = {*sounds, root / CUT_REPORT}
     kinds = Counter(file.suffix.lower() or "no suffix" for file in (*files, *described) if file not in told)
     if any(file not in told and not NOTES.fullmatch(file.name) for file in (*files, *described)):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))

@@ -516,3 +516,8 @@ def test_an_option_that_is_a_text_takes_what_was_typed(typed):
     assert resolve("conversion", ["data.path=x", 'data.target="007"']).recipe.data.target == "007"
     with pytest.raises(RecipeError, match=r"data\.limit: .*whole number"):
         resolve("conversion", ["data.path=x", "data.limit=many"])
+
+
+def test_several_corpora_where_one_is_expected_are_told_how() -> None:
+    with pytest.raises(RecipeError, match=r"data\.path: is one corpus, not a list; put the corpora into one folder"):
+        resolve("recognition", {"data.path": ["one", "two"]})

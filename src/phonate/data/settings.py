@@ -350,6 +350,13 @@ class RecordingData(Settings):
             raise ValueError(f"{pattern!r} is no regular expression ({error})") from error
         return pattern
 
+    @field_validator("path", mode="before")
+    @classmethod
+    def _one_corpus(cls, value: object) -> object:
+        if isinstance(value, list | tuple):
+            raise ValueError("is one corpus, not a list; put the corpora into one folder, and give that")
+        return value
+
     @model_validator(mode="after")
     def _one_naming(self) -> Self:
         if self.speaker_folder is not None and self.speaker_in_name is not None:

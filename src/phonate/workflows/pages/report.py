@@ -562,7 +562,7 @@ def _what(story: _Story) -> dict[str, Any]:
     return {
         "Task": story.recipe.get("task"),
         "Corpus": value_at(story.recipe, ("data", "path")),
-        "Recordings": _recordings(story.recipe.get("data")),
+        "Listed recordings": _recordings(story.recipe.get("data")),
         **_task_facts(story.info, inference),
         "Model": story.newest and f"size {story.recipe.get('size', 'default')} (class {story.newest.model_name})",
     }
@@ -574,8 +574,8 @@ def _task_facts(info: TaskInfo, inference: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _recordings(data: Any) -> str | None:
-    """Number and total length of the recordings, or the names of several corpora; None if the corpus is not available
-    or contains only texts."""
+    """Number and total length of the recordings that the corpus lists, of which training may have left some out, or the
+    names of several corpora; None if the corpus is not available or contains only texts."""
     if isinstance(data, Mapping) and data.get("datasets"):
         return ", ".join(str(one["name"]) for one in data["datasets"])
     if not isinstance(data, Mapping) or "audio" not in data or not Path(str(data.get("path"))).exists():
@@ -589,7 +589,8 @@ def _recordings(data: Any) -> str | None:
     paths = [one.path for one in listed if isinstance(one, Row)]
     if len(paths) > _MOST_PROBED:
         return f"{len(paths):,}"
-    return f"{len(paths):,}, {duration(sum(map(_seconds, paths)))} in all"
+    checked = f"phonate data check {shlex.quote(str(data['path']))} says which can't be used"
+    return f"{len(paths):,}, {duration(sum(map(_seconds, paths)))} in all; {checked}"
 
 
 def _seconds(path: Path) -> float:

@@ -147,7 +147,7 @@ def test_a_folder_in_the_wrong_place_is_put_right(
         ),
         (["train", "my own"], "or a recipe first: speech 'data.path=my own'"),
         (["train", "speech", "my own"], "did you mean 'data.path=my own'?"),
-        (["data", "check", "my own", "data.transcribe=true"], "give a recipe first, as in speech 'data.path=my own'"),
+        (["data", "check", "my own", "data.transcribe=true"], "give a recipe first: speech 'data.path=my own' data"),
         (["train", "speech", "path=mine"], "error: command line path: no such option; phonate calls it data.path"),
     ):
         assert main(arguments) == 2

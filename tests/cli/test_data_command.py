@@ -237,7 +237,7 @@ def test_options_of_recipes_need_one_and_a_shipped_one_will_do(tone_corpus, caps
     from phonate.cli import main
 
     for override, mend in (
-        ("data.transcribe=true", f"give a recipe first, as in speech data.path={tone_corpus}"),
+        ("data.transcribe=true", f"give a recipe first: speech data.path={tone_corpus} data.transcribe=true"),
         ("data.speker=anna", "did you mean data.speaker?"),
     ):
         assert main(["data", "check", str(tone_corpus), override]) == 2

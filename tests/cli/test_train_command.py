@@ -74,15 +74,13 @@ def test_a_run_from_its_start_to_a_longer_end(
 
     assert main([*arguments, "--resume", "auto"]) == 0
     assert (
-        "this run is finished; to train longer, set training.epochs above 2: =4 for as long again"
+        "this run is finished; add training.epochs=4 to train as long again (any number above 2 trains on)"
         in capsys.readouterr().err
     )
 
     assert main([*arguments, "--resume", "auto", "training.max_steps=5"]) == 0
-    past = (
-        "this run is past training.max_steps=5 already, so nothing is trained; to train longer, set training.max_steps"
-    )
-    assert f"{past} above 8: =16 for as long again" in capsys.readouterr().err
+    past = "this run is past training.max_steps=5 already, so nothing is trained; add training.max_steps=16 to train as"
+    assert f"{past} long again (any number above 8 trains on)" in capsys.readouterr().err
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -26,7 +26,7 @@ def data_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="key.path=value",
-        help="options of the corpus, such as data.speaker=anna",
+        help="options of the corpus, such as data.language=de",
     )
     parser.add_argument("--cache-dir", metavar="D", help="where to prepare (default: ~/.cache/phonate)")
     parser.add_argument(

@@ -318,11 +318,11 @@ class Trainer:
                 steps, epochs = self.settings.max_steps, self.settings.epochs
                 name, last, most = ("epochs", self.epoch, epochs) if steps is None else ("max_steps", self.step, steps)
                 logger.info(
-                    "this run is %s; to train longer, set training.%s above %d: =%d for as long again",
+                    "this run is %s; add training.%s=%d to train as long again (any number above %d trains on)",
                     f"past training.{name}={most} already, so nothing is trained" if last > most else "finished",
                     name,
-                    last,
                     2 * last,
+                    last,
                 )
             if self.progress.batches:
                 recipe = parse(checkpoint.recipe_yaml, files.RECIPE).values if checkpoint.recipe_yaml else {}

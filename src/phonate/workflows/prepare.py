@@ -92,7 +92,7 @@ def _data_options(overrides: Sequence[str], source: str, known: type[Settings] =
         usual = [name for name in known.model_fields if name != "path"]
         if section != "data" or len(names) != 1 or names[0] not in usual:
             near = difflib.get_close_matches(".".join(names), usual, n=1)
-            first = f"give a recipe first, as in speech {shlex.quote(f'data.path={source}')}"
+            first = f"give a recipe first: speech {shlex.join([f'data.path={source}', *overrides])}"
             mend = f"did you mean data.{near[0]}?" if near else first
             raise InputError(f"{change.source} {'.'.join(change.path)}: no option of a corpus without a recipe; {mend}")
         options[names[0]] = (change.for_text() if takes_text(known, change.path[1:]) else change).value

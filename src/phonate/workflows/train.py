@@ -327,7 +327,9 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
         newest = load_first_intact(listing.newest_first(saved), config.verify_integrity)
         if newest is None:
             if plan.asked_resume:  # by the user, not by the recipe
-                logger.info("%s: nothing to resume yet: its training begins once its preparations are done", run.path)
+                logger.info(
+                    "%s: nothing to resume yet: no checkpoint was saved, so training begins at its start", run.path
+                )
             return None
         checkpoint = newest
     own = parse(checkpoint.recipe_yaml, files.RECIPE).values.get("task") if checkpoint.recipe_yaml else None

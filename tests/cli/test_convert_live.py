@@ -22,6 +22,7 @@ import soundfile
 import phonate_process
 from phonate.audio.decoding import read_audio
 from phonate.cli import main
+from phonate.tasks.conversion.inference import CAUSAL_VOCODER
 from phonate.workflows.live import _run
 from phonate.workflows.load import load
 from phonate.workflows.train import train
@@ -192,6 +193,17 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
 def test_a_mistake_is_one_line(runs: Path, refused: Refused, arguments: tuple[str, ...], message: str) -> None:
     assert message in refused(arguments, b"")
     assert not (runs / "x.wav").exists()
+
+
+def test_training_tells_of_the_vocoder_that_live_conversion_needs(
+    tone_corpus: Path, tmp_path: Path, caplog: Any
+) -> None:
+    data = {"data.path": str(tone_corpus), **SMALL, **TINY, "training.max_steps": 1}
+    train("conversion-live", data, output=tmp_path / "live")
+    assert f"--live will need a causal vocoder; train one with {CAUSAL_VOCODER}" in caplog.text
+    for place in ("src/phonate/recipes/conversion-live.yaml", "docs/do/convert-live.md"):
+        lines = (Path(__file__).parents[2] / place).read_text(encoding="utf-8").splitlines()
+        assert CAUSAL_VOCODER in " ".join(line.lstrip("# ").removesuffix("\\").strip() for line in lines), place
 
 
 def test_half_a_sample_at_the_end_loses_nothing_else(runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

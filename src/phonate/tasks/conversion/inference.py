@@ -236,6 +236,15 @@ def _followed(values_TF: FloatArray, frames: int) -> FloatArray:
 # ----- Conversion of a voice while it speaks: samples in, samples out, a fixed number of samples later
 
 
+CAUSAL_VOCODER = (
+    "phonate train vocoder data.path=my_recordings training.init_from=base/vocoder model.lookahead=1 "
+    "model.postfilter=0 training.max_steps=1500 training.adversarial_start=1 training.adversarial_weight=3 "
+    "training.feature_matching_weight=30 training.optimizer.lr=4e-4 training.scheduler.warmup_steps=50 "
+    "--output runs/vocoder-live"
+)
+"""Trains a vocoder for live conversion."""
+
+
 class LiveConversion:
     """Converts one recording, block by block: features, a causal model and a causal vocoder, each with its state.
 
@@ -400,10 +409,8 @@ class Converter(Inference):
         number, vocoder = self.speaker(speaker), self._causal_vocoder
         if vocoder is None:
             raise InputError(
-                f"live conversion needs a causal vocoder, not {self.render.name} as it is here; train one with phonate "
-                "train vocoder data.path=RECORDINGS training.init_from=base/vocoder model.lookahead=1 "
-                "model.postfilter=0 training.adversarial_start=1 training.max_steps=1500, and name it with "
-                f"{option('vocoder')}"
+                f"live conversion needs a causal vocoder, not {self.render.name} as it is here; train one with "
+                f"{CAUSAL_VOCODER}, and name it with {option('vocoder')}"
             )
         voice = self._moved(self.voices[self.speakers[number]], semitones)
         if (loudness := self.extractor.data.audio.loudness) is not None:

@@ -28,7 +28,7 @@ from phonate.nn.sequences import frame_mask
 from phonate.nn.vocoder import MelDiscriminator
 from phonate.tasks.conversion.data import ConversionCorpus, ConversionDataset, Conversions, load_teacher
 from phonate.tasks.conversion.features import FeatureExtractor, Recording
-from phonate.tasks.conversion.inference import Converter, Reference
+from phonate.tasks.conversion.inference import CAUSAL_VOCODER, Converter, Reference
 from phonate.tasks.conversion.model import ConversionGAN, DistilledTransformer, build_model, network_of
 from phonate.tasks.conversion.settings import LOSS, ConversionRecipe, check, metrics_of
 from phonate.training.adversarial import AdversarialTask, Pair
@@ -137,6 +137,8 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
         if split == "train" and not self.extractor.reference_dim and minutes < TARGET_MINUTES:
             message = "%s, the target, has %.1f minutes of recordings; collect %d: what fewer give was not measured"
             logger.warning(message, speakers[self.corpus.target], minutes, TARGET_MINUTES)
+        if split == "train" and self.recipe.model.causal and self.recipe.data.vocoder is None:
+            logger.warning("phonate convert --live will need a causal vocoder; train one with %s", CAUSAL_VOCODER)
         if split != "train" or self._teacher is None:
             return ConversionDataset(self.corpus, split)
         return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))

@@ -172,6 +172,8 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / place).parent.mkdir(exist_ok=True)
         (folder / place).write_text(RECIPE, encoding="utf-8")
     meetings(folder / "meetings")
+    for name in ("reference.rttm", "hypothesis.rttm"):
+        shutil.copy(folder / "meetings/all.rttm", folder / name)
     small_model_folder(folder / "higgs/model")
     small_codec_folder(folder / "higgs/codec")
     write_corpus(folder).rename(folder / "data.json")
@@ -376,7 +378,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "train diarization data.path=meetings training.epochs=10": trained("runs/diarization"),
     "diarize runs/diarization recording.wav -o recording.rttm": writes(),
     "diarize runs/diarization recording.wav --speakers 2 -o recording.rttm": writes(),
-    "score meetings/all.rttm meetings/all.rttm --collar 0.25": prints("0.0"),
+    "score reference.rttm hypothesis.rttm --collar 0.25": prints("0.0"),
     "train language data.path=my_pairs.jsonl": trained("runs/language"),
     "transcribe runs/recognition recording.wav --json": says_json(recording="recording.wav"),
     "transcribe runs/recognition-whisper recording.wav --json": says_json(recording="recording.wav"),

@@ -323,7 +323,7 @@ def test_a_start_resolves_twice_and_opens_no_weights(
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(resolving.resolve("speech", [f"data.path={clips}"]).to_yaml(), encoding="utf-8")
     files._sha256_of.cache_clear()
-    loading._planned.cache_clear()
+    loading._resolved.cache_clear()
     counts: Counter[str] = Counter()
 
     def counted(module: Any, name: str, key: Callable[..., str]) -> None:
@@ -337,7 +337,8 @@ def test_a_start_resolves_twice_and_opens_no_weights(
 
     from phonate.training import plan as planning
 
-    counted(planning, "resolve_document", lambda document, *_: f"resolved {document.name}")
+    for module in (planning, loading):
+        counted(module, "resolve_document", lambda document, *_: f"resolved {document.name}")
     counted(snapshot, "read_tensors", lambda *_: "weights")
     counted(files, "sha256_of", str)
     begun = begin(recipe, tmp_path / "run")

@@ -52,7 +52,7 @@ def evaluate(
     if not isinstance(transcriber, Transcriber | FineTunedWhisper):
         raise InputError(
             f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, "
-            f"or write what it hears (phonate transcribe {run} IN.wav -o OUT.txt), for phonate score --words"
+            f"or compare what phonate transcribe {run} writes with phonate score"
         )
     settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
     candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)

@@ -101,7 +101,7 @@ def test_a_chapter_runs_from_its_folder_to_its_files(
     lay_out(recordings)
     assert len(commands(chapter)) >= 5
     for words in commands(chapter):
-        small = [*SMALL[words[1]], *EVERY] if words[0] == "train" else []
+        small = [*SMALL[Path(words[1]).name], *EVERY] if words[0] == "train" else []
         if "--resume" in words:
             small = [word.replace("max_steps=2", "max_steps=3") for word in small]
         with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -321,9 +321,23 @@ def test_who_speaks_when_is_not_learnt_of_recordings_with_one_speaker_each(
         assert told.startswith(f"error: {tmp_path / 'people'}: no recording has two speakers")
         assert "data.simulation={}" in told
     speech_alone = ["training.eval_knobs.label_type=binary", "model.decoding.smoothing=null"]
-    for legitimate in (speech_alone, ["data.simulation={}"], ["data.mixing={}"]):
+    for legitimate in (speech_alone, ["data.simulation={}"]):
         assert main(["explain", "diarization-whisper", people, *legitimate]) == 0
+    alternating = meetings(tmp_path / "alone", {"m1": [(0.5, 2.0, "ann")], "m2": [(1.0, 2.0, "bob")]})
+    assert main(["explain", "diarization-whisper", f"data.path={alternating}", "data.mixing={}"]) == 0
     assert main(["explain", "diarization-whisper", f"data.path={meetings(tmp_path / 'talk')}"]) == 0
+
+
+@pytest.mark.parametrize(("names", "advice"), [("ab", "data.simulation={}"), ("a", "a single speaker is too few")])
+def test_recordings_without_labels_are_refused_where_they_would_only_be_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str, advice: str
+) -> None:
+    """The recipe mixes chunks, and of whole files it is not known when anybody speaks."""
+    people = f"data.path={speakers(tmp_path / 'people', names)}"
+    assert main(["train", "diarization-pretrained", people, "--dry-run"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"error: {tmp_path / 'people'}: no recording has two speakers")
+    assert advice in told
 
 
 def test_clips_alone_are_simulated_with_strangers_in_validation(tmp_path: Path, data: Any) -> None:

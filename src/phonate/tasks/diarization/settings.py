@@ -359,7 +359,8 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
     """Decides nothing; see `TaskInfo.start`.
 
     Raises DataError where speakers are to be told apart, and the recordings have one each: the model would learn who
-    speaks at all, and its error rate would still be low.
+    speaks at all, and its error rate would still be low. Mixed, those with times teach overlaps; whole files do not say
+    when anybody speaks.
     """
     from phonate.data.corpora.manifest import list_corpus  # takes a while
     from phonate.data.corpora.rows import Row
@@ -367,16 +368,20 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
     data = recipe.data
     if recipe.training.eval_knobs.label_type in SAME_SPEAKERS or not has_corpus(data):
         return ()
-    if data.simulation is not None or data.mixing is not None:
+    if data.simulation is not None:
         return ()
     try:
         rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
     except DataError:  # who reads the corpus says so; options can be explained without it
         return ()
-    if rows and all(len(row.speakers) < 2 for row in rows):
+    timed = any((one.start, one.end) != (0.0, None) for row in rows for one in row.segments)
+    if rows and all(len(row.speakers) < 2 for row in rows) and not (data.mixing is not None and timed):
+        several = len({speaker for row in rows for speaker in row.speakers}) > 1
+        simulate = "simulate them of these speakers: data.simulation={}"
+        alone = "simulate them of others (a single speaker is too few): data.simulation.path=FOLDER_OF_SPEAKERS"
         raise DataError(
             f"{data.label}: no recording has two speakers by its labels; put labels beside conversations (meeting.wav, "
-            "meeting.rttm), or simulate them of these speakers: data.simulation={}"
+            f"meeting.rttm), or {simulate if several else alone}"
         )
     return ()
 

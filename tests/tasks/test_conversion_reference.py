@@ -246,7 +246,7 @@ def test_speakers_without_other_speech_are_left_out(
     alone = tmp_path / "alone"
     (alone / "voices").mkdir(parents=True)
     shutil.move(str(voices / "brief"), alone / "voices" / "brief")
-    with pytest.raises(DataError, match="several recordings of each speaker"):
+    with pytest.raises(DataError, match="give several of each speaker"):
         task(alone, **{"data.validation": 0.0}).dataset("train")
 
 

@@ -288,8 +288,8 @@ class Precision:
         trained = [one for one in parameters if one.requires_grad]
         for one, gradient in zip(trained, torch.autograd.grad(scaled, trained, allow_unused=True), strict=True):
             if gradient is not None:
-                # two may be given one and the same memory, and gradients are changed in place
-                one.grad = gradient.clone() if one.grad is None else one.grad + gradient
+                # two may be given the same memory, or transposed one; ranks add up in place, as it lies there
+                one.grad = torch.empty_like(one).copy_(gradient) if one.grad is None else one.grad + gradient
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Unscale the gradients, before they are used."""

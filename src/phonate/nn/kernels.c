@@ -303,6 +303,21 @@ void heads(count items, count frames, count heads, count size, bf16 *restrict pa
                 }
 }
 
+/* Scores become powers of e, the largest 1; returns that largest score, and the sum of the powers in `total`. */
+static inline float exponentials(count n, float *restrict scores, float *total) {
+    float most = -3e38f, sum = 0;
+#pragma omp simd reduction(max : most)
+    for (count c = 0; c < n; c++) most = scores[c] > most ? scores[c] : most;
+#pragma omp simd reduction(+ : sum)
+    for (count c = 0; c < n; c++) {
+        float below = scores[c] - most;
+        scores[c] = below < -87.0f ? 0.0f : exponential(below);
+        sum += scores[c];
+    }
+    *total = sum;
+    return most;
+}
+
 /* Softmax of scores (items, heads, frames, columns) in place, of those that are `allowed` (items, frames, columns), with
    steps from an item or a frame to the next; of all in rows where none is. */
 void softmax(count items, count heads, count frames, count columns, bf16 *restrict scores, const uint8_t *restrict allowed,
@@ -313,20 +328,13 @@ void softmax(count items, count heads, count frames, count columns, bf16 *restri
 #pragma omp for schedule(static)
         for (count r = 0; r < items * heads * frames; r++) {
             bf16 *restrict score = scores + r * columns;
-            float most = -3e38f, sum = 0;
+            float sum;
             for (count i = 0; i < columns; i++) row[i] = up(score[i]);
             if (allowed) {
                 const uint8_t *restrict one = allowed + r / (heads * frames) * item_step + r % frames * frame_step;
                 for (count i = 0; i < columns; i++) row[i] = one[i] ? row[i] : -3e38f;
             }
-#pragma omp simd reduction(max : most)
-            for (count i = 0; i < columns; i++) most = row[i] > most ? row[i] : most;
-#pragma omp simd reduction(+ : sum)
-            for (count i = 0; i < columns; i++) {
-                float below = row[i] - most;
-                row[i] = below < -87.0f ? 0.0f : exponential(below);
-                sum += row[i];
-            }
+            exponentials(columns, row, &sum);
             for (count i = 0; i < columns; i++) row[i] /= sum;
             narrow(columns, row, score);
         }
@@ -794,18 +802,9 @@ static void across(count size, const float *restrict x, float *restrict out) { /
 /* Scores of `seen` keys, of which the first `n` count, become weights before they are divided by their sum; returns the
    logarithm of that. */
 static inline float weigh(count n, count seen, float *restrict scores, float *total) {
-    float most = -3e38f, sum = 0;
-#pragma omp simd reduction(max : most)
-    for (count c = 0; c < n; c++) most = scores[c] > most ? scores[c] : most;
-#pragma omp simd reduction(+ : sum)
-    for (count c = 0; c < n; c++) {
-        float below = scores[c] - most;
-        scores[c] = below < -87.0f ? 0.0f : exponential(below);
-        sum += scores[c];
-    }
+    float most = exponentials(n, scores, total);
     for (count c = n; c < seen; c++) scores[c] = 0;
-    *total = sum;
-    return most + logf(sum);
+    return most + logf(*total);
 }
 
 static void attend_head(const attention *a, count head, count first, count length, const float *keys_across, const float *values, float *out, float *logs) {

@@ -12,6 +12,7 @@ from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.names import speakers_in
 from phonate.evaluation.held_out import clips_of
 from phonate.tasks.conversion.settings import ConversionData
+from phonate.tasks.recognition.settings import RecognitionData
 
 
 def listed(folder, files, caplog, **options):
@@ -162,6 +163,14 @@ def test_the_numbers_of_speakers_that_could_be_years(tmp_path, caplog):
     files = [f"1998/{chapter}/1998_{chapter}_{n}.wav" for chapter in chapters for n in range(2)]
     found, _ = listed(tmp_path / "voice", files, caplog)
     assert set(found.values()) == {"1998"}
+
+
+@pytest.mark.parametrize(("by", "told"), [("recording", False), ("speaker", True)])
+def test_recognition_is_told_of_doubtful_speakers_where_it_holds_them_out(by, told, tmp_path, caplog):
+    for number, name in enumerate(THCHS):
+        wav(tmp_path / "voice" / name, hertz=200 + 10 * number)
+    list_corpus(RecognitionData(path=str(tmp_path / "voice"), validation_by=by))
+    assert ("if names of files hold the speaker" in caplog.text) == told
 
 
 @pytest.mark.parametrize(

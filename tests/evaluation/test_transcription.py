@@ -85,7 +85,7 @@ def test_whisper_computes_on_the_device_that_was_asked_for(
             if not works:
                 raise RuntimeError("Library libcublas.so.12 is not found")
 
-    package = SimpleNamespace(WhisperModel=Model, download_model=lambda *_, **__: None)
+    package = SimpleNamespace(WhisperModel=Model, download_model=lambda *_, **__: "nowhere")
     monkeypatch.setattr(whisper, "optional_package", lambda *_: package)
     assert whisper.load_whisper("a folder", "transcription", device=device).used == used
     assert ["libcublas" in line and device in line for line in caplog.messages] == [True] * (not works)

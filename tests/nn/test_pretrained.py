@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from phonate.nn.pretrained import (
     from_config,
     load_pretrained,
     merge_adapters,
+    pretrained_file,
     saved_tensors,
 )
 from phonate.nn.settings import LoRASettings
@@ -179,6 +181,39 @@ def test_without_a_network_a_hub_name_is_one_line() -> None:
     with pytest.raises(InputError, match=r"^model\.name: no/such-model: ") as caught:
         load_pretrained("no/such-model")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lacks", [None, "generation_config.json", "b.safetensors"])
+def test_a_model_that_was_downloaded_is_loaded_without_the_hub(
+    lacks: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    model = tmp_path / "models--anna--small"
+    index = json.dumps({"weight_map": {"one": "a.safetensors", "two": "b.safetensors"}})
+    files = {"config.json": "{}", "a.safetensors": "", "b.safetensors": "", "model.safetensors.index.json": index}
+    for name, content in files.items():
+        if name != lacks:
+            (path := model / "snapshots/abc" / name).parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+    (model / "refs").mkdir()
+    (model / "refs/main").write_text("abc")
+    if lacks != "generation_config.json":  # which the hub has said it has not
+        (path := model / ".no_exist/abc/generation_config.json").parent.mkdir(parents=True)
+        path.touch()
+        assert pretrained_file("anna/small", "generation_config.json") is None
+    assert pretrained_file("anna/small", "config.json") == model / "snapshots/abc/config.json"
+    asked: list[bool] = []
+
+    class Loader:
+        @staticmethod
+        def from_pretrained(name: str, local_files_only: bool = False, **_: object) -> tuple[nn.Module, dict[str, Any]]:
+            asked.append(not local_files_only)
+            return nn.Linear(1, 1), {"missing_keys": [], "mismatched_keys": []}
+
+    load_pretrained("anna/small", loader=Loader)
+    assert asked == [lacks is not None]
 
 
 def test_modules_are_trained_whole_and_in_full_precision() -> None:

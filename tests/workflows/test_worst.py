@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,7 @@ def test_every_warning_of_the_corpus_is_shown(corpus: Path, tmp_path: Path) -> N
     told = write_worst_page(VoiceData(path=str(corpus)), tmp_path / "worst.html")
     content = dict(shown(tmp_path / "worst.html"))
     assert told["with_findings"] == len({one.id for one in report.warnings})
+    assert told["findings"] == Counter(one.reason for one in report.warnings)
     assert any("duplicate" in one.reason for one in report.warnings)
     shown_of = [one for one in report.warnings if one.id in content]
     assert shown_of

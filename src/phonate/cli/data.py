@@ -234,7 +234,10 @@ def _print_report(outcome: dict[str, Any]) -> None:
     if "transcripts" in outcome:
         print(outcome["transcripts"])
     if "page" in outcome:
-        print(f"{outcome['page']}: the {outcome['shown']} worst clips; {outcome['with_findings']} have findings")
+        odd, findings = outcome["with_findings"], outcome["findings"]
+        kinds = ", ".join(f"{count} {reason}" for reason, count in findings.items())
+        have = f"{odd} {'has' if odd == 1 else 'have'} findings{kinds and f': {kinds}'}"
+        print(f"{outcome['page']}: the {outcome['shown']} worst clips; of all {usable}, {have}")
     for kind in ("refused", "warnings"):
         problems = outcome[kind]
         if problems:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 from phonate.compute.system import write_whole, written_whole
 from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
@@ -78,13 +78,19 @@ def missing_model(name: str, file: str = "config.json", revision: str | None = N
     `file`: one that each such model has."""
     if Path(name).is_dir() or importlib.util.find_spec("huggingface_hub") is None:
         return ""
-    hub: Any = importlib.import_module("huggingface_hub")
     try:
-        cached = hub.try_to_load_from_cache(name, file, revision=revision)
+        cached = downloaded(name, file, revision)
     except ValueError:  # no name of a model: who loads it says so
         return ""
-    why = "" if isinstance(cached, str) else hub_is_out_of_reach()
+    why = "" if isinstance(cached, Path) else hub_is_out_of_reach()
     return f"not on this disk, and {why}" if why else ""
+
+
+def downloaded(name: str, file: str, revision: str | None = None) -> Path | Literal["absent"] | None:
+    """Where a file of a model on the hub was downloaded to; "absent" if the model has no such file; None if neither is
+    known. Raises ValueError for what is no name of a model."""
+    cached = importlib.import_module("huggingface_hub").try_to_load_from_cache(name, file, revision=revision)
+    return Path(cached) if isinstance(cached, str) else None if cached is None else "absent"
 
 
 def filesystem(address: str) -> tuple[Any, str]:

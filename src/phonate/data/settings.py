@@ -423,6 +423,11 @@ class RecordingData(Settings):
         return Requirements(min_seconds=self.audio.min_seconds, max_seconds=self.audio.max_seconds)
 
     @property
+    def tells_speakers_apart(self) -> bool:
+        """Whether it matters to the task who speaks, so that doubtful names of speakers are told."""
+        return True
+
+    @property
     def held_out_splits(self) -> tuple[str, ...]:
         """The official splits that are not trained on."""
         return ("validation", "test") if self.validation > 0 else ("test",)

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from phonate.compute.remote import missing_model
+from phonate.compute.remote import downloaded, missing_model
 from phonate.compute.system import require_space, writing
 from phonate.config.errors import (
     CheckpointError,
@@ -121,6 +121,7 @@ def load_pretrained(
         options["quantization_config"] = _quantization(quantization, dtype, unquantized)
     if device is not None and device.type != "cpu":
         options["device_map"] = {"": device}
+    options["local_files_only"] = "state_dict" not in more and _is_downloaded(name)  # else the hub is asked for each
     _refuse_adapters(name)
     with quiet_transformers():
         try:
@@ -150,6 +151,21 @@ def load_pretrained(
     return loaded
 
 
+def _is_downloaded(name: str) -> bool:
+    """Whether the files of a model on the hub are on this disk, all that it has of them."""
+    try:
+        index = downloaded(name, "model.safetensors.index.json")
+        weights = (
+            set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            if isinstance(index, Path)
+            else {"model.safetensors"}
+        )
+        known = downloaded(name, "generation_config.json") is not None
+        return known and all(isinstance(downloaded(name, file), Path) for file in ("config.json", *weights))
+    except (KeyError, ValueError):  # a folder, or what is told by who reads it
+        return False
+
+
 def pretrained_file(name: str, file: str) -> Path | None:
     """A file of a model in a folder or on the hub; None if it has none. Raises InputError if there is no such model."""
     if (folder := Path(name)).is_dir():
@@ -162,6 +178,9 @@ def pretrained_file(name: str, file: str) -> Path | None:
         raise MissingPackageError(f"{name}: no such folder; if it is a name on the hub, {error}") from error
     from transformers.utils.hub import cached_file
 
+    with contextlib.suppress(ValueError):  # no name of a model, as is told below
+        if (there := downloaded(name, file)) is not None:
+            return there if isinstance(there, Path) else None
     if why := missing_model(name):
         raise InputError(f"model.name: {name}: the model can't be loaded ({why})")
     try:

@@ -386,6 +386,8 @@ def _with_speakers(settings: RecordingData, path: Path, name: str, listed: list[
         return [_of_one_speaker(row, settings.speaker) for row in listed]
     if settings.speaker_in_name is not None:
         return [named_by(settings.speaker_in_name, row) for row in listed]
+    if not settings.tells_speakers_apart:
+        return listed
     if settings.speaker_folder is None and not (name in LISTS and _are_in_folders_of_speakers(path, listed)):
         tell_speakers_in_names(path, name, listed)
     tell_speakers_alike(path, listed)

@@ -60,6 +60,11 @@ class RecognitionData(SpokenData):
         return refusals(recordings, self)
 
     @property
+    def tells_speakers_apart(self) -> bool:
+        """Only where whole speakers are held out."""
+        return self.validation_by == "speaker"
+
+    @property
     def feature_name(self) -> str:
         """mel or waveform."""
         return self.features

@@ -330,8 +330,14 @@ def write_worst_page(
         suspects.append(Suspect(clip, found, hypothesis))
     worst = sorted(suspects, key=lambda one: (-one.score, one.clip.row.id))[:SHOWN]
     write_output(path, _render(worst, report.path, len(clips)).encode(errors="backslashreplace"), parents=True)
-    odd = sum(any(finding.score >= 1.0 for finding in one.findings) for one in suspects)
-    return {"page": str(path), "shown": len(worst), "with_findings": odd, "worst": [one.clip.row.id for one in worst]}
+    odd = [{finding.reason for finding in one.findings if finding.score >= 1.0} for one in suspects]
+    return {
+        "page": str(path),
+        "shown": len(worst),
+        "with_findings": sum(map(bool, odd)),
+        "findings": dict(Counter(reason for reasons in odd for reason in sorted(reasons)).most_common()),
+        "worst": [one.clip.row.id for one in worst],
+    }
 
 
 def _misheard(clip: CheckedRow, hypothesis: str | None) -> list[Finding]:

@@ -166,7 +166,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _lines(folder / "my_pairs.jsonl", [{"prompt": f"What is the {a}?", "response": f"It is {c}."} for a, c in animals])
     (folder / "datasets/samples").mkdir(parents=True)
     (folder / "datasets/samples/a.md").write_text("# Who is it?\n\nIt is I.\n", encoding="utf-8")
-    for place in ("recordings", "recordings/critical", "path/to/recordings"):
+    for place in ("recordings", "path/to/recordings"):
         shutil.copytree(folder / "my_recordings", folder / place, dirs_exist_ok=True)
     for place in ("configs/training_example.yml", "config.yaml"):
         (folder / place).parent.mkdir(exist_ok=True)

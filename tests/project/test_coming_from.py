@@ -495,7 +495,7 @@ def test_sessions_tell_what_there_is(code: str, lay_out: Callable[[list[str]], P
     lay_out(words)
     exit_code, out = phonate(words)
     assert exit_code == 0
-    expected = "Available Compute Resources" if "--show-resources" in words else "Total files: 24"
+    expected = "Available Compute Resources" if "--show-resources" in words else "Total files: 12"
     assert expected in out
 
 

@@ -342,6 +342,54 @@ def test_a_recording_without_labels_and_labels_without_a_recording_are_reported(
     ]
 
 
+@pytest.mark.parametrize("first", ["monday.rttm", "monday.stm"])
+def test_labels_of_another_kind_serve_the_recordings_that_have_none_of_the_first(tmp_path, first, caplog):
+    """Where they say who speaks; of what has both, the first are read."""
+    for name in ("monday", "tuesday", "wednesday", "thursday"):
+        wav(tmp_path / f"{name}.wav", 5.0)
+    turns = [SpeakerTurn(0.5, 2.0, "ann"), SpeakerTurn(1.5, 3.0, "bob")]
+    if first.endswith(".stm"):
+        text(tmp_path, first, "".join(f"monday 1 {one.speaker} {one.start} {one.end} hello\n" for one in turns))
+    else:
+        write_turns(tmp_path / first, "monday", turns, 5.0)
+    write_turns(tmp_path / "monday.txt", "monday", turns[:1])
+    write_turns(tmp_path / "tuesday.txt", "tuesday", turns)
+    text(tmp_path, "wednesday.txt", "0.5\t2.0\tgood morning everybody\n")
+    with caplog.at_level(logging.INFO):
+        rows = list(CORPORA.get(detect_format(tmp_path))(tmp_path))
+    assert f"{tmp_path}: read as well, for recordings without other labels: tuesday.txt" in caplog.text
+    assert {(row.id, row.speakers) for row in rows if isinstance(row, Row)} == {
+        ("monday", ("ann", "bob")),
+        ("tuesday", ("ann", "bob")),
+    }
+    assert [(one.id, one.reason) for one in rows if isinstance(one, Problem)] == [
+        ("thursday", "no annotation"),
+        ("wednesday", "no annotation"),
+    ]
+
+
+def test_a_label_track_among_many_recordings_is_no_text_and_how_it_is_read_is_said(tmp_path, caplog):
+    for name in "abc":
+        wav(tmp_path / f"{name}.wav", 5.0)
+    write_turns(tmp_path / "a.txt", "a", [SpeakerTurn(0.5, 2.0, "ann"), SpeakerTurn(1.5, 3.0, "bob")])
+    assert [row.text for row in list_corpus(corpus(tmp_path))[0]] == [None] * 3
+    assert "a.txt: a transcript with times; save the words alone" in caplog.text
+    assert "or read it as labels with data.format=labels" in caplog.text
+    rows, _ = list_corpus(corpus(tmp_path, format="labels"))
+    assert {row.id: getattr(row, "speakers", ()) for row in rows} == {"a": ("ann", "bob"), "b": (), "c": ()}
+
+
+def test_labels_of_two_kinds_beside_different_recordings_are_all_read(tmp_path):
+    for name, end in (("monday", ".TextGrid"), ("tuesday", ".txt")):
+        wav(tmp_path / f"{name}.wav", 5.0)
+        write_turns(tmp_path / f"{name}{end}", name, [SpeakerTurn(0.5, 2.0, "ann"), SpeakerTurn(1.5, 3.0, "bob")], 5.0)
+    rows, _ = list_corpus(corpus(tmp_path))
+    assert {(row.path.stem, row.speakers) for row in rows} == {
+        ("monday", ("ann", "bob")),
+        ("tuesday", ("ann", "bob")),
+    }
+
+
 def test_a_pair_of_files_of_which_one_names_no_recording_is_of_one_recording(tmp_path):
     write_turns(tmp_path / "ref.TextGrid", "", [SpeakerTurn(0.0, 1.0, "ann")], 2.0)
     write_turns(tmp_path / "hyp.rttm", "call_2", [SpeakerTurn(0.0, 1.0, "a")])

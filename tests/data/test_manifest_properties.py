@@ -173,4 +173,8 @@ def test_one_recording_a_speaker_leaves_none_for_validation_and_says_so(tone_cor
         shutil.copy(tone_corpus / speaker / "00.wav", tmp_path / "corpus" / speaker)
     prepared = prepare(VoiceData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "cache")))
     assert (len(prepared.train), len(prepared.validation)) == (2, 0)
-    assert "no validation split: each recording has a speaker who is in no other" in caplog.text
+    assert "held out for validation: each recording has a speaker who is in no other" in caplog.text
+    caplog.clear()
+    shutil.rmtree(tmp_path / "corpus" / "ben")
+    prepare(VoiceData(path=str(tmp_path / "corpus"), cache_dir=str(tmp_path / "cache")))
+    assert "held out for validation: there is a single one" in caplog.text

@@ -169,7 +169,8 @@ def split(
         logger.warning("each speaker has only one recording, so its parts are split into training and validation")
         return split(ids, speakers, share, people=people)
     if target and not chosen:
-        logger.warning("no validation split: each recording has a speaker who is in no other")
+        why = "there is a single one" if len(ids) == 1 else "each recording has a speaker who is in no other"
+        logger.warning("no recording is held out for validation: %s", why)
     validation = np.array(sorted(chosen), dtype=np.int64)
     return _without(np.arange(len(ids), dtype=np.int64), validation), validation
 

@@ -51,6 +51,7 @@ from phonate.data.labels import (
     label_format,
     of_speakers,
     same_name,
+    some,
     suffixes,
 )
 
@@ -111,13 +112,16 @@ class Recordings:
         names = ", ".join(printable(str(file.relative_to(self.root))) for file in files[:3])
         return Problem(name, place, "several files", f"recording {name!r} may be {names}; keep one of them")
 
-    def others(self, rows: Collection[Row | Problem]) -> Iterator[Problem]:
-        """A problem for each recording that is in no row, and that no problem may be about."""
+    def of_labels(self, name: str, place: str) -> Path | Problem:
+        """The file of the recording that labels at `place` call `name`: the one beside them, or as `find` says."""
+        beside = [near for end in AUDIO_SUFFIXES if (near := Path(place).with_suffix(end)).is_file()]
+        return beside[0] if len(beside) == 1 else self.find(name, place)
+
+    def others(self, rows: Collection[Row | Problem]) -> list[Path]:
+        """The recordings that are in no row, and that no problem may be about."""
         known = {row.path for row in rows if isinstance(row, Row)}
         known |= {file for row in rows if isinstance(row, Problem) for file in self.files_named(row.id)}
-        for file in sorted({file for files in self._files.values() for file in files} - known):
-            place = printable(str(file))
-            yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
+        return sorted({file for files in self._files.values() for file in files} - known)
 
 
 _DEPTH = 4
@@ -220,7 +224,7 @@ def rttm_rows(path: Path) -> Iterator[Row | Problem]:
     ]
     yield from rows
     if path.is_dir():
-        yield from recordings.others(rows)
+        yield from _others(path, recordings, rows)
 
 
 def _read_rttm(file: Path, root: Path, recordings: Recordings, annotated: dict[str, _Recording]) -> Iterator[Problem]:
@@ -401,7 +405,7 @@ def stm_rows(path: Path) -> Iterator[Row | Problem]:
     rows = [row for file in files for row in _stm_rows(file, root, recordings)]
     yield from rows
     if path.is_dir():
-        yield from recordings.others(rows)
+        yield from _others(path, recordings, rows)
 
 
 def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | Problem]:
@@ -610,7 +614,46 @@ def _rows_of_kind(path: Path, kind: LabelFormat) -> Iterator[Row | Problem]:
         report_left_out(path, what, count)
     yield from rows
     if path.is_dir():
-        yield from recordings.others(rows)
+        yield from _others(path, recordings, rows)
+
+
+def _others(folder: Path, recordings: Recordings, rows: Collection[Row | Problem]) -> Iterator[Row | Problem]:
+    """A row for each recording that is in none of `rows`, where these say who speaks and so do labels of another kind
+    that bear its name; else a problem."""
+    others, labelled = recordings.others(rows), list[Row | Problem]()
+    if others and all(one.speaker is not None for row in rows if isinstance(row, Row) for one in row.segments):
+        labelled = list(_one_each(list(_of_other_kinds(folder, recordings, {*others}))))
+    if files := tuple(Path(row.place).name for row in labelled if isinstance(row, Row)):
+        _report_other_kinds(folder, files)
+    yield from labelled
+    for file in recordings.others([*rows, *labelled]):
+        place = printable(str(file))
+        yield Problem(printable(file.stem), place, "no annotation", "the recording is in no annotation file")
+
+
+@cache
+def _report_other_kinds(folder: Path, files: tuple[str, ...]) -> None:
+    logger.info("%s: read as well, for recordings without other labels: %s", printable(str(folder)), some(files))
+
+
+def _of_other_kinds(folder: Path, recordings: Recordings, audio: Collection[Path]) -> Iterator[Row | Problem]:
+    """Rows of these recordings from files that are labels of one recording each and say who speaks."""
+    from phonate.data.label_documents import is_alignment
+
+    kinds = {kind: files for kind, files in label_files(folder).items() if not kind.names_recordings}
+    for kind in before_transcripts(kinds):
+        for file in kinds[kind]:
+            if recordings.of_labels(file.stem, str(file)) not in audio:
+                continue
+            try:
+                words = kind.name == "textgrid" and is_alignment(file)
+                listed = [] if words else list(map(of_speakers, kind.read(file)))
+            except DataError as error:
+                yield Problem(printable(file.stem), str(file), "malformed labels", printable(str(error)))
+                continue
+            for one in listed:
+                if one.segments and all(segment.speaker is not None for segment in one.segments):
+                    yield _labelled_row(one, recordings.root, recordings)
 
 
 def _one_each(rows: list[Row | Problem]) -> Iterator[Row | Problem]:
@@ -637,14 +680,12 @@ def _one_each(rows: list[Row | Problem]) -> Iterator[Row | Problem]:
 
 
 def _labelled_row(one: RecordingLabels, root: Path, recordings: Recordings) -> Row | Problem:
-    file = Path(one.place)
-    beside = [near for end in AUDIO_SUFFIXES if (near := file.with_suffix(end)).is_file()]
-    audio = beside[0] if len(beside) == 1 else recordings.find(one.recording, one.place)
+    audio = recordings.of_labels(one.recording, one.place)
     if isinstance(audio, Problem):
         return audio
     inside = audio.relative_to(root) if audio.is_relative_to(root) else Path(audio.name)
     id = one.recording if len(recordings.files_named(one.recording)) == 1 else inside.with_suffix("").as_posix()
-    return checked_row(Row(id, audio, tuple(by_start(one.segments)), one.place, split=split_of(file, root)))
+    return checked_row(Row(id, audio, tuple(by_start(one.segments)), one.place, split=split_of(Path(one.place), root)))
 
 
 @cache

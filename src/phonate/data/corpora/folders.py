@@ -32,7 +32,6 @@ from phonate.data.corpora.transcripts import (
     NOTES,
     OTHER_TEXTS,
     TEXTS,
-    WORDS_ALONE,
     Conversation,
     TextEntry,
     Transcripts,
@@ -152,7 +151,7 @@ def _words(text: Path, id: str, conversations: dict[Path, str], doubtful: list[P
     except UnicodeDecodeError:
         return Problem(id, printable(str(text)), "unreadable text", "is not UTF-8; save it as UTF-8")
     except Conversation as error:
-        conversations[text] = f"{error}; {WORDS_ALONE}"
+        conversations[text] = str(error)
         return None
 
 
@@ -318,7 +317,7 @@ def librispeech_rows(path: Path) -> Iterator[Row | Problem]:
                 text = others.by_recording[file].text if file in others.by_recording else None
                 no_text = others.doubts.get(file)
         except Conversation as error:
-            text, no_text = None, f"{error}; {WORDS_ALONE}"
+            text, no_text = None, str(error)
             conversations[text_of(file) or file] = no_text
         except (DataError, OSError, UnicodeDecodeError) as error:
             yield Problem(file.stem, printable(str(file)), "unreadable text", printable(str(error)))

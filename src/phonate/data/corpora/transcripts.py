@@ -35,7 +35,7 @@ from phonate.data.corpora.lists import (
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, as_text, in_any_form, nfc, printable, split_of_name
 from phonate.data.corpora.tables import Table, header_of
-from phonate.data.labels import NAME, NO_NAME
+from phonate.data.labels import NAME, NO_NAME, label_format
 from phonate.text.patterns import lazy
 
 logger = logging.getLogger("phonate")
@@ -71,12 +71,8 @@ _TAKE = re.compile(r"[ _.-](mic|mix|ch|channel|headset|take|try)[\w-]*$", re.IGN
 """Behind the name of one of several recordings of a text: its microphone, or which take it is."""
 
 
-WORDS_ALONE = "save the words alone, or the whole as captions (.srt, .vtt)"
-"""How a transcript of a conversation is mended."""
-
-
 class Conversation(DataError):
-    """A text is a transcript of a conversation, with more in it than the words that are spoken."""
+    """A text is a transcript of a conversation, with more in it than the words that are spoken; and the mend."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,10 @@ def read_text_file(file: Path, doubtful: list[Path] | None = None) -> str | None
         linked = bool(lines) and _is_link(file, lines)
         return read_text_file(file.parent / lines[0], doubtful) if linked else next(iter(lines), "")
     if kind := _conversation(lines):
-        raise Conversation(f"a transcript with {kind}")
+        labels = "" if label_format(file) is None else ", or read it as labels with data.format=labels"
+        raise Conversation(
+            f"a transcript with {kind}; save the words alone, or the whole as captions (.srt, .vtt){labels}"
+        )
     if doubtful is not None and _is_doubtful(lines):
         doubtful.append(file)
     return _without_name(_SAMPLES.sub("", " ".join(lines), count=1), file.name.partition(".")[0])

@@ -685,6 +685,7 @@ def test_init_from_takes_what_fits_and_says_what_did_not(tmp_path, caplog):
     fresh = train(tmp_path / "b", Wider(), max_steps=1, optimizer={"lr": 0.0}, init_from=str(path))
     best = source.checkpoints.load_best_checkpoint().weights
     assert torch.equal(fresh.model[0].weight, best["0.weight"])
+    assert f"tensors fit; new and untrained: 4.weight, 4.bias; {tmp_path / 'b/init_from.txt'} lists them" in caplog.text
     table = (tmp_path / "b/init_from.txt").read_text()
     assert "matched   0.weight" in table
     assert "new       4.weight" in table

@@ -17,6 +17,7 @@ from phonate.compute.device import compile_mode
 from phonate.compute.distributed import Ranks, like
 from phonate.config.errors import InputError
 from phonate.data.batches import Consumed, with_collator
+from phonate.data.labels import some
 from phonate.data.loading import BatchSource, MicroBatch
 from phonate.training.callbacks import (
     Callback,
@@ -255,10 +256,11 @@ def initialise_from(source: str, task: Task, model: nn.Module, run: Run | None) 
     with torch.no_grad():
         saved = task.saved(model)
         task.restore(model, {**saved, **{name: like(tensor, saved[name]) for name, tensor in matched.items()}})
-    whole = len(matched) == len(weights) == len(saved)
-    fits = "all" if whole else f"{len(matched)} of"
+    fits = "all" if len(matched) == len(weights) else f"{len(matched)} of"
+    fresh = [name for name in saved if name not in matched]
+    untrained = f"; new and untrained: {some(fresh)}" if fresh else ""
     listed = "" if file is None else f"; {file} lists them"
-    logger.info("weights of %s: %s %d tensors fit%s", shown, fits, len(weights), listed)
+    logger.info("weights of %s: %s %d tensors fit%s%s", shown, fits, len(weights), untrained, listed)
 
 
 def match(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

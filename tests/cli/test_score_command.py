@@ -36,6 +36,13 @@ def test_rows_total_and_conventions(files, capsys):
     assert "convention:" not in text
 
 
+def test_a_single_recording_has_one_row(files, capsys, tmp_path):
+    write_rttm(tmp_path / "one.rttm", {"a": [SpeakerTurn(0.0, 4.0, "ann"), SpeakerTurn(3.0, 6.0, "bob")]})
+    assert main(["score", str(tmp_path / "one.rttm"), files[1]]) == 0
+    _, row, empty, *_ = capsys.readouterr().out.splitlines()
+    assert (row.split()[:2], empty) == (["a", "28.57"], "")
+
+
 def test_the_collar_is_on_each_side(files, capsys, tmp_path):
     write_uem(tmp_path / "ref.uem", {"a": [(0.0, 9.0)]})
     assert (
@@ -120,7 +127,9 @@ def test_words_of_speakers_in_any_labels(capsys, tmp_path):
     assert (found["words"], found["word_edits"], found["speaker_edits"]) == (8, 1, 5)
     assert found["cpwer"] == pytest.approx(5 / 8)
     assert main(given) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["a", "12.50"]
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[1].split()[:2] == ["a", "12.50"]
+    assert "total" not in shown  # of one recording it would be the same
     assert main([*given, "--collar", "-1"]) == 2
     capsys.readouterr()
     (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ngood morning\n")

@@ -77,10 +77,7 @@ def my_recordings(data: Path) -> None:
 
 CHAPTERS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "voice.md": (my_voice, ["hello.wav", "runs/speech/report.html", "my_voice_onnx/model.onnx"]),
-    "meetings.md": (
-        meetings,
-        ["tuesday.srt", "tuesday.rttm", "tuesday.html", "tuesday.txt", "runs/diarization-pretrained/decoding.json"],
-    ),
+    "meetings.md": (meetings, ["tuesday.srt", "tuesday.rttm", "tuesday.html", "tuesday.txt"]),
     "converter.md": (my_recordings, ["anna.wav"]),
 }
 """Chapter -> (what makes its folder, the files that its reader ends up with)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import shutil
@@ -338,6 +339,22 @@ def test_recordings_without_labels_are_refused_where_they_would_only_be_mixed(
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"error: {tmp_path / 'people'}: no recording has two speakers")
     assert advice in told
+
+
+def test_recordings_without_labels_beside_labelled_ones_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would be speech of one speaker from beginning to end."""
+    corpora = [
+        {"name": "talk", "path": str(meetings(tmp_path / "talk"))},
+        {"name": "raw", "path": str(speakers(tmp_path / "raw", "ab"))},
+    ]
+    assert main(["train", "diarization-pretrained", f"data.datasets={json.dumps(corpora)}", "--dry-run"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "no labels say who speaks when in 6 of 10 recordings: raw/a/0, raw/a/1, raw/a/2 and 3 more; " in told
+    (tmp_path / "ids.txt").write_text("".join(f"raw/{name}/{clip}\n" for name in "ab" for clip in range(3)))
+    dropped = [f"data.datasets={json.dumps(corpora)}", f"data.drop={tmp_path / 'ids.txt'}"]
+    assert main(["explain", "diarization-pretrained", *dropped]) == 0
 
 
 def test_clips_alone_are_simulated_with_strangers_in_validation(tmp_path: Path, data: Any) -> None:

@@ -38,15 +38,17 @@ def test_validation_recordings(trained, capsys):
     assert main(["evaluate", str(trained / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["focus"] == "the model, as phonate diarize does it"
-    assert f"{found['columns']['speakers']['label']}: mean absolute error of the number" in found["legend"]
+    assert found["columns"]["speakers"]["label"] == "speakers miscounted"
+    assert "speakers miscounted: by how many speakers too many or too few" in found["legend"]
+    assert "also where their number is told (--speakers), for no voice is split" in found["legend"]
     systems = found["systems"]
     assert set(systems) == {
         "one speaker throughout",
         "voice activity, embeddings, clustering",
-        "the same, number of speakers given",
+        "voice activity, embeddings, clustering, told how many speak",
         "the model, voices not compared",
         "the model, as phonate diarize does it",
-        "the model, voices compared, number of speakers given",
+        "the model, voices compared, told how many speak",
     }
     for values in systems.values():
         assert values["der"] == pytest.approx(values["miss"] + values["false_alarm"] + values["confusion"])
@@ -70,6 +72,17 @@ def test_another_corpus(trained, tmp_path, capsys):
     assert notes["recordings"] == 10
     assert 0 < notes["recordings_trained_on"] < 10
     assert "was trained on" in captured.err
+
+
+def test_a_folder_called_as_that_of_the_packaged_diarizer_is_another(tmp_path, monkeypatch, capsys):
+    """Its recipe says data.path: meetings, which is what the lesson calls the reader's."""
+    monkeypatch.chdir(tmp_path)
+    write_meetings(tmp_path / "meetings", 3)
+    assert main(["evaluate", "base/diarizer", "--data", "meetings", "--output", "figures"]) == 0
+    assert "optimistic" not in capsys.readouterr().err
+    (tmp_path / "meetings").rename("other")
+    assert main(["evaluate", "base/diarizer", "--data", "other", "--output", "figures"]) == 0
+    assert "can't tell" not in capsys.readouterr().err
 
 
 def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
@@ -152,8 +165,8 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     corpus = write_meetings(tmp_path / "corpus", 8)
     (tmp_path / "recipe.yaml").write_text(recipe(corpus, 40, decoding="{threshold: 0.999}"))
     run = tmp_path / "run"
-    by_rate = "training.validation.metric_for_best_model=der"
-    assert main(["train", str(tmp_path / "recipe.yaml"), by_rate, "--output", str(run)]) == 0
+    settings = ["training.validation.metric_for_best_model=der", "data.validation=0.4"]
+    assert main(["train", str(tmp_path / "recipe.yaml"), *settings, "--output", str(run)]) == 0
     printed = capsys.readouterr()
     assert printed.err.count(" and say little") + printed.err.count(" and says little") == 1
     assert "Validation scores single chunks" in printed.err
@@ -185,18 +198,39 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     assert "decoding.json" in capsys.readouterr().err
 
 
-def test_tuning_on_one_recording_warns(trained, tmp_path, monkeypatch, caplog):
+def test_two_recordings_are_too_few_to_tune_on(trained, tmp_path, capsys):
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    assert main(["evaluate", str(run), "--tune"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {run}: training held out 2 recordings, and --tune needs 3 or more to choose values that others gain "
+        "by; train with more labelled recordings, or a larger data.validation"
+    ]
+    assert not (run / "decoding.json").exists()
+
+
+def test_another_corpus_is_not_tuned_on(trained, tmp_path, capsys):
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    assert main(["evaluate", str(run), "--tune", "--data", str(trained / "corpus")]) == 2
+    assert main(["evaluate", "base/diarizer", "--tune", "--output", str(run)]) == 2
+    told, packaged = capsys.readouterr().err.splitlines()
+    assert packaged == "error: base/diarizer: --tune writes to the run that it tunes; give the folder of one"
+    assert told.startswith(f"error: --tune chooses on what training held out, not on --data {trained / 'corpus'}: ")
+    assert not (run / "decoding.json").exists()
+
+
+@pytest.mark.parametrize("fewest", [2, 3])
+def test_tuning_is_advised_where_it_is_possible(trained, monkeypatch, fewest):
+    """The run's validation set has two recordings."""
     from phonate.tasks.diarization import evaluation
 
-    run = shutil.copytree(trained / "run", tmp_path / "run")
-    several = evaluation.validation_recordings
-    monkeypatch.setattr(evaluation, "validation_recordings", lambda recipe: [next(iter(several(recipe)))])
-    chosen = Diarizer.load(run).decoding.model_copy(update={"threshold": 0.35})
-    monkeypatch.setattr(evaluation, "_tuned", lambda *_: chosen)
-    with caplog.at_level("INFO"):
-        assert evaluation.tune(run) == {"threshold": 0.35}
-    assert "a single recording: DER" in caplog.text
-    assert "a single recording may decide badly for others" in caplog.text
+    def systems(_):
+        right, nobody = (lambda one: one.turns), (lambda one: [])
+        return {evaluation._OTHERWISE["overlap"]: right, evaluation._DIARIZED: nobody}, evaluation._DIARIZED, ""
+
+    monkeypatch.setattr(evaluation, "_systems", systems)
+    monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", fewest)
+    for data in (None, str(trained / "corpus")):
+        assert ("advice" in evaluation.evaluate(trained / "run", data).notes) == (fewest == 2)
 
 
 def test_what_tuning_leaves_alone_is_not_among_its_values(trained, tmp_path, monkeypatch):
@@ -211,6 +245,7 @@ def test_what_tuning_leaves_alone_is_not_among_its_values(trained, tmp_path, mon
     monkeypatch.setattr(Diarizer, "load", _first(diarizer, Diarizer.load))
     monkeypatch.setattr(evaluation, "_tuned", lambda *_: smoothed.model_copy(update={"threshold": 0.35}))
     monkeypatch.setattr(evaluation, "_decoded", lambda *_: [])
+    monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", 2)
     assert evaluation.tune(run) == {"threshold": 0.35}
 
 

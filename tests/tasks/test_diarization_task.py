@@ -280,8 +280,14 @@ def test_too_many_speakers_are_said(folder: Path, caplog: pytest.LogCaptureFixtu
     """Before training."""
     model_of(task_of(folder))
     assert "more than" not in caplog.text
-    model_of(task_of(folder, **{"model.num_speakers": 1, "model.max_simultaneous": 1}))
+    one = {"model.num_speakers": 1, "model.max_simultaneous": 1}
+    model_of(task_of(folder, **one))
     assert "inspected training samples have more than 1 speakers" in caplog.text
+    assert "raise model.num_speakers or lower" in caplog.text
+    caplog.clear()
+    model_of(task_of(folder, **one, **{"training.init_from": "base/diarizer"}))
+    assert "leave model.num_speakers and data.chunk_seconds as base/diarizer learnt with" in caplog.text
+    assert "raise" not in caplog.text  # the layer that tells speakers apart would begin anew
 
 
 @pytest.mark.parametrize("label_type", LABEL_TYPES)

@@ -26,7 +26,7 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tune",
         action="store_true",
-        help="for diarization: first choose thresholds on what training held out, and keep them in the run",
+        help="for diarization: first choose thresholds on 3 or more recordings that training held out, and keep them",
     )
     add_model_options(parser)
     parser.add_argument(
@@ -163,8 +163,9 @@ def score(args: argparse.Namespace) -> int:
         return 0
     for note in _score_notes(scores):  # in front: what is missing may make up most of the total
         print(note)
-    rows = [_score_row(name, errors) for name, errors in (*scores.recordings.items(), ("total", scores.total))]
-    rows[-1][-1] += " (summed)" * (len(scores.recordings) > 1)  # who is in two recordings counts twice
+    if len(rows := [_score_row(name, errors) for name, errors in scores.recordings.items()]) != 1:
+        *total, speakers = _score_row("total", scores.total)  # who is in two recordings counts twice
+        rows.append([*total, f"{speakers} (summed)"])
     print_table(rows, _SCORE_HEADER)
     print()
     for what, how in {"DER": DER, "JER": JER, **conventions}.items():
@@ -193,7 +194,8 @@ def _score_words(args: argparse.Namespace) -> int:
         print_json({"collar": collar, "recordings": {name: one.document() for name, one in scores.items()}})
         return 0
     header = ("recording", *(f"{SHARED[rate].title} %" for rate in _WORD_RATES), "words")
-    print_table([_word_row(name, one) for name, one in scores.items()], header)
+    rows = [_word_row(name, one) for name, one in scores.items()]
+    print_table(rows[:1] if len(rows) == 2 else rows, header)  # the total of one recording is its own row
     print("\ntexts: in lower case, without punctuation and accents")
     print(f"tcpWER: words may be {collar:g} s off, as in MeetEval (--collar)")
     return 0

@@ -71,9 +71,7 @@ def evaluate(
         raise InputError(f"{run}: the task {task} has no evaluation")
     options = require_options(task, {"vocoder": vocoder, **options}, info.options)
     if tune:
-        if info.tuning is None:
-            raise InputError(f"{option('tune', True)}: inference of the task {task} has nothing to tune; leave it out")
-        referred(info.tuning)(source, device=device)
+        _tune(run, source, data, device)
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others with {option('data')}")
     evaluation = _with_step(referred(info.evaluation)(source, data, device=device, **options), source)
@@ -82,6 +80,21 @@ def evaluate(
     if evaluation.sounds:
         _write_sounds(written, evaluation)
     return evaluation
+
+
+def _tune(run: str | Path, source: Path, data: str | None, device: str | None) -> None:
+    task = task_of(source)
+    tuning = task_info(task).tuning
+    if tuning is None:
+        raise InputError(f"{option('tune', True)}: inference of the task {task} has nothing to tune; leave it out")
+    if data is not None:
+        raise InputError(
+            f"{option('tune', True)} chooses on what training held out, not on {option('data', data)}: tune without "
+            "it, then evaluate with it"
+        )
+    if source != Path(run) or is_checkpoint(source):
+        raise InputError(f"{run}: {option('tune', True)} writes to the run that it tunes; give the folder of one")
+    referred(tuning)(source, device=device)
 
 
 def _with_step(evaluation: Evaluation, source: Path) -> Evaluation:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.randomness import generator
+from phonate.config.words import number_of
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
 from phonate.data.conversations import turns_of
 from phonate.data.corpora.manifest import check_corpus, list_corpus
@@ -50,6 +51,7 @@ from phonate.tasks.diarization.settings import (
     DiarizationRecipe,
     has_corpus,
 )
+from phonate.training.checkpoints.files import is_packaged
 from phonate.training.run import Run
 
 logger = logging.getLogger("phonate")
@@ -199,9 +201,12 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
 _MEANINGS = {
     "der": f"{DER}, without collar, overlapping speech included",
     "jer": JER,
-    "speakers": "mean absolute error of the number of speakers",
+    "speakers": "by how many speakers too many or too few were found, on average",
     "rtf": "seconds of computation per second of audio",
 }
+_TOLD = ", told how many speak"
+"""The end of the names of systems that know the number of speakers."""
+_NOT_SPLIT = ", also where their number is told (--speakers), for no voice is split to reach it"
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 _PIPELINE = "voice activity, embeddings, clustering"
@@ -264,15 +269,18 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         "seconds_of_speech": round(tallies[focus].errors.speech, 1),
         "collar": "none",
         "model.decoding": diarizer.decoding.model_dump(mode="json"),
-        "recordings_trained_on": 0 if data is None else _trained_on(diarizer, recordings),
+        "recordings_trained_on": 0 if data is None else None if is_packaged(run) else _trained_on(diarizer, recordings),
     }
     simpler = results.get(_OTHERWISE["overlap"])
+    held_out = recordings if data is None else diarizer.inference_metadata["validation"]
+    tunable = len(held_out) >= _FEWEST_TUNED_ON and not is_packaged(run)
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes[TUNED_ON] = THESE if data is None else "validation data"
-    elif simpler is not None and simpler["der"] < results[focus]["der"]:
+    elif simpler is not None and simpler["der"] < results[focus]["der"] and tunable:
         tuned = f"phonate evaluate {shlex.quote(str(run))} --tune"
         notes["advice"] = f"comparing voices makes it worse here; {tuned} may mend that"
-    meaning = legend(_MEANINGS, results, METRICS)
+    told = _NOT_SPLIT if any(name.endswith(_TOLD) for name in systems) else ""
+    meaning = legend(_MEANINGS | {"speakers": _MEANINGS["speakers"] + told}, results, METRICS)
     compared = tuple(name for name in systems if name in (_PIPELINE, start))
     return Evaluation(
         "diarization", results, focus, meaning, notes, items, columns=METRICS, compared=compared, start=start
@@ -293,11 +301,11 @@ def _systems(diarizer: Diarizer) -> tuple[dict[str, System], str, str]:
     systems: dict[str, System] = {
         "one speaker throughout": _one_speaker,
         _PIPELINE: lambda one: baseline.diarize(one.read(), rate),
-        "the same, number of speakers given": lambda one: baseline.diarize(one.read(), rate, _limits(one)),
+        f"{_PIPELINE}{_TOLD}": lambda one: baseline.diarize(one.read(), rate, _limits(one)),
         **{name: partial(_decoded, start) for name, start in before.items()},
         _DIARIZED: lambda one: _decoded(diarizer, one, stitching=default),
         _OTHERWISE[other]: lambda one: _decoded(diarizer, one, stitching=other),
-        "the model, voices compared, number of speakers given": lambda one: _decoded(
+        f"the model, voices compared{_TOLD}": lambda one: _decoded(
             diarizer, one, stitching="embeddings", limits=_limits(one)
         ),
     }
@@ -355,6 +363,8 @@ def _trained_on(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> 
 
 # ------------------------ Tuning of the decoding settings for the lowest error rate on validation data
 
+_FEWEST_TUNED_ON = 3
+"""What one or two recordings want often makes others worse."""
 _DISTANCES = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 _THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(3, 18))
 _MEDIANS = (1, 3, 5, 7, 11)
@@ -366,13 +376,19 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     """Tune on the run's validation set and write the values to the run, from which inference reads them.
 
     Returns the values that differ from the recipe's. Logs the error rate with those before and with these, and how to
-    undo. Raises InputError if the run has no validation set.
+    undo. Raises InputError if the validation set has fewer than `_FEWEST_TUNED_ON` recordings.
     """
     diarizer = Diarizer.load(run, device=device)
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
     recordings = list(validation_recordings(recipe))
+    if len(recordings) < _FEWEST_TUNED_ON:
+        raise InputError(
+            f"{run}: training held out {number_of(len(recordings), 'recording')}, and {option('tune', True)} needs "
+            f"{_FEWEST_TUNED_ON} or more to choose values that others gain by; train with more labelled recordings, or "
+            "a larger data.validation"
+        )
     before = _told_rate(diarizer, recordings)
     diarizer.decoding = _tuned(diarizer, recordings)
     untuned = recipe.model.decoding.model_dump(mode="json")
@@ -380,9 +396,9 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
         name: value for name, value in diarizer.decoding.model_dump(mode="json").items() if value != untuned[name]
     }
     logger.info(
-        "tuned on the validation data, %s: DER %s -> %s with %s; kept in %s, which every use of the run reads: "
-        "delete it to undo",
-        "a single recording" if len(recordings) == 1 else f"{len(recordings)} recordings",
+        "tuned on the validation data, %d recordings: DER %s -> %s with %s; kept in %s, which every use of the run "
+        "reads: delete it to undo",
+        len(recordings),
         before,
         _told_rate(diarizer, recordings),
         in_words(chosen) or "the values of the recipe",
@@ -390,8 +406,7 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     )
     Run(run).write_json(TUNED, chosen)
     if chosen and len(recordings) < FEW:
-        few = "a single recording" if len(recordings) == 1 else "so few recordings"
-        logger.warning("%s may decide badly for others: hold out more (data.validation)", few)
+        logger.warning("so few recordings may decide badly for others: hold out more (data.validation)")
     return chosen
 
 

@@ -216,7 +216,8 @@ class Diarizer(Inference):
             asked = speakers if speakers is not None else min_speakers
             if asked is not None and (count := len(diarization.speakers)) < asked:
                 name = one if isinstance(one, str | Path) else "the recording"
-                logger.warning("%s: %d speakers were asked for, but only %d could be told apart", name, asked, count)
+                heard = f"only {count} could be told apart" if count else "nobody was heard"
+                logger.warning("%s: %d speakers were asked for, but %s", name, asked, heard)
             if not known or self.label_type in SAME_SPEAKERS:
                 return diarization
             blocks = self._blocks(one, SPEAKER_RATE, sample_rate)

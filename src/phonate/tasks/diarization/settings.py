@@ -296,7 +296,7 @@ METRICS = by_name(
     Metric("false_alarm", "lower", "%", "false alarm"),
     Metric("confusion", "lower", "%", "confusion"),
     Metric("jer", "lower", "%", "JER"),
-    Metric("speakers", "lower", "", "speakers off"),
+    Metric("speakers", "lower", "", "speakers miscounted"),
     Metric("rtf", "", "", "RTF"),
 )
 """What validation and evaluation measure, besides losses."""
@@ -359,11 +359,12 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
     """Decides nothing; see `TaskInfo.start`.
 
     Raises DataError where speakers are to be told apart, and the recordings have one each: the model would learn who
-    speaks at all, and its error rate would still be low. Mixed, those with times teach overlaps; whole files do not say
-    when anybody speaks.
+    speaks at all, and its error rate would still be low. Mixed, those with times teach overlaps. Whole files do not say
+    when anybody speaks: beside labelled ones they would be speech of one speaker from beginning to end.
     """
     from phonate.data.corpora.manifest import list_corpus  # takes a while
     from phonate.data.corpora.rows import Row
+    from phonate.data.labels import some
 
     data = recipe.data
     if recipe.training.eval_knobs.label_type in SAME_SPEAKERS or not has_corpus(data):
@@ -374,14 +375,21 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
         rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
     except DataError:  # who reads the corpus says so; options can be explained without it
         return ()
-    timed = any((one.start, one.end) != (0.0, None) for row in rows for one in row.segments)
+    unlabelled = [row.id for row in rows if any((one.start, one.end) == (0.0, None) for one in row.segments)]
+    timed = len(unlabelled) < len(rows)
     if rows and all(len(row.speakers) < 2 for row in rows) and not (data.mixing is not None and timed):
         several = len({speaker for row in rows for speaker in row.speakers}) > 1
         simulate = "simulate them of these speakers: data.simulation={}"
-        alone = "simulate them of others (a single speaker is too few): data.simulation.path=FOLDER_OF_SPEAKERS"
+        alone = "simulate them of others (a single speaker is too few): set data.simulation.path to a folder that has "
+        alone += "a folder of recordings for each speaker"
         raise DataError(
             f"{data.label}: no recording has two speakers by its labels; put labels beside conversations (meeting.wav, "
             f"meeting.rttm), or {simulate if several else alone}"
+        )
+    if unlabelled and timed:
+        raise DataError(
+            f"{data.label}: no labels say who speaks when in {len(unlabelled)} of {len(rows)} recordings: "
+            f"{some(unlabelled)}; put labels beside them, or take them out (their ids in a file, data.drop=FILE)"
         )
     return ()
 

@@ -73,10 +73,14 @@ class DiarizationTask(Task):
         model.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
         crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
         if crowded and self.label_type in _MANY:
+            source = self.recipe.training.init_from
+            mend = "raise model.num_speakers or lower data.chunk_seconds"
+            if source is not None:
+                mend = f"leave model.num_speakers and data.chunk_seconds as {source} learnt with, for others do worse"
             logger.warning(
                 "%d of %d inspected training samples have more than %d speakers, only the most active of which are "
-                "targets; raise model.num_speakers or lower data.chunk_seconds",
-                *(crowded, len(examples), model.speakers),
+                "targets; %s",
+                *(crowded, len(examples), model.speakers, mend),
             )
         return model.to(device)
 

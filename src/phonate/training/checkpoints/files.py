@@ -367,6 +367,11 @@ def packaged(path: Path) -> Path:
     return _PACKAGE / path if not path.exists() and str(path) in PACKAGED else path
 
 
+def is_packaged(path: Path) -> bool:
+    """Whether `path` is one of PACKAGED, whose recordings are not here: folders of their names are others."""
+    return any(path.resolve() == (_PACKAGE / name).resolve() for name in PACKAGED)
+
+
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint's folder, damaged or not."""
     return (path / MANIFEST).exists() or (path / METADATA).exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.config.tasks import task_info
 from phonate.evaluation.diarization import score
-from phonate.tasks.diarization.evaluation import conversations_of
+from phonate.tasks.diarization.evaluation import LabelledRecording, conversations_of
 from phonate.tasks.diarization.inference import Diarizer
 from phonate.tasks.diarization.settings import SmoothingSettings
 from phonate.workflows.pages.report import evaluation as evaluation_table
@@ -40,7 +41,7 @@ def test_validation_recordings(trained, capsys):
     assert found["focus"] == "the model, as phonate diarize does it"
     assert found["columns"]["speakers"]["label"] == "speakers miscounted"
     assert "speakers miscounted: by how many speakers too many or too few" in found["legend"]
-    assert "also where their number is told (--speakers), for no voice is split" in found["legend"]
+    assert "too few may be found all the same: no voice is split" in found["legend"]
     systems = found["systems"]
     assert set(systems) == {
         "one speaker throughout",
@@ -243,10 +244,37 @@ def test_what_tuning_leaves_alone_is_not_among_its_values(trained, tmp_path, mon
     changed = {"model": model.model_copy(update={"decoding": smoothed})}
     diarizer.recipe = diarizer.recipe.model_copy(update=changed)
     monkeypatch.setattr(Diarizer, "load", _first(diarizer, Diarizer.load))
-    monkeypatch.setattr(evaluation, "_tuned", lambda *_: smoothed.model_copy(update={"threshold": 0.35}))
-    monkeypatch.setattr(evaluation, "_decoded", lambda *_: [])
+    monkeypatch.setattr(evaluation, "_tuned", lambda *_: (smoothed.model_copy(update={"threshold": 0.35}), 0.3, 0.2))
     monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", 2)
     assert evaluation.tune(run) == {"threshold": 0.35}
+
+
+def test_values_that_are_worse_when_voices_are_taken_anew_are_not_kept(trained, tmp_path, monkeypatch, caplog):
+    """Voices are taken from segments, which depend on the threshold: what suits those of the recipe may be worse."""
+    from phonate.tasks.diarization import evaluation
+
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    (run / "decoding.json").write_text('{"threshold": 0.8}')
+    untuned = Diarizer.load(run).recipe.model.decoding
+    turns = next(iter(conversations_of(Diarizer.load(run).recipe.data, str(trained / "corpus")))).turns
+
+    def decode(self, analysis, limits=None, settings=None):
+        if analysis.settings == settings == untuned:
+            return SimpleNamespace(turns=turns[:-1])
+        return SimpleNamespace(turns=[] if analysis.settings == settings else turns)
+
+    def analyse(self, read, limits=None, settings=None, name=""):
+        return SimpleNamespace(settings=settings, voices=[])
+
+    monkeypatch.setattr(Diarizer, "analyse", analyse)
+    monkeypatch.setattr(Diarizer, "decode", decode)
+    monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", 2)
+    one = LabelledRecording("one", list, turns, 6.0)
+    monkeypatch.setattr(evaluation, "validation_recordings", lambda recipe: [one, one])
+    with caplog.at_level("INFO"):
+        assert evaluation.tune(run) == {}
+    assert "nothing is better than the values of the recipe, DER " in caplog.text
+    assert not (run / "decoding.json").exists()
 
 
 def test_other_tasks_have_nothing_to_tune(tmp_path, capsys):

@@ -6,9 +6,9 @@ The model is evaluated without voice embeddings (speakers of neighbouring window
 with clustered embeddings, without and with the number of speakers given. The baseline is WebRTC's voice activity
 detector (webrtcvad), d-vectors of 1.6 s (resemblyzer) and average linkage, which can't detect overlapping speech.
 
-In tuning, the model runs once over each conversation. Then the cluster distance, the threshold with the median filter,
-and the minimum pause and turn are optimised in this order by grid search, each for the lowest DER over all
-conversations.
+In tuning, the cluster distance, the threshold with the median filter, and the minimum pause and turn are optimised in
+this order by grid search, each for the lowest DER over all conversations. The model runs over each conversation once,
+and again with what a search has chosen.
 """
 
 from __future__ import annotations
@@ -201,12 +201,12 @@ def _recorded(prepared: PreparedCorpus, position: int, rate: int) -> LabelledRec
 _MEANINGS = {
     "der": f"{DER}, without collar, overlapping speech included",
     "jer": JER,
-    "speakers": "by how many speakers too many or too few were found, on average",
+    "speakers": "by how many speakers too many or too few were found on average",
     "rtf": "seconds of computation per second of audio",
 }
 _TOLD = ", told how many speak"
 """The end of the names of systems that know the number of speakers."""
-_NOT_SPLIT = ", also where their number is told (--speakers), for no voice is split to reach it"
+_NOT_SPLIT = " (told their number, as by --speakers, too few may be found all the same: no voice is split)"
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 _PIPELINE = "voice activity, embeddings, clustering"
@@ -375,7 +375,7 @@ _TURNS = (0.0, 0.1, 0.2, 0.3, 0.5)
 def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     """Tune on the run's validation set and write the values to the run, from which inference reads them.
 
-    Returns the values that differ from the recipe's. Logs the error rate with those before and with these, and how to
+    Returns the values that differ from the recipe's. Logs the error rate with the recipe's and with these, and how to
     undo. Raises InputError if the validation set has fewer than `_FEWEST_TUNED_ON` recordings.
     """
     diarizer = Diarizer.load(run, device=device)
@@ -389,23 +389,28 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
             f"{_FEWEST_TUNED_ON} or more to choose values that others gain by; train with more labelled recordings, or "
             "a larger data.validation"
         )
-    before = _told_rate(diarizer, recordings)
-    diarizer.decoding = _tuned(diarizer, recordings)
+    tuned, before, after = _tuned(diarizer, recordings)
     untuned = recipe.model.decoding.model_dump(mode="json")
-    chosen = {
-        name: value for name, value in diarizer.decoding.model_dump(mode="json").items() if value != untuned[name]
-    }
+    chosen = {name: value for name, value in tuned.model_dump(mode="json").items() if value != untuned[name]}
+    if not chosen:
+        (run / TUNED).unlink(missing_ok=True)
+        logger.info(
+            "tuned on the validation data, %d recordings: nothing is better than the values of the recipe, DER %s",
+            len(recordings),
+            METRICS["der"].told(before, 3),
+        )
+        return chosen
     logger.info(
         "tuned on the validation data, %d recordings: DER %s -> %s with %s; kept in %s, which every use of the run "
         "reads: delete it to undo",
         len(recordings),
-        before,
-        _told_rate(diarizer, recordings),
-        in_words(chosen) or "the values of the recipe",
+        METRICS["der"].told(before, 3),
+        METRICS["der"].told(after, 3),
+        in_words(chosen),
         run / TUNED,
     )
     Run(run).write_json(TUNED, chosen)
-    if chosen and len(recordings) < FEW:
+    if len(recordings) < FEW:
         logger.warning("so few recordings may decide badly for others: hold out more (data.validation)")
     return chosen
 
@@ -417,27 +422,33 @@ class _Trial:
     seconds: float
 
 
-def _told_rate(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> str:
-    """The DER of the recordings as evaluation measures it: what the voices are taken from depends on the settings."""
-    errors = DiarizationErrors()
-    for one in track("diarizing", recordings):
-        errors += score(diarizer.comparable(one.turns), _decoded(diarizer, one), regions=[(0.0, one.seconds)])
-    return METRICS["der"].told(errors.der, 3)
-
-
-def _tuned(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> DecodingSettings:
-    """The recipe's settings with the values that have the lowest DER; of equal ones the first."""
-    best = diarizer.recipe.model.decoding
-    trials = [
-        _Trial(diarizer.comparable(one.turns), diarizer.analyse(one.read, settings=best, name=one.id), one.seconds)
+def _trials(diarizer: Diarizer, recordings: Sequence[LabelledRecording], settings: DecodingSettings) -> list[_Trial]:
+    return [
+        _Trial(diarizer.comparable(one.turns), diarizer.analyse(one.read, settings=settings, name=one.id), one.seconds)
         for one in track("tuning", recordings)
     ]
-    if any(trial.analysis.voices is not None for trial in trials):
-        best = _best(diarizer, trials, best, ({"cluster_distance": one} for one in _DISTANCES))
-    grid = itertools.product(_THRESHOLDS, _MEDIANS)
-    best = _best(diarizer, trials, best, ({"threshold": one, "median": two} for one, two in grid))
-    shortest = itertools.product(_PAUSES, _TURNS)
-    return _best(diarizer, trials, best, ({"min_silence": one, "min_speech": two} for one, two in shortest))
+
+
+def _tuned(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> tuple[DecodingSettings, float, float]:
+    """The recipe's settings with the values that have the lowest DER, of equal ones the first; the DER with the
+    recipe's and with these. What voices are taken from depends on the settings: values are taken over where the DER is
+    lower when the recordings are analysed with them, too."""
+    best = diarizer.recipe.model.decoding
+    trials = _trials(diarizer, recordings, best)
+    before = lowest = _errors(diarizer, trials, best)
+    compared = any(trial.analysis.voices is not None for trial in trials)
+    stages: list[Iterable[dict[str, Any]]] = [
+        ({"cluster_distance": one} for one in _DISTANCES if compared),
+        ({"threshold": one, "median": two} for one, two in itertools.product(_THRESHOLDS, _MEDIANS)),
+        ({"min_silence": one, "min_speech": two} for one, two in itertools.product(_PAUSES, _TURNS)),
+    ]
+    for changes in stages:
+        chosen = _best(diarizer, trials, best, changes)
+        anew = trials if chosen == best else _trials(diarizer, recordings, chosen)
+        errors = _errors(diarizer, anew, chosen)
+        if errors.wrong < lowest.wrong:
+            best, trials, lowest = chosen, anew, errors
+    return best, before.der, lowest.der
 
 
 def _best(

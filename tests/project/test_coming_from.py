@@ -281,6 +281,11 @@ def sounds(name: str) -> Callable[[Path, str], None]:
     return look
 
 
+def exists(*names: str) -> Callable[[Path, str], None]:
+    """A check: these files are there; of tones, in which nobody speaks, with nothing in them."""
+    return lambda folder, out: [(folder / name).stat() for name in names] and None
+
+
 def writes(*names: str) -> Callable[[Path, str], None]:
     """A check: these files are there, with something in them."""
 
@@ -380,6 +385,8 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "diarize runs/diarization recording.wav --speakers 2 -o recording.rttm": writes(),
     "score reference.rttm hypothesis.rttm --collar 0.25": prints("0.0"),
     "train language data.path=my_pairs.jsonl": trained("runs/language"),
+    "transcribe runs/recognition recordings -o texts": exists("texts/ben/03.txt", "texts/critical/anna/00.txt"),
+    "transcribe whisper/tiny.en recordings -o captions --format srt": exists("captions/ben/03.srt"),
     "transcribe runs/recognition recording.wav --json": says_json(recording="recording.wav"),
     "transcribe runs/recognition-whisper recording.wav --json": says_json(recording="recording.wav"),
     "checkpoints export runs/recognition-whisper -o merged --format transformers": holds("merged/merge.json"),

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.inputs import require_folders, require_recording, require_sounds
+from phonate.cli.batch import (
+    Batch,
+    Recording,
+    Targets,
+    add_format,
+    add_recordings,
+    batch_of,
+    label_names,
+    recording_name,
+)
+from phonate.cli.inputs import require_folders, require_sounds
 from phonate.cli.parsing import add_base_option, add_device, add_known, known_speakers, language_code, local_path
 from phonate.training.checkpoints.files import BASE_DIARIZER
 
 if TYPE_CHECKING:
     from phonate.data.transcripts import Alignment, Transcription
-    from phonate.tasks.diarization.inference import Diarizer
+    from phonate.tasks.diarization.inference import Diarization, Diarizer
 
 
 WHISPER = "whisper"
@@ -29,12 +39,17 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=WHISPER,
         help="a run of the task recognition, a checkpoint, whisper, whisper/NAME such as whisper/small, or a Whisper "
-        "in a folder or on the hub (default: whisper, the best that is installed)",
+        "in a folder or on the hub (default: whisper, the best that is installed: base, or tiny.en, for English)",
     )
-    parser.add_argument("recording", metavar="IN.wav", help="the recording to transcribe")
+    add_recordings(parser)
     parser.add_argument(
-        "-o", "--output", metavar="OUT", help="where to write: .txt, .srt, .vtt, .json, .rttm, .TextGrid or .ctm"
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="where to write: .txt, .srt, .vtt, .json, .rttm, .TextGrid or .ctm; of several recordings a folder, or "
+        "one .ctm or .rttm",
     )
+    add_format(parser, "txt", "srt, vtt, json, rttm, TextGrid or ctm")
     parser.add_argument(
         "--language",
         metavar="CODE",
@@ -63,57 +78,101 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def transcribe(args: argparse.Namespace) -> int:
-    """Transcribe a recording of any format, sample rate and length, with the times and the speakers of the words.
+    """Transcribe recordings of any format, sample rate and length, with the times and the speakers of the words.
 
-    MODEL is whisper, which comes trained, or a run of your own. Without -o the text is printed.
+    MODEL is whisper, which comes trained, or a run of your own. Without -o the text is printed. Of several recordings,
+    or folders of them, each has a file in the folder -o, or lines that begin with its name. Those that can't be read
+    are told and left out, and the exit code is then 2.
     """
     from phonate.cli.output import WARNINGS, log_to_console, print_json
     from phonate.config.errors import InputError
-    from phonate.data.transcripts import Transcription, format_transcription, write_transcription
+    from phonate.data.progress import Stage
+    from phonate.data.transcripts import format_transcription, write_transcription
     from phonate.pretrained import TRANSCRIPTION, require
-    from phonate.workflows.load import load
 
     known = known_speakers(args.known)
     if args.speakers is None and known:
         raise InputError("--known names speakers, so it needs --speakers")
-    if args.output is not None:  # what is wrong with it is reported before the work starts
-        if Path(args.output).suffix == ".rttm" and args.speakers is None:
-            raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
-        format_transcription(Transcription([], 0.0), "unknown", Path(args.output).suffix)
-    require_folders(args.output, args.page)
-    require_recording(args.recording, args.run)
+    batch = batch_of(args, WHISPER)
+    targets = Targets.of(args, batch.several, ".txt", (".ctm", ".rttm"), lambda path: _require_form(path, args))
+    batch.require_one(["--page"] if args.page else [])
+    require_folders(args.page)
     require_sounds(known.values())
-    if args.run.partition("/")[0] == "whisper" and not Path(args.run).exists():  # before torch is imported
+    if args.run.partition("/")[0] == WHISPER and not Path(args.run).exists():  # before torch is imported
         require("transcription", TRANSCRIPTION)
     log_to_console(WARNINGS)
+    documents: dict[str, Any] = {}
+    lines: list[str] = []
+    names = batch.label_names()
+    for one, transcription in batch.results(_transcriber(args, known), Stage.TRANSCRIBING):
+        documents[one.name] = transcription.document(one.path)
+        if targets is not None and targets.kind == "joined":
+            lines.append(format_transcription(transcription, names[one], targets.suffix))
+        elif targets is not None:
+            write_transcription(targets.path(one.name), transcription, names[one])
+        if args.page is not None:
+            from phonate.workflows.pages.recordings import write_transcript_page
+
+            write_transcript_page(args.page, one.path, transcription)
+        if not args.json:
+            _print_transcription(args, one, batch, transcription, targets)
+    if targets is not None:
+        targets.write_joined(lines)
+    if args.json:
+        print_json(documents if batch.several else next(iter(documents.values())))
+    return batch.exit_code()
+
+
+def _require_form(path: str, args: argparse.Namespace) -> None:
+    """Raise InputError for a file of a form in which no transcripts are written."""
+    from phonate.config.errors import InputError
+    from phonate.data.transcripts import Transcription, format_transcription
+
+    suffix = Path(path).suffix
+    if suffix == ".rttm" and args.speakers is None:
+        raise InputError(f"{args.output}: RTTM says who speaks; add --speakers")
+    format_transcription(Transcription([], 0.0), "unknown", suffix)
+
+
+def _transcriber(args: argparse.Namespace, known: dict[str, str]) -> Callable[[str], Transcription]:
+    """What transcribes a file with the models and the options of the command."""
+    from phonate.workflows.load import load
+
     count = int(args.speakers) if (args.speakers or "").isdecimal() and not Path(args.speakers).exists() else None
     source = args.speakers if count is None else BASE_DIARIZER
     diarizer = None if source is None else load(source, "diarization", device=args.device)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
-    turns = None if diarizer is None else diarizer.diarize(args.recording, speakers=count, known=known).turns
-    transcription = recogniser.timed(args.recording, args.beam, language=args.language, speakers=turns)
-    name = recording_name(args.recording)
-    if args.output is not None:
-        write_transcription(args.output, transcription, name)
-    if args.page is not None:
-        from phonate.workflows.pages.recordings import write_transcript_page
 
-        write_transcript_page(args.page, args.recording, transcription)
-    if args.json:
-        print_json(transcription.document(args.recording))
-    elif args.output or args.page:
+    def transcribed(path: str) -> Transcription:
+        turns = None if diarizer is None else diarizer.diarize(path, speakers=count, known=known).turns
+        return recogniser.timed(path, args.beam, language=args.language, speakers=turns)
+
+    return transcribed
+
+
+def _print_transcription(
+    args: argparse.Namespace, one: Recording, batch: Batch, transcription: Transcription, targets: Targets | None
+) -> None:
+    """Print what is said in a recording, or where it was written."""
+    from phonate.data.transcripts import format_transcription
+
+    if targets is not None or args.page:
         who = f" of {_count(transcription.speakers, 'speaker')}" if args.speakers is not None else ""
-        written = ", ".join(filter(None, (args.output, args.page)))
+        written = _written(one, targets, args.page)
         print(f"{written}: {_count(transcription.words, 'word')}{who}, {transcription.seconds:.1f} s")
-    else:
-        print(format_transcription(transcription, name, ".txt"), end="")
-        _tell_of_silence(args.recording, transcription)
-    return 0
-
-
-def _tell_of_silence(recording: str, transcription: Transcription) -> None:
+        return
+    for line in format_transcription(transcription, one.name, ".txt").splitlines():
+        print(f"{one.name}: {line}" if batch.several else line)
     if not transcription.words:
-        print(f"{recording}: no words recognised in {transcription.seconds:.1f} s", file=sys.stderr)
+        print(f"{one.path}: no words recognised in {transcription.seconds:.1f} s", file=sys.stderr)
+
+
+def _written(one: Recording, targets: Targets | None, *others: str | None) -> str:
+    """What was written of a recording."""
+    if targets is None or targets.kind != "joined":
+        own = None if targets is None else str(targets.path(one.name))
+        return ", ".join(filter(None, (own, *others)))
+    return one.name
 
 
 ALIGNMENTS = (".TextGrid", ".json", ".ctm", ".srt", ".vtt")
@@ -149,11 +208,7 @@ def align_arguments(parser: argparse.ArgumentParser) -> None:
         help="pocketsphinx, whisper, whisper/NAME, or a run of the task recognition (default: pocketsphinx for "
         "English, whisper for other languages)",
     )
-    parser.add_argument(
-        "--format",
-        choices=[suffix.removeprefix(".") for suffix in ALIGNMENTS],
-        help="of the files in a folder (default: TextGrid)",
-    )
+    add_format(parser, "TextGrid", "json, ctm, srt or vtt")
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print the alignments as JSON")
 
@@ -166,63 +221,42 @@ def align(args: argparse.Namespace) -> int:
     languages by Whisper.
     """
     from phonate.cli.output import WARNINGS, log_to_console, print_json
-    from phonate.data.annotations import write_lines
     from phonate.data.transcripts import format_transcription, write_transcription
     from phonate.workflows.align import aligned, aligner_for, pairs_of
 
     log_to_console(WARNINGS)
     pairs = pairs_of(args.recordings, args.texts)
-    _check_targets(args)
+    targets = Targets.of(args, not args.recordings.is_file(), ".TextGrid", (".ctm",), _require_alignment_form)
+    assert targets is not None  # --output is required
     choice = aligner_for([pair.text for pair in pairs], args.language, args.by, args.device)
     if not args.json:
         print(f"aligning {choice.sentence}", file=sys.stderr)
     documents: dict[str, Any] = {}
     lines: list[str] = []
-    names = Counter(recording_name(str(pair.recording)) for pair in pairs)
-    for pair, alignment, reason in aligned(choice, pairs):
+    names = label_names([(pair.name, str(pair.recording)) for pair in pairs])
+    for (pair, alignment, reason), name in zip(aligned(choice, pairs), names, strict=True):
         if alignment is None:
             print(f"{pair.recording}: not aligned: {reason}", file=sys.stderr)
             continue
         documents[pair.name] = alignment.document(str(pair.recording))
-        name = recording_name(str(pair.recording))
-        if names[name] > 1:  # in folders of their own
-            name = "_".join(pair.name.split())
-        if Path(args.output).suffix == ".ctm":
-            lines += format_transcription(alignment, name, ".ctm").splitlines()
+        if targets.kind == "joined":
+            lines.append(format_transcription(alignment, name, targets.suffix))
         else:
-            write_transcription(_target(args, pair.name), alignment, name)
+            write_transcription(targets.path(pair.name), alignment, name)
         if not args.json:
             print(f"{pair.name}: {_aligned_line(alignment)}")
-    if lines:
-        write_lines(args.output, lines)
+    targets.write_joined(lines)
     if args.json:
         print_json(documents)
     return 0 if len(documents) == len(pairs) else 1
 
 
-def _check_targets(args: argparse.Namespace) -> None:
-    """Raise InputError for an --output that does not fit the recordings."""
+def _require_alignment_form(path: str) -> None:
+    """Raise InputError for a file of a form in which no alignments are written."""
     from phonate.config.errors import InputError
 
-    output, single = Path(args.output), args.recordings.is_file()
-    if (single or output.suffix) and output.suffix not in ALIGNMENTS:
-        raise InputError(f"{output}: alignments are written as {', '.join(ALIGNMENTS)}; choose one of these suffixes")
-    if not single and output.suffix not in ("", ".ctm"):
-        raise InputError(f"{output}: {args.recordings} is a folder; give a folder, too, and --format, or one .ctm file")
-    if output.suffix and args.format is not None:
-        raise InputError(f"--format: only for a folder; the name of {output} says its format")
-    if not output.suffix and output.is_file():
-        raise InputError(f"{output}: a file; give a folder, or one .ctm file")
-    if output.suffix:
-        require_folders(args.output)
-
-
-def _target(args: argparse.Namespace, name: str) -> Path:
-    if args.recordings.is_file():
-        return Path(args.output)
-    path = Path(args.output) / f"{name}.{args.format or 'TextGrid'}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    if Path(path).suffix not in ALIGNMENTS:
+        raise InputError(f"{path}: alignments are written as {', '.join(ALIGNMENTS)}; choose one of these suffixes")
 
 
 def _aligned_line(alignment: Alignment) -> str:
@@ -253,8 +287,14 @@ def diarize_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a run of the task diarization, or a checkpoint (default: {BASE_DIARIZER}, which comes with phonate and "
         "needs phonate[eval])",
     )
-    parser.add_argument("recording", metavar="IN.wav", help="the recording")
-    parser.add_argument("-o", "--output", metavar="OUT.rttm", help="where to write the turns")
+    add_recordings(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.rttm",
+        help="where to write the turns; of several recordings a folder, or one .rttm",
+    )
+    add_format(parser, "rttm", "TextGrid, eaf, vtt, srt or txt")
     parser.add_argument("--speakers", type=int, metavar="N", help="number of speakers, if known")
     parser.add_argument("--min-speakers", type=int, metavar="N", help="minimum number of speakers")
     parser.add_argument("--max-speakers", type=int, metavar="N", help="maximum number of speakers")
@@ -285,9 +325,10 @@ def diarize(args: argparse.Namespace) -> int:
     from phonate.pretrained import TRANSCRIPTION, require
     from phonate.workflows.load import load
 
-    require_folders(args.output, args.plot, args.page)
-    if args.output:
-        writer_for(args.output)
+    batch = batch_of(args, BASE_DIARIZER)
+    targets = Targets.of(args, batch.several, ".rttm", (".rttm",), writer_for)
+    batch.require_one(f"--{name}" for name in ("plot", "page", "stream") if getattr(args, name))
+    require_folders(args.plot, args.page)
     known = known_speakers(args.known)
     if args.plot and Path(args.plot).suffix.lower() not in PICTURES:
         raise InputError(f"--plot {args.plot}: the suffix must be one of {', '.join(PICTURES)}")
@@ -297,75 +338,84 @@ def diarize(args: argparse.Namespace) -> int:
         for name in ("speakers", "min_speakers", "max_speakers", "stitching", "known", "plot", "page", "json"):
             if getattr(args, name) is not None and getattr(args, name) is not False:
                 raise InputError(f"--{name.replace('_', '-')} can't be used with --stream")
-    require_recording(args.recording, args.run)
     require_sounds(known.values())
     if args.run == BASE_DIARIZER and not Path(BASE_DIARIZER).exists():  # before torch is imported
         require(BASE_DIARIZER, TRANSCRIPTION)
     log_to_console(WARNINGS)
     diarizer = load(args.run, "diarization", device=args.device)
-    return _diarize_stream(args, diarizer) if args.stream else _diarize_whole(args, diarizer, known)
+    if args.stream:
+        return _diarize_stream(args, batch.recordings[0], diarizer)
+    return _diarize_whole(args, batch, targets, diarizer, known)
 
 
-def _diarize_whole(args: argparse.Namespace, diarizer: Diarizer, known: dict[str, str]) -> int:
+def _diarize_whole(
+    args: argparse.Namespace, batch: Batch, targets: Targets | None, diarizer: Diarizer, known: dict[str, str]
+) -> int:
     from phonate.cli.output import print_json
     from phonate.data.labels import write_turns
+    from phonate.data.progress import Stage
     from phonate.workflows.pages.recordings import write_diarization_page, write_picture
 
-    diarization = diarizer.diarize(
-        args.recording,
-        speakers=args.speakers,
-        min_speakers=args.min_speakers,
-        max_speakers=args.max_speakers,
-        stitching=args.stitching,
-        known=known,
-    )
-    if args.output:
-        write_turns(args.output, recording_name(args.recording), diarization.turns, diarization.seconds)
-    if args.plot:
-        write_picture(args.plot, diarization)
-    if args.page:
-        write_diarization_page(args.page, args.recording, diarization)
+    limits = {name: getattr(args, name) for name in ("speakers", "min_speakers", "max_speakers", "stitching")}
+    documents: dict[str, Any] = {}
+    lines: list[str] = []
+    names = batch.label_names()
+    work = partial(diarizer.diarize, known=known, **limits)
+    for one, diarization in batch.results(work, Stage.DIARIZING):
+        documents[one.name] = _diarization_document(one, diarization)
+        if targets is not None and targets.kind == "joined":
+            lines.append(diarization.rttm(names[one]))
+        elif targets is not None:
+            write_turns(targets.path(one.name), names[one], diarization.turns, diarization.seconds)
+        if args.plot:
+            write_picture(args.plot, diarization)
+        if args.page:
+            write_diarization_page(args.page, one.path, diarization)
+        if not args.json:
+            _print_diarization(args, one, names[one], diarization, targets)
+    if targets is not None:
+        targets.write_joined(lines)
     if args.json:
-        print_json(
-            {
-                "recording": args.recording,
-                "seconds": diarization.seconds,
-                "speakers": diarization.speakers,
-                "turns": [
-                    {"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in diarization.turns
-                ],
-            }
-        )
-    elif args.output:
-        written = ", ".join(filter(None, (args.output, args.plot, args.page)))
+        print_json(documents if batch.several else next(iter(documents.values())))
+    return batch.exit_code()
+
+
+def _print_diarization(
+    args: argparse.Namespace, one: Recording, name: str, diarization: Diarization, targets: Targets | None
+) -> None:
+    """Print the turns of a recording, or where they were written."""
+    if targets is not None:
         counts = f"{_count(diarization.speakers, 'speaker')} in {_count(diarization.turns, 'turn')}"
-        print(f"{written}: {counts}, {diarization.seconds:.1f} s")
-    else:
-        print(diarization.rttm(recording_name(args.recording)), end="")
-        if not diarization.turns:
-            print(f"{args.recording}: nobody speaks in its {diarization.seconds:.1f} s", file=sys.stderr)
-    return 0
+        print(f"{_written(one, targets, args.plot, args.page)}: {counts}, {diarization.seconds:.1f} s")
+        return
+    print(diarization.rttm(name), end="")
+    if not diarization.turns:
+        print(f"{one.path}: nobody speaks in its {diarization.seconds:.1f} s", file=sys.stderr)
 
 
-def _diarize_stream(args: argparse.Namespace, diarizer: Diarizer) -> int:
+def _diarization_document(one: Recording, diarization: Diarization) -> dict[str, Any]:
+    return {
+        "recording": one.path,
+        "seconds": diarization.seconds,
+        "speakers": diarization.speakers,
+        "turns": [{"start": turn.start, "end": turn.end, "speaker": turn.speaker} for turn in diarization.turns],
+    }
+
+
+def _diarize_stream(args: argparse.Namespace, one: Recording, diarizer: Diarizer) -> int:
     from phonate.audio.decoding import read_blocks
     from phonate.data.annotations import rttm_lines
     from phonate.data.labels import write_turns
 
     turns = []
-    name = recording_name(args.recording)
-    blocks = read_blocks(args.recording, diarizer.sample_rate, block_seconds=_STREAM_SECONDS)
+    name = recording_name(one.path)
+    blocks = read_blocks(one.path, diarizer.sample_rate, block_seconds=_STREAM_SECONDS)
     for turn in diarizer.stream(blocks):
         turns.append(turn)
         print(*rttm_lines(name, [turn]), flush=True)
     if args.output:
         write_turns(args.output, name, turns)
     return 0
-
-
-def recording_name(path: str) -> str:
-    """The recording's name in RTTM: the file name without suffix, spaces replaced by underscores."""
-    return "_".join(Path(path).stem.split())
 
 
 def _count(things: Sequence[object], name: str) -> str:

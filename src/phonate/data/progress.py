@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +24,9 @@ class Stage(StrEnum):
     PREPARING = "preparing recordings"
     FORMATS = "checking formats"
     EXTRACTING = "extracting features"
+    TRANSCRIBING = "transcribing, seconds"
+    DIARIZING = "diarizing, seconds"
+    ALIGNING = "aligning, seconds"
 
 
 Progress = Callable[[str, int, int], None]
@@ -60,6 +64,37 @@ def progress_in(what: str, audio: object) -> Callable[[float], None]:
     total = math.ceil(probe(audio).duration)
     report_progress(what, 0, total)
     return lambda done: report_progress(what, min(total, math.ceil(done)), total)
+
+
+def progress_of_each(what: Stage, paths: Sequence[str | Path]) -> Iterator[AbstractContextManager[None]]:
+    """For each of several recordings, in order, the block in which it is worked on: of what is reported there, that of
+    `what` becomes the progress of all recordings together. Of a single one all is reported as it is."""
+    whole = _listener.get()
+    if len(paths) == 1 or whole is ignore_progress:
+        yield from (nullcontext() for _ in paths)
+        return
+    seconds = [_seconds(path) for path in paths]
+    done, total = 0, sum(seconds)
+    for own in seconds:
+        whole(what, done, total)
+        yield progress_listener(partial(_report_part, whole, what, done, total))
+        done += own
+
+
+def _report_part(whole: Progress, stage: Stage, before: int, total: int, what: str, done: int, _: int) -> None:
+    if what == stage:
+        whole(what, before + done, total)
+
+
+def _seconds(path: str | Path) -> int:
+    """The length of a recording; 0 of one that can't be read."""
+    from phonate.audio.decoding import probe
+    from phonate.config.errors import DataError
+
+    try:
+        return math.ceil(probe(path).duration)
+    except DataError:  # whoever works on it tells it
+        return 0
 
 
 def track(what: str, items: Sequence[Item]) -> Iterator[Item]:

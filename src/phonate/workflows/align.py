@@ -18,6 +18,7 @@ from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, audio_files
 from phonate.data.corpora.tables import Table, table_in
 from phonate.data.labels import same_name
+from phonate.data.progress import Stage, progress_of_each
 from phonate.data.transcripts import Alignment
 
 if TYPE_CHECKING:
@@ -211,8 +212,12 @@ def _text(path: Path) -> str:
 
 def aligned(choice: Choice, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Alignment | None, str]]:
     """The alignment of each pair; None, and why, where there is none."""
-    for pair in pairs:
+    each = progress_of_each(Stage.ALIGNING, [pair.recording for pair in pairs])
+    for pair, reported in zip(pairs, each, strict=True):
         try:
-            yield pair, choice.align(pair.recording, pair.text), ""
+            with reported:
+                alignment = choice.align(pair.recording, pair.text)
         except (DataError, InputError) as error:
             yield pair, None, str(error)
+        else:
+            yield pair, alignment, ""

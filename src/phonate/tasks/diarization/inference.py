@@ -24,7 +24,7 @@ from phonate.data.annotations import SpeakerTurn, rttm_lines
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
 from phonate.data.features import FEATURES
-from phonate.data.progress import progress_in
+from phonate.data.progress import Stage, progress_in
 from phonate.nn.products import wide_products
 from phonate.pretrained import SPEAKER_RATE
 from phonate.tasks.diarization.identification import names_by_voice
@@ -252,7 +252,7 @@ class Diarizer(Inference):
         step = max(1, round(length * (1.0 - settings.window_overlap)))
         windows = read_windows(read, self.features, length * stride, step * stride, stride)
         compared = settings.stitching == "embeddings" and self.label_type not in SAME_SPEAKERS
-        heard = progress_in("diarizing, seconds", audio)
+        heard = progress_in(Stage.DIARIZING, audio)
         analysis = self._analysed(windows, settings, compared, limits is not None, heard)
         if not analysis.windows.starts:
             raise DataError(f"{name}: shorter than one frame")

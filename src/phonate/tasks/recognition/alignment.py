@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 import itertools
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from phonate.audio.decoding import Audio, FloatArray, as_waveform
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
+from phonate.data.progress import Stage, progress_in
 from phonate.data.transcripts import Alignment, Transcription
 from phonate.evaluation.words import plain
 from phonate.pretrained import Pocketsphinx, WordTimes
@@ -72,7 +73,8 @@ class EnglishAligner:
         Raises InputError where none of them is said."""
         waveform = as_waveform(audio, _RATE, sample_rate)
         words = self._words[text]
-        said, others = self._word_times(waveform, words) if waveform.any() else ({}, [])
+        aligned_up_to = progress_in(Stage.ALIGNING, audio)
+        said, others = self._word_times(waveform, words, aligned_up_to) if waveform.any() else ({}, [])
         if not said:
             raise InputError("none of the words of the text is said in the recording; is it the right one?")
         edges = self._edges(waveform, words, said)
@@ -97,9 +99,10 @@ class EnglishAligner:
         return Alignment(timed, len(waveform) / _RATE, "en", phones=phones, missing=missing, extra=extra)
 
     def _word_times(
-        self, waveform: FloatArray, words: Sequence[Word]
+        self, waveform: FloatArray, words: Sequence[Word], aligned_up_to: Callable[[float], None]
     ) -> tuple[dict[int, tuple[float, float]], list[tuple[float, float]]]:
-        """The times of the words that are said, by number, and when other things are said."""
+        """The times of the words that are said, by number, and when other things are said. `aligned_up_to` is told how
+        many seconds are done."""
         said: dict[int, tuple[float, float]] = {}
         others: list[tuple[float, float]] = []
         start, first = 0.0, 0
@@ -121,6 +124,7 @@ class EnglishAligner:
             others += [(start + one, start + two) for one, two in result.others if one < done]
             first += max(chosen, default=-1) + 1
             start += done
+            aligned_up_to(start)
         return said, others
 
     def _edges(
@@ -282,7 +286,8 @@ def align_as_heard(
     assert rate is not None
     waveform = as_waveform(audio, rate, sample_rate)
     seconds = len(waveform) / rate
-    transcription = recogniser.timed(waveform, sample_rate=rate, language=language)
+    transcription = recogniser.timed(audio, sample_rate=sample_rate, language=language)  # of a file, with its progress
+    aligned_up_to = progress_in(Stage.ALIGNING, audio)
     language = language or transcription.language or "en"
     units = text_units(text, language)
     heard = _unit_times(transcription.words, language)
@@ -317,6 +322,7 @@ def align_as_heard(
                 words.append(TimedWord(units[number], start, at, round(confidence, 4)))
             elif _letters(units[number]):
                 missing.append(TimedWord(units[number], at, at, 0.0))
+        aligned_up_to(stretch.end)
     return Alignment(words, seconds, primary(language), missing=missing, extra=extra)
 
 

@@ -28,7 +28,7 @@ from phonate.config.errors import InputError, option
 from phonate.config.language_codes import primary
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import one_line
-from phonate.data.progress import progress_in
+from phonate.data.progress import Stage, progress_in
 from phonate.data.transcripts import Alignment, Speakers, Transcription
 from phonate.tasks.recognition.alignment import align_as_heard
 from phonate.tasks.recognition.data import BLANK, Symbols, Wording, letters_of, standardised
@@ -418,8 +418,6 @@ def require_no_base(source: str | Path, base: str | Path | None) -> None:
 
 # ----------------------------------------------------------------------------- Transcribing recordings
 
-TRANSCRIBING = "transcribing, seconds"
-"""What progress is called."""
 _WINDOW_SECONDS = 30.0
 _BATCH = 8
 """Windows that the model reads at once."""
@@ -522,7 +520,7 @@ class Transcriber(Recogniser):
         beam = self._beam(beam)
         self._require_language(language)
         waveform = as_waveform(audio, self.sample_rate, sample_rate)
-        heard, words = progress_in(TRANSCRIBING, audio), list[TimedWord]()
+        heard, words = progress_in(Stage.TRANSCRIBING, audio), list[TimedWord]()
         for start, log_probs_US in self._parts(waveform):
             words += self._words(start, log_probs_US, beam)
             heard((start + len(log_probs_US)) / self._frames_per_second)

@@ -21,13 +21,13 @@ from phonate.audio.whisper import SAMPLE_RATE, best_included, load_whisper, whis
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import one_line
-from phonate.data.progress import progress_in
+from phonate.data.progress import Stage, progress_in
 from phonate.data.transcripts import Speakers, Transcription
 from phonate.nn import whisper
 from phonate.nn.pretrained import pretrained_file
 from phonate.tasks.recognition.alignment import UNSPACED
 from phonate.tasks.recognition.export import FineTuned
-from phonate.tasks.recognition.inference import PRETRAINED, TRANSCRIBING, Recogniser, require_no_base
+from phonate.tasks.recognition.inference import PRETRAINED, Recogniser, require_no_base
 from phonate.tasks.recognition.settings import WHISPER_SECONDS
 from phonate.text.captions import TimedWord
 from phonate.training.inference import Demonstration, Device, inference_device
@@ -121,7 +121,7 @@ class WhisperTranscriber(Recogniser):
         minutes."""
         words: list[TimedWord] = []
         seconds, code = 0.0, self._language(language)
-        heard = progress_in(TRANSCRIBING, audio)
+        heard = progress_in(Stage.TRANSCRIBING, audio)
         for part, start in self._parts(audio, sample_rate):
             said, code = self._words(part, self.beam if beam is None else beam, code, heard, start)
             words += [

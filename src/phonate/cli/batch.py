@@ -1,0 +1,242 @@
+"""One or several recordings of a command: which they are, where the results of each go, and which can't be read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from phonate.cli.inputs import require_folders, require_sounds
+
+if TYPE_CHECKING:
+    from phonate.data.progress import Stage
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording of a command."""
+
+    name: str
+    """Its path below the folder that was given, or the name of its file; without a suffix."""
+    path: str
+
+
+def add_recordings(parser: argparse.ArgumentParser) -> None:
+    """Add the recordings of a command."""
+    parser.add_argument("recordings", metavar="IN.wav", nargs="+", help="recordings, or folders of them")
+
+
+def add_format(parser: argparse.ArgumentParser, default: str, others: str) -> None:
+    """Add --format."""
+    parser.add_argument("--format", metavar="NAME", help=f"of the files in a folder: {default} (default), {others}")
+
+
+# ---------------------------------------------------------------------------------------- What is given
+
+
+@dataclass
+class Batch:
+    """The recordings of a command."""
+
+    recordings: Sequence[Recording]
+    several: bool
+    """Whether several were given, or a folder of them."""
+    unread: list[str] = field(default_factory=list)
+    """Those that could not be read."""
+
+    def results(self, work: Callable[[str], Result], stage: Stage) -> Iterator[tuple[Recording, Result]]:
+        """Each recording with what `work` makes of its file. One of several that can't be read is told in a line and
+        left out. `stage`: the work whose progress is shown, of all recordings together."""
+        from phonate.config.errors import DataError
+        from phonate.data.progress import progress_of_each
+
+        for one, reported in zip(
+            self.recordings, progress_of_each(stage, [one.path for one in self.recordings]), strict=True
+        ):
+            try:
+                with reported:
+                    result = work(one.path)
+            except DataError as error:
+                if not self.several:
+                    raise
+                print(error, file=sys.stderr)
+                self.unread.append(one.path)
+            else:
+                yield one, result
+
+    def exit_code(self) -> int:
+        """2 where recordings could not be read, which is told."""
+        if self.unread:
+            print(f"{len(self.unread)} of {len(self.recordings)} recordings can't be read", file=sys.stderr)
+        return 2 if self.unread else 0
+
+    def require_one(self, options: Iterable[str]) -> None:
+        """Raise InputError for options that are for one recording, where several were given."""
+        from phonate.config.errors import InputError
+
+        if self.several and (option := next(iter(options), None)):
+            raise InputError(f"{option}: is for one recording; leave it out, or give one")
+
+    def label_names(self) -> dict[Recording, str]:
+        """What the recordings are called in files that name them, without spaces."""
+        return dict(zip(self.recordings, label_names([(one.name, one.path) for one in self.recordings]), strict=True))
+
+
+def batch_of(args: argparse.Namespace, default: str) -> Batch:
+    """The recordings of a command. Where a recording stands in place of the model `args.run`, the model is `default`.
+
+    Raises InputError for what is no recording, a folder without any, and two of one name."""
+    from phonate.config.errors import InputError
+
+    paths = list(args.recordings)
+    if args.run != default and (os.path.isfile(args.run) or _files_in(args.run)):
+        if other := next((one for one in paths if not _may_be_recordings(one)), None):
+            raise InputError(f"{args.run}: a recording; the run comes first: {other} {args.run}")
+        paths, args.run = [args.run, *paths], default
+    if len(paths) == 1 and not os.path.isdir(paths[0]):
+        if paths == [default] and not os.path.exists(default):
+            raise _only_a_model(default)
+        require_sounds(paths)
+        return Batch([Recording(Path(paths[0]).stem, paths[0])], several=False)
+    recordings = list(dict.fromkeys(one for path in paths for one in _recordings_at(path)))
+    names = Counter(one.name for one in recordings)
+    if twice := next((name for name, count in names.items() if count > 1), None):
+        first, second, *_ = [one.path for one in recordings if one.name == twice]
+        raise InputError(f"{first}, {second}: both would be written as {twice}; rename one, or give them one by one")
+    return Batch(recordings, several=True)
+
+
+def _recordings_at(path: str) -> list[Recording]:
+    """A recording, or those of a folder."""
+    from phonate.config.errors import InputError
+
+    if not os.path.isdir(path):
+        if not os.path.exists(path):
+            require_sounds([path])
+        return [Recording(Path(path).stem, path)]
+    if _is_model(path):
+        raise _only_a_model(path)
+    if not (files := _files_in(path)):
+        raise InputError(f"{path}: has no recordings")
+    return [Recording(str(file.relative_to(path).with_suffix("")), str(file)) for file in files]
+
+
+def _only_a_model(path: str) -> Exception:
+    from phonate.config.errors import InputError
+
+    return InputError(
+        f"{path}: a {'run' if os.path.isdir(path) else 'model'}; give the recording behind it, as in {path} IN.wav"
+    )
+
+
+def _files_in(folder: str) -> list[Path]:
+    """The recordings of a folder that is no model."""
+    from phonate.data.corpora.rows import audio_files
+
+    return [] if not os.path.isdir(folder) or _is_model(folder) else list(audio_files(Path(folder)))
+
+
+_OF_MODELS = ("recipe.yaml", "manifest.json", "checkpoints", "config.json", "model.bin")
+
+
+def _is_model(folder: str) -> bool:
+    """Whether a folder is a run, a checkpoint or a Whisper, which may have recordings in it."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in _OF_MODELS)
+
+
+def _may_be_recordings(path: str) -> bool:
+    from phonate.audio.containers.kinds import AUDIO_SUFFIXES
+
+    return os.path.isfile(path) or Path(path).suffix.lower() in AUDIO_SUFFIXES or bool(_files_in(path))
+
+
+# ------------------------------------------------------------------------------------ What is written
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Where the results of recordings are written: of one a file, of several a folder of files, or one file whose lines
+    name the recordings."""
+
+    output: Path
+    suffix: str
+    """Of the files, such as .txt."""
+    kind: str
+    """file, folder or joined."""
+
+    @classmethod
+    def of(
+        cls,
+        args: argparse.Namespace,
+        several: bool,
+        default: str,
+        joined: Sequence[str],
+        check: Callable[[str], object],
+    ) -> Targets | None:
+        """Where `args.output` says, in `args.format`; None without an output.
+
+        Args:
+            several: Whether there are several recordings.
+            default: Suffix of the files in a folder.
+            joined: Suffixes of files that can hold several recordings.
+            check: Raises InputError for the name of a file whose suffix can't be written.
+        """
+        from phonate.config.errors import InputError
+
+        if args.output is None:
+            if args.format is not None:
+                raise InputError(f"--format {args.format}: only for files in a folder; name it by -o FOLDER")
+            return None
+        output = Path(args.output)
+        if several and output.suffix in joined and not output.is_dir():
+            form, kind = output.suffix, "joined"
+        elif output.is_dir() or args.output.endswith(os.sep) or ((args.format or several) and not output.suffix):
+            form, kind = f".{args.format}" if args.format else default, "folder"
+        else:
+            form, kind = output.suffix, "file"
+        check(str(output) if kind != "folder" else f"{output / 'name'}{form}")
+        one = f"one {' or '.join(joined)} file"
+        if several and kind == "file":
+            raise InputError(f"{output}: there are several recordings; give a folder, and --format, or {one}")
+        if args.format is not None and kind != "folder":
+            raise InputError(f"--format: only for a folder; the name of {output} says its format")
+        if kind == "folder" and output.is_file():
+            raise InputError(f"{output}: a file; give a folder, or {one}")
+        if kind != "folder":
+            require_folders(args.output)
+        return cls(output, form, kind)
+
+    def write_joined(self, texts: Sequence[str]) -> None:
+        """Write one file of the lines of all recordings, of which some could be read, where that is asked for."""
+        from phonate.compute.system import write_output
+
+        if self.kind == "joined" and texts:
+            write_output(self.output, "".join(texts).encode())
+
+    def path(self, name: str) -> Path:
+        """Where the result of the recording called `name` is written; its folder is made."""
+        if self.kind != "folder":
+            return self.output
+        path = self.output / f"{name}{self.suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def label_names(recordings: Sequence[tuple[str, str]]) -> list[str]:
+    """What recordings, of each the name below the folder of all and the path, are called in files that name them: as
+    their files are, unless two files are called alike; without spaces."""
+    own = [recording_name(path) for _, path in recordings]
+    alike = Counter(own)
+    return ["_".join(name.split()) if alike[one] > 1 else one for one, (name, _) in zip(own, recordings, strict=True)]
+
+
+def recording_name(path: str) -> str:
+    """The recording's name in RTTM: the file name without suffix, spaces replaced by underscores."""
+    return "_".join(Path(path).stem.split())

@@ -168,6 +168,7 @@ def test_a_task_of_one_speaker_takes_segments_that_nobody_else_speaks_in(meeting
 BAD_RTTM = {
     "a line without a speaker": ("SPEAKER m1 1 0.0 1.0\n", "malformed row"),
     "no time": ("SPEAKER m1 1 nan 1.0 <NA> <NA> ann <NA> <NA>\n", "malformed row"),
+    "a comma in a time": ("SPEAKER m1 1 0,5 1,0 <NA> <NA> ann <NA> <NA>\n", "malformed row"),
     "behind the end": ("SPEAKER m1 1 2.5 9.0 <NA> <NA> ann <NA> <NA>\n", "bad segment"),
     "two channels": (
         "SPEAKER m1 1 0 1 <NA> <NA> ann <NA> <NA>\nSPEAKER m1 2 1 1 <NA> <NA> bob <NA> <NA>\n",
@@ -188,6 +189,18 @@ def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(me
     assert refused.id == "m1"
     if reason in {"malformed row", "bad segment"}:  # at their line, which is the third
         assert refused.place == str(meetings / "train.rttm:3")
+    if "," in content:
+        assert refused.detail == "start 0,5, duration 1,0: expected seconds of 0 or more, such as 3.20; correct it"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("m10", "did you mean m1?"), ("talk", "choose from 'm1', 'm2', 'm2.Mix-Headset', 'm3'")]
+)
+def test_annotations_of_no_recording_say_which_there_are(meetings, name, told):
+    (meetings / "train.rttm").write_text(f"SPEAKER {name} 1 0.25 1.25 <NA> <NA> ann <NA> <NA>\n")
+    with pytest.raises(DataError) as refused:
+        check_corpus(conversations(meetings))
+    assert str(refused.value).endswith(f"no recording {name!r} under {meetings}; {told}")
 
 
 def test_files_and_lines_that_are_not_rttm_are_told_with_what_is_expected(meetings):

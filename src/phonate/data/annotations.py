@@ -145,12 +145,15 @@ def speaker_line(fields: Sequence[str]) -> tuple[str, SpeakerTurn] | None:
     """
     if len(fields) > FIELDS:
         raise ValueError(f"{len(fields)} fields, RTTM has {FIELDS}: names can't hold spaces; write _ for them")
+    if len(fields) < 8:  # what follows may be left out
+        raise ValueError("expected SPEAKER, recording, channel, start, duration, two fields and the speaker")
     try:
-        start, duration, speaker = seconds(fields[3]), seconds(fields[4]), fields[7]
-    except (IndexError, ValueError):
-        raise ValueError("expected SPEAKER, recording, channel, start, duration, two fields and the speaker") from None
+        start, duration = seconds(fields[3]), seconds(fields[4])
+    except ValueError:
+        times = f"start {fields[3]}, duration {fields[4]}"
+        raise ValueError(f"{times}: expected seconds of 0 or more, such as 3.20") from None
     end = start + duration
-    return (fields[2], SpeakerTurn(start, end, speaker)) if end > start else None
+    return (fields[2], SpeakerTurn(start, end, fields[7])) if end > start else None
 
 
 def read_rttm(path: str | Path) -> dict[str, list[SpeakerTurn]]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from phonate.audio.containers.kinds import AUDIO_SUFFIXES, VIDEO_SUFFIXES
 from phonate.audio.decoding import probe
 from phonate.config.errors import DataError
+from phonate.config.registry import nearest
 from phonate.config.words import that_many
 from phonate.data.annotations import (
     FIELDS,
@@ -65,6 +66,9 @@ _LANGUAGE = re.compile(r"\.([a-z]{2,3}(-[A-Za-z]{2,8})?|transcripts?|captions?|s
 """What captions have behind the name of their recording: talk.en.vtt, Zoom's call.transcript.vtt."""
 
 
+_MOST_COMPARED = 100
+
+
 class Recordings:
     """The audio files under a folder, by the names that annotations call them."""
 
@@ -108,9 +112,14 @@ class Recordings:
             return files[0]
         root = printable(str(self.root))
         if not files:
-            return Problem(name, place, "missing file", f"no recording {name!r} under {root}")
+            return Problem(name, place, "missing file", f"no recording {name!r} under {root}{self._near(name)}")
         names = ", ".join(printable(str(file.relative_to(self.root))) for file in files[:3])
         return Problem(name, place, "several files", f"recording {name!r} may be {names}; keep one of them")
+
+    def _near(self, name: str) -> str:
+        """What may be meant by the name of no recording; of many it is not looked for, as that takes long."""
+        known = sorted(self._files)
+        return f"; {nearest(name, known)}" if 0 < len(known) <= _MOST_COMPARED else ""
 
     def of_labels(self, name: str, place: str) -> Path | Problem:
         """The file of the recording that labels at `place` call `name`: the one beside them, or as `find` says."""

@@ -759,7 +759,7 @@ def _require_labels(row: Row, requirements: Requirements) -> None:
     if requirements.speaker:
         some = bool(row.segments) or requirements.may_be_empty
         named = some and all(one.speaker is not None for one in row.segments)
-        _require(named, "no speaker", "no speaker is given; fill in speaker_id")
+        _require(named, "no speaker", "no speaker is given; fill in speaker_id, or who speaks in each label")
     if requirements.text:
         left_out = next((one.no_text for one in row.segments if one.no_text), None)
         _require(left_out is None, "no text", f"its text is left out: {left_out}")

@@ -13,7 +13,7 @@ from toy_task import ToyData, ToyModel, ToyTask
 from phonate.config.documents import parse
 from phonate.config.errors import RecipeError
 from phonate.config.resolve import Resolved, parse_overrides, resolve, resolve_document
-from phonate.config.tasks import TASKS, TaskEntry, TaskInfo
+from phonate.config.tasks import TASKS, TaskEntry, TaskInfo, task_info
 from phonate.training.settings import EMASettings, TrainingSettings
 
 MINIMAL = "task: toy\ndata: {path: x}\n"
@@ -256,6 +256,22 @@ def test_a_recipe_without_a_task_is_that_of_an_option_that_one_task_has() -> Non
     TASKS.register("other", TaskEntry(ToyData, ToyModel, ToyTask, info=TaskInfo(implied_by=("data.path",))))
     (line,) = mistakes(text)
     assert "no task (model.heads and data.path imply different ones)" in line
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [
+        (key, other)
+        for task in TASKS.names()
+        for key in task_info(task).implied_by
+        for other in TASKS.names()
+        if other != task
+    ],
+)
+def test_no_other_task_has_an_option_that_implies_one(key: str, other: str) -> None:
+    """As `data.target` did, which is also the speaker of a conversion."""
+    with pytest.raises(RecipeError, match=r"no such option|it belongs to the task"):
+        resolved(f"task: {other}\ndata: {{path: x}}\n", [f"{key}=x"])
 
 
 def test_every_mistake_is_told_in_the_order_of_the_file() -> None:

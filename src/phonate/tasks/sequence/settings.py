@@ -165,7 +165,6 @@ INFO = TaskInfo(
     synonyms=SYNONYMS,
     implied_by=(
         "data.source",
-        "data.target",
         "data.vocabulary",
         "training.eval_knobs.beam_width",
         "training.eval_knobs.sliding_window",

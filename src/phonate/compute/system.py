@@ -32,17 +32,20 @@ if sys.platform != "win32":
 
 # ------------------------------------------------------------------------------------------ Signals
 
-HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
-"""The terminal was closed. None on Windows."""
-STOPPING = (signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [HANGUP]))
-"""Signals that end a process."""
+if sys.platform == "win32":
+    HANGUP, STOP, STOP_EVENT, OWN_GROUP = signal.SIGBREAK, signal.SIGBREAK, signal.CTRL_BREAK_EVENT, 0x200
+else:
+    HANGUP, STOP, STOP_EVENT, OWN_GROUP = signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, 0
+"""The terminal was closed; what tells a process to save and end, how `Popen.send_signal` sends it, and the
+`creationflags` of a process that can be told so."""
+STOPPING = (signal.SIGINT, signal.SIGTERM, HANGUP)
+"""Signals that end a process. From another one, SIGTERM kills on Windows."""
 
 
 def ignore_console() -> None:
     """Ignore what a terminal sends to every process of a group, Ctrl-C and its closing: the parent handles them."""
     for number in (signal.SIGINT, HANGUP):
-        if number is not None:
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
@@ -160,10 +163,14 @@ def limit_processor_time(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
 
 
+TIMEOUT_CODE: int = 124 if sys.platform == "win32" else -signal.SIGALRM
+"""What `subprocess` returns of a process that `end_after` ended."""
+
+
 def end_after(seconds: float) -> None:
     """End this process after `seconds`, whatever it waits for."""
     if sys.platform == "win32":
-        timer = threading.Timer(seconds, os._exit, (1,))
+        timer = threading.Timer(seconds, os._exit, (TIMEOUT_CODE,))
         timer.daemon = True
         timer.start()
     else:
@@ -348,6 +355,18 @@ _CERTAIN = 1.25
 def megabytes(count: int) -> str:
     """A number of bytes as `12.3 MB`, a small one as `12 kB`."""
     return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{math.ceil(count / 1e3)} kB"
+
+
+@contextmanager
+def temporary_file(content: bytes, suffix: str = "") -> Iterator[Path]:
+    """A file with `content`, for as long as the block runs. Another program can open it on Windows, too, which forbids
+    that of `tempfile.NamedTemporaryFile`."""
+    import tempfile  # every command imports this module
+
+    with tempfile.TemporaryDirectory(prefix="phonate-") as folder:
+        file = Path(folder, f"content{suffix}")
+        file.write_bytes(content)
+        yield file
 
 
 def sync_all(folder: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, joined, open_recording
-from phonate.compute.system import limit_memory, limit_processor_time
+from phonate.compute.system import limit_memory, limit_processor_time, temporary_file
 from phonate.config.errors import DataError, InputError, PhonateError
 
 _MEMORY = 2 * 2**30
@@ -76,10 +76,8 @@ class Decoders:
 
         Raises InputError where it is of no known format, can't be decoded in time, is longer, or has no sound.
         """
-        with tempfile.NamedTemporaryFile(prefix="phonate-") as file:
-            file.write(recording)
-            file.flush()
-            outcome = self._decoded(Path(file.name), limit, seconds)
+        with temporary_file(recording) as file:
+            outcome = self._decoded(file, limit, seconds)
         if isinstance(outcome, str):
             raise InputError(f"{name}: {outcome}")
         return outcome._replace(remarks=tuple(f"{name}: {remark}" for remark in outcome.remarks))

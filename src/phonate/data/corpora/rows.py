@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 import re
-import tempfile
 import time
 import unicodedata
 from collections import Counter
@@ -31,7 +30,7 @@ from phonate.audio.decoding import (
     resampled,
 )
 from phonate.compute.remote import is_remote, read_range
-from phonate.compute.system import why_unwritten, write_whole
+from phonate.compute.system import temporary_file, why_unwritten, write_whole
 from phonate.config.errors import DataError, PhonateError
 
 # ----------------------------------------------------------------------- What a task requires of a row
@@ -651,13 +650,11 @@ def row_file(row: Row, data: bytes | None = None) -> Iterator[Path]:
     if row.member is None:
         yield row.path
         return
-    with tempfile.NamedTemporaryFile(suffix=Path(row.member.name).suffix) as file:
-        file.write(row.member.read() if data is None else data)
-        file.flush()
+    with temporary_file(row.member.read() if data is None else data, Path(row.member.name).suffix) as file:
         try:
-            yield Path(file.name)
+            yield file
         except DataError as error:
-            raise DataError(str(error).replace(file.name, row.source)) from error
+            raise DataError(str(error).replace(str(file), row.source)) from error
 
 
 def read_part(row: Row, sample_rate: int | None = None, data: bytes | None = None) -> tuple[FloatArray, int]:

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import secrets
-import tempfile
 import threading
 import unicodedata
 from collections import OrderedDict
@@ -27,6 +26,7 @@ from phonate.audio.higgs_codec import CODEC, HiggsCodec
 from phonate.audio.whisper import WhisperEncoder
 from phonate.compute.device import compile_mode
 from phonate.compute.resources import CompileModel
+from phonate.compute.system import temporary_file
 from phonate.config.errors import CheckpointError, InputError, PhonateError, json_mistake
 from phonate.config.registry import listed, nearest
 from phonate.data.corpora.rows import one_line
@@ -154,10 +154,8 @@ def as_reference(
 
 
 def _read_open(file: BinaryIO) -> tuple[NDArray[np.float32], int]:
-    with tempfile.NamedTemporaryFile() as copy:
-        copy.write(file.read())
-        copy.flush()
-        return read_audio(copy.name)
+    with temporary_file(file.read()) as copy:
+        return read_audio(copy)
 
 
 def read_voices(folder: str | Path) -> dict[str, Reference]:

@@ -1,4 +1,4 @@
-"""Training within a time limit, as a person would do it: `phonate train` as a process, stopped by SIGTERM and resumed.
+"""Training within a time limit, as a person would do it: `phonate train` as a process, stopped by a signal and resumed.
 
 The number of steps, by which the learning rate falls, follows from the clock. A recipe of few steps begins with those;
 of others it is estimated by a dry run. At the stop it is estimated again from the steps that were really done, and cut
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from phonate.compute.system import OWN_GROUP, STOP, STOP_EVENT
 from phonate.config.errors import PhonateError, RecipeError
 from phonate.config.resolve import parse_overrides
 from phonate.training.checkpoints import listing
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 _MIN_STEPS, _MAX_STEPS = 20, 4000
 _FEW_STEPS = 200
 """Steps of a recipe that are begun with at once: to measure the speed first would take as long as many of them."""
-_STOPPED = 128 + signal.SIGTERM
+_STOPPED = 128 + STOP
 _POLL_SECONDS = 0.2
 _LINES = 25
 """Lines of training metrics."""
@@ -97,7 +97,7 @@ class Training:
         return plan(self.recipe[0], self.recipe[1:], device=self.machine.device, output=self.output)
 
     def stopped_and_resumed(self, limit: Limit, part: float, say: Say) -> None:
-        """Train for `part` of the limit, with a stop by SIGTERM at half the time and a resume."""
+        """Train for `part` of the limit, with a stop at half the time and a resume."""
         self.plan.check()
         step_seconds = 0.0 if self._own_steps else self._seconds_per_step(say)
         seconds = limit.share(part)
@@ -207,12 +207,12 @@ def _phonate(arguments: Sequence[str]) -> list[str]:
 def _watch(
     command: Sequence[str], output: Path, stops: Callable[[float, int], bool] = lambda now, step: False
 ) -> _Progress:
-    """Run a training command; send SIGTERM when `stops(time.monotonic(), step)`, and wait for its save."""
+    """Run a training command; have it stop when `stops(time.monotonic(), step)`, and wait for its save."""
     started = time.monotonic()
     before = first = reached = max(_reached(output), _saved(output))
     first_seen = started
     # Its last line says what to do next, which the demo says itself.
-    with subprocess.Popen(_phonate(command), stdout=subprocess.DEVNULL) as training:
+    with subprocess.Popen(_phonate(command), stdout=subprocess.DEVNULL, creationflags=OWN_GROUP) as training:
         try:
             stopping = False
             while training.poll() is None:
@@ -220,14 +220,14 @@ def _watch(
                 if first == before and reached > before:
                     first, first_seen = reached, now
                 if not stopping and reached > before and stops(now, reached):  # with at least one step to save
-                    training.send_signal(signal.SIGTERM)
+                    training.send_signal(STOP_EVENT)
                     stopping = True
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             training.terminate()
             raise
     # A process that is done training ends by the signal itself.
-    if training.returncode not in ({0, _STOPPED, -signal.SIGTERM} if stopping else {0}):
+    if training.returncode not in ({0, _STOPPED, -STOP} if stopping else {0}):
         raise PhonateError("training failed; its error is printed above")
     step = listing.scan(output / "checkpoints")[-1].step
     elapsed = time.monotonic() - first_seen

@@ -16,7 +16,6 @@ import http.client
 import json
 import os
 import re
-import signal
 import smtplib
 import ssl
 import subprocess
@@ -32,7 +31,7 @@ from urllib.request import HTTPErrorProcessor, HTTPSHandler, Request, build_open
 
 from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
-from phonate.compute.system import end_after, limit_memory
+from phonate.compute.system import TIMEOUT_CODE, end_after, limit_memory
 from phonate.config.errors import InputError
 from phonate.config.settings import Settings
 
@@ -409,7 +408,7 @@ def _deliver(kind: str, notice: EmailNotice | WebhookNotice, outcome: Outcome, k
         )
         if done.returncode == 0:
             return [str(line) for line in json.loads(done.stdout)]
-        if done.returncode == -signal.SIGALRM:
+        if done.returncode == TIMEOUT_CODE:
             return too_long
         reason = one_line(done.stderr.strip().rpartition("\n")[2]) or f"exit code {done.returncode}"
         return [f"{failed}: {reason}; check {key}.{kind}"]

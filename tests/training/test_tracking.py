@@ -690,6 +690,18 @@ def test_a_terminal_shows_progress_and_the_time_left():
     assert "loss 0.5" in shown
 
 
+@pytest.mark.parametrize(("terminal", "verbosity"), [(True, "normal"), (False, "normal"), (False, "quiet")])
+def test_the_log_tells_the_time_left_whatever_the_console_shows(monkeypatch, caplog, terminal, verbosity):
+    caplog.set_level(logging.INFO, logger="phonate.metrics")
+    clock = iter([0.0, 10.0, 16.0, 60.0, 77.0])
+    monkeypatch.setattr(tracking, "perf_counter", lambda: next(clock))
+    sink = ConsoleSink(100, verbosity=verbosity, console=console(terminal=True) if terminal else None)
+    for step in (1, 6, 11, 20, 21):
+        sink.tick(step)
+    sink.close()
+    assert caplog.messages == ["step 11/100  time left 2.4 min", "step 21/100  time left 5.1 min"]
+
+
 @pytest.mark.parametrize(("verbosity", "lines"), [("quiet", 0), ("normal", 1), ("debug", 2)])
 def test_verbosity(verbosity, lines):
     screen = console(terminal=False)

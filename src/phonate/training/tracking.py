@@ -408,15 +408,14 @@ _TERMS = 2
 REFRESH = 0.5
 """Seconds between redraws of the bar. A redraw takes milliseconds, so it must be rare."""
 SOON, OFTEN = 15.0, 60.0
-"""Seconds from the first step to a line that says how long it will take, and from that to the next, where there is no
-bar."""
+"""Seconds from the first step to a line that says how long it will take, and from that to the next."""
 
 
 class ConsoleSink(Sink):
     """A progress bar with the remaining time, and a line for each report of metrics.
 
-    Without a terminal there is no bar, only the lines, and once a minute one with the time left. The former also go to
-    the logger `phonate.metrics`, and so to the log files. "quiet" shows nothing. "normal" shows the loss, the first of
+    Without a terminal there is no bar, only the lines, and once a minute one with the time left. All lines go to the
+    logger `phonate.metrics`, and so to the log files. "quiet" shows nothing. "normal" shows the loss, the first of
     its terms, the learning rate, the speed and what else the task declares (on a terminal, as many as
     fit its width; a term that is the whole loss is not shown again), and the means of an epoch only if no other
     training metrics were shown in it, or in the last `interval` steps. "debug" shows everything.
@@ -460,7 +459,7 @@ class ConsoleSink(Sink):
         self._time_left = time_left or TimeLeft(total_steps)
         self._running_epoch = running_epoch
         self._due: float | None = None
-        """When the time left is told next, where there is no bar. None: no step is done yet."""
+        """When a line tells the time left next. None: no step is done yet."""
         self._step = 0
         self._interval = interval
         self._declared = declared = list(metrics)
@@ -491,13 +490,11 @@ class ConsoleSink(Sink):
         return progress
 
     def tick(self, step: int) -> None:
-        """Update the bar, at most twice a second. Where there is none, say once a minute how long it will take."""
+        """Update the bar, at most twice a second; log once a minute how long it will take, and say it without a bar."""
         self._step, now = step, perf_counter()
         self._time_left.step(step, now)
-        if not self._shows_bar:
-            self._say_time_left(step, now)
-            return
-        if now >= self._next_refresh:
+        self._tell_time_left(step, now)
+        if self._shows_bar and now >= self._next_refresh:
             self._next_refresh = now + REFRESH
             with self._while_there():
                 if self._progress is None:
@@ -505,13 +502,16 @@ class ConsoleSink(Sink):
                 self._progress.update(self._progress.task_ids[0], completed=step)
                 self._progress.refresh()
 
-    def _say_time_left(self, step: int, now: float) -> None:
+    def _tell_time_left(self, step: int, now: float) -> None:
         if self._due is None:
             self._due = now + SOON
-        elif now >= self._due and self.verbosity != "quiet" and (left := str(self._time_left)) != UNKNOWN:
+        elif now >= self._due and (left := str(self._time_left)) != UNKNOWN:
             self._due = now + OFTEN
-            with self._while_there():
-                sys.stderr.write(f"step {step}/{self.total_steps}  time left {left}\n")
+            line = f"step {step}/{self.total_steps}  time left {left}"
+            metrics_log.info(line)
+            if not self._shows_bar and self.verbosity != "quiet":
+                with self._while_there():
+                    sys.stderr.write(f"{line}\n")
 
     def write(self, step: int, split: str, values: Mapping[str, float], epoch: int | None) -> None:
         """Print a line like `step 50/500  epoch 1  train  loss 0.3121  learning_rate 1e-04`."""

@@ -6,12 +6,16 @@ import argparse
 import ast
 import importlib
 import itertools
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from installed import missing
 from phonate.cli.parsing import COMMANDS, parse_command
 from phonate.config.resolve import resolve
 from phonate_process import run, run_python
@@ -106,6 +110,15 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
 def test_the_settings_reference_is_current() -> None:
     ran = run_python(ROOT / "scripts" / "settings_reference.py", "--check")
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.skipif(missing("mkdocs", "material"), reason="needs mkdocs-material: pip install 'phonate[docs]'")
+def test_the_site_has_every_page_in_its_navigation_and_no_dead_link(tmp_path: Path) -> None:
+    """Whatever mkdocs.yml asks to warn of is an error."""
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_make_target_of_the_documents_exists() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from phonate.config.errors import InputError, MissingPackageError
 from phonate.training.settings import LoggingSettings
@@ -29,7 +30,7 @@ def train_twice(run: Path, **trackers: bool) -> None:
     first = stream(run, **trackers)
     first.emit(1, "train", {"loss": 2.0, "odd (name)": 1.0}, epoch=0)
     first.emit(2, "val", {"loss": math.nan}, epoch=0)
-    first.media(2, {"said": Sound(np.zeros(800, np.float32), 8000), "mel": Picture(np.eye(4, 8))})
+    first.media(2, {"said": Sound(np.full(800, 0.25, np.float32), 8000), "mel": Picture(np.eye(4, 8))})
     (run / "step-00000002").mkdir()
     (run / "step-00000002" / "weights.safetensors").write_bytes(b"weights")
     first.artifact(run / "step-00000002")
@@ -79,6 +80,8 @@ def test_trackio_has_the_curves_of_a_run_and_of_its_resume(
     pytest.importorskip("trackio")
     monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "trackio")
     monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio", raising=False)
+    for module in ("trackio.utils", "trackio.media.media"):
+        monkeypatch.setattr(f"{module}.MEDIA_DIR", tmp_path / "trackio" / "media")
     train_twice(tmp_path / "night", trackio=True)
     (database,) = (tmp_path / "trackio").rglob("*.db")
     with sqlite3.connect(database) as connection:
@@ -87,6 +90,8 @@ def test_trackio_has_the_curves_of_a_run_and_of_its_resume(
     assert rows[0][0].startswith("night-")
     losses = [(step, json.loads(text)["train/loss"]) for _, step, text in rows if "train/loss" in json.loads(text)]
     assert losses == [(1, 2.0), (3, 1.0)]
+    (sound,) = (tmp_path / "trackio").rglob("*.wav")
+    assert soundfile.read(sound)[0].max() == pytest.approx(0.25, abs=1e-4)
     assert capsys.readouterr().out == ""
 
 

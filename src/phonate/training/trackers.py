@@ -433,7 +433,9 @@ class Trackio(Sink):
         shown: dict[str, Any] = {}
         for name, preview in previews.items():
             if isinstance(preview, Sound):
-                shown[name] = self._trackio.Audio(np.asarray(preview.waveform), sample_rate=preview.sample_rate)
+                # of float samples Trackio makes the loudest full scale, and warns
+                samples = (np.clip(preview.waveform, -1.0, 1.0) * 32767.0).astype(np.int16)
+                shown[name] = self._trackio.Audio(samples, sample_rate=preview.sample_rate)
             else:
                 shown[name] = self._trackio.Image(np.repeat(grey(preview.values)[..., None], 3, axis=-1))
         self.run.log(shown, step=step)

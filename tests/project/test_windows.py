@@ -125,7 +125,9 @@ def rename(source, target):
 
 os_rename, os.rename = os.rename, rename
 sys.addaudithook(refuse)
+"""
 
+A_RUN = """
 from phonate.cli import main
 
 recordings = sys.argv[1]
@@ -144,12 +146,32 @@ for command in (
 """
 
 
+LOCK = """
+import filelock, signal
+signal.SIGBREAK = signal.CTRL_BREAK_EVENT = signal.SIGUSR1
+sys.platform = "win32"
+from phonate.compute.system import ProcessLock
+
+lock = ProcessLock(Path("lock"))
+lock.release(remove=True)
+lock.release()
+assert not Path("lock").exists()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_lock_is_removed_once_it_is_released(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RULES + LOCK], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_file_that_is_open_is_renamed_or_removed(tmp_path: Path) -> None:
     """Nor is one renamed to another that is there, nor has a name that Windows forbids."""
     shutil.copytree(RECORDINGS, tmp_path / "voice")
-    done = subprocess.run(
-        [sys.executable, "-c", RULES, "voice"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280
-    )
+    command = [sys.executable, "-c", RULES + A_RUN, "voice"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -502,12 +502,18 @@ class ProcessLock:
         content = os.pread(self._descriptor, _PID_LENGTH, 0)
         return content.decode() if content.isdigit() else ""
 
-    def release(self) -> None:
-        """Let another process in."""
+    def release(self, remove: bool = False) -> None:
+        """Let another process in. `remove`: the file is removed."""
         if self._windows is not None:
             self._windows.release()
-        else:
+            if remove:
+                with suppress(OSError):  # another process has it
+                    self.file.unlink()
+        elif self._descriptor >= 0:
+            if remove:  # first: a file that another process has locked meanwhile must not go
+                self.file.unlink(missing_ok=True)
             os.close(self._descriptor)
+            self._descriptor = -1
 
 
 _STANDARD_ERROR = 2

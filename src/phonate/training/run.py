@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from phonate.compute.system import write_whole
+from phonate.compute.system import ProcessLock, write_whole
 from phonate.config.errors import InputError, TrainingError, given_options, option, same_command
 from phonate.config.words import number_of
 from phonate.training.checkpoints import files, listing
@@ -173,20 +173,21 @@ class Run:
                 (self.path / _ID).unlink(missing_ok=True)  # of a start that failed
             yield
         except InputError:
-            self._unmake(missing)
+            self._unmake(missing, lock)
             raise
         finally:
             lock.release()
 
-    def _unmake(self, folders: Sequence[Path]) -> None:
+    def _unmake(self, folders: Sequence[Path], lock: ProcessLock) -> None:
         """Remove the `folders` made for a training that was refused, unless there is more than its log in them."""
         begun = (files.PLUGINS, files.RECIPE, files.SYSTEM)
         own = {_LOCK, self.logs.name, *begun}
         with contextlib.suppress(OSError):  # what another has put there stays
             if not folders or {entry.name for entry in self.path.iterdir()} - own:
                 return
-            for file in (self.log, self.path / _LOCK, *(self.path / name for name in begun)):
+            for file in (self.log, *(self.path / name for name in begun)):
                 file.unlink(missing_ok=True)
+            lock.release(remove=True)
             for folder in (self.logs, *folders):
                 folder.rmdir()
 

@@ -157,8 +157,7 @@ class TrainingSession:
             failed = True
             return False
         finally:
-            lock.file.unlink(missing_ok=True)
-            lock.release()
+            lock.release(remove=True)
             if failed:
                 # the session failed before it made anything
                 with contextlib.suppress(OSError):

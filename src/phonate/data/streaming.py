@@ -104,7 +104,7 @@ class Runs:
             if held <= SPOOL_BYTES:
                 return
             for one in (path, f"{path}.lock"):
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, PermissionError):  # Windows keeps what another process has open
                     os.unlink(one)
             held -= size
 

@@ -196,7 +196,8 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     assert der() == after  # kept in the run
     (run / "decoding.json").write_text("{")
     assert main(["diarize", str(run), str(corpus / "m0.wav")]) == 2
-    assert "decoding.json" in capsys.readouterr().err
+    assert "decoding.json: invalid decoding settings; delete it, then " in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--tune"]) == 2  # reads them, too
 
 
 def test_two_recordings_are_too_few_to_tune_on(trained, tmp_path, capsys):

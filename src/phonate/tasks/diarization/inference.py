@@ -423,4 +423,6 @@ def _tuned(path: Path, settings: DecodingSettings) -> DecodingSettings:
     try:
         return DecodingSettings.model_validate({**settings.model_dump(), **json.loads(path.read_bytes())})
     except ValueError as error:  # among them pydantic's
-        raise InputError(f"{path}: invalid decoding settings; delete it, or run evaluate --tune again") from error
+        raise InputError(
+            f"{path}: invalid decoding settings; delete it, then evaluate --tune may write others"
+        ) from error

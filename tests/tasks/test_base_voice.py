@@ -241,6 +241,9 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
     minutes = "over 20" if steps == 1200 else f"{count * seconds / 60:.1f}"
     assert f"{minutes} minutes of recordings: training starts from {BASE_VOICE}" in chosen.reason
     assert ("training.callbacks" in decided(chosen)) == ("pace and melody stay" in chosen.reason) == (steps == 150)
+    by_loss = decided(chosen).get("training.validation.metric_for_best_model") == "val_loss"
+    told = "lowest val_loss chooses the checkpoint: mos" in chosen.reason
+    assert (by_loss, told) == (steps == 150, steps == 150 and chosen.recipe.data.judged > 0)
 
 
 @pytest.mark.parametrize(

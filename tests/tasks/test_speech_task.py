@@ -372,13 +372,14 @@ def test_previews_are_a_text_spoken_beside_its_recording(run: Path, task: Speech
 
 @pytest.mark.slow
 def test_the_best_checkpoint_can_be_chosen_by_judges(folder: Path, tmp_path: Path) -> None:
-    require("faster_whisper", "distillmos")
+    require("faster_whisper", "distillmos", "resemblyzer")
     changes = {"data.judged": 1, "training.validation.metric_for_best_model": "quality"}
     changes |= {"training.validation.greater_is_better": True, "training.validation.interval": 12}
     train("speech", settings(folder, **changes), output=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     judged = [line for line in lines if line["split"] == "validation"]
     assert [line["quality"] for line in judged] == pytest.approx([line["mos"] - 5 * line["wer"] for line in judged])
+    assert all(-1.0 <= line["speaker"] <= 1.0 for line in judged)
     best = max(judged, key=lambda line: line["quality"])["step"]
     assert best_or_latest(tmp_path / "run").name == f"step-{best:08d}"
 

@@ -113,26 +113,39 @@ class Judges:
 
 
 def judged(
-    judges: Judges, clips: Sequence[Sentence], waveforms: Sequence[FloatArray], rate: int
+    judges: Judges, clips: Sequence[Clip], waveforms: Sequence[FloatArray], rate: int
 ) -> dict[str, tuple[float, float]]:
-    """Sum and count of `wer` (word errors, words) and `mos` (predicted scores, clips) of synthesised texts.
+    """Sum and count of `wer` (word errors, words), `mos` (predicted scores, clips) and `speaker` (similarities, clips)
+    of synthesised texts.
 
     Args:
-        clips: The texts.
+        clips: The texts, with their recordings.
         waveforms: One array (samples,) for each of them.
         rate: Samples per second.
     """
-    recogniser, naturalness = judges.recogniser, judges.naturalness
+    recogniser, naturalness, speakers = judges.recogniser, judges.naturalness, judges.speakers
     assert recogniser is not None, "check_judges"
     assert naturalness is not None, "check_judges"
+    assert speakers is not None, "check_judges"
     hypotheses = [recogniser.transcribe(waveform, rate) for waveform in waveforms]
     scores = [
         naturalness.score_synthesised(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
     ]
+    alike = [_similarity(speakers, clip, waveform, rate) for clip, waveform in zip(clips, waveforms, strict=True)]
     return {
         "wer": judges.word_edits([clip.text for clip in clips], hypotheses),
         "mos": (float(np.sum(scores)), len(scores)),
+        "speaker": (float(np.sum(alike)), len(alike)),
     }
+
+
+def _similarity(speakers: SpeakerEncoder, clip: Clip, waveform: FloatArray, rate: int) -> float:
+    """Cosine of the voices of a waveform (N,) and the recording of its text; 0 where one has no speech."""
+    try:
+        embedding, natural = (speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform))
+    except DataError:
+        return 0.0
+    return float(embedding @ natural)
 
 
 def quality(mos: float, wer: float) -> float:

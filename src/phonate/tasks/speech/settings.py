@@ -48,7 +48,7 @@ class SpeechData(SpokenData, PitchData):
     vocoder: str | None = None
     """A run of the task vocoder, by which mels become sound. Null: Griffin-Lim."""
     judged: NonNegativeInt = 0
-    """Validation texts that are spoken at each validation and judged by a recogniser and for naturalness (needs
+    """Validation texts that are spoken at each validation and judged: their words, naturalness and voice (needs
     phonate[eval]); the metric `quality` can then choose the best checkpoint. 0: none."""
 
     @property
@@ -186,11 +186,12 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "autoregressive": {"mel": 10.0, "mel_before": 5.0, "duration": 0.1, "stop": 1.0},
 }
 """By `model.kind`: the weights of the acoustic model's loss terms."""
-METRICS = by_name(SHARED["wer"], SHARED["mos"], Metric("quality", "higher"))
+METRICS = by_name(SHARED["wer"], SHARED["mos"], SHARED["speaker"], Metric("quality", "higher"))
 """What judges measure in validation, and `quality`, by which they choose checkpoints."""
 INFO = TaskInfo(
     validation="Validation has texts spoken: wer is the share of words that a recogniser gets wrong, mos the predicted "
-    "naturalness (1 to 5), quality is mos less 5 times wer.",
+    "naturalness (1 to 5), speaker how alike their voice is to the recordings' (1: the same), quality is mos less 5 "
+    "times wer.",
     use="phonate speak {run} {text} -o said.wav",
     previews={"natural": "a validation recording", "spoken": "its text, spoken by the model"},
     hub_task="text-to-speech",

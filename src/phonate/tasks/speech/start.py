@@ -29,7 +29,7 @@ from phonate.config.metrics import NEWEST, losses, plain
 from phonate.config.tasks import Start, Traits
 from phonate.data.corpora.manifest import HEARD, list_corpus, needs_transcript
 from phonate.data.corpora.rows import Row, row_file
-from phonate.pretrained import MOS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
+from phonate.pretrained import MOS, SPEAKERS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
 from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe
 from phonate.text.espeak import EspeakPhonemizer, require_espeak
@@ -52,13 +52,14 @@ _STEPS = ((FEW_MINUTES, _FEW_STEPS), (MANY_MINUTES, 800), (float("inf"), 1200))
 """Minutes of recordings, at most -> steps."""
 _REHEARSED_STEPS = 10
 """Of the aligner, in a dry run."""
-JUDGES = (TRANSCRIPTION, WORD_ERRORS, MOS)
+JUDGES = (TRANSCRIPTION, WORD_ERRORS, MOS, SPEAKERS)
 """What judging English needs."""
 RECOGNISER = "base"
 """Whisper's model for languages other than English, see `Judges`."""
 _JUDGED = "quality"
 """The metric of the judges."""
 _BY_LOSS = {"training.validation.metric_for_best_model": "val_loss"}
+_NO_JUDGE = "the lowest val_loss chooses the checkpoint: mos and quality may fall while the voice becomes the speaker's"
 _NEWEST = {"training.validation.metric_for_best_model": NEWEST}
 """What is best where nobody judges: the loss rises long before voices stop getting better."""
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}
@@ -94,6 +95,8 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     if few:
         reason = f"so few recordings change how the voice sounds; pace and melody stay nearly those of {BASE_VOICE}"
         yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
+        judged = recipe.data.judged > 0 and "data.judged" not in judges.changes
+        yield Start(_BY_LOSS, _NO_JUDGE if judged and base.reason else "", base.origin)
 
 
 def rehearsal(recipe: SpeechRecipe) -> Start:
@@ -162,7 +165,7 @@ def _from_base(recipe: SpeechRecipe, phonemes: str) -> Start:
         "training.checkpoint.interval": steps // 5,
     }
     if steps == _FEW_STEPS:
-        changes |= {"training.ema": _AVERAGE, **_BY_LOSS}
+        changes["training.ema"] = _AVERAGE
     if not is_english(recipe.data.language) and speakers == 1:
         changes |= _OTHER_LANGUAGE
     reason = f"{_minutes_text(minutes)} minutes of recordings: training starts from {BASE_VOICE}"
@@ -237,7 +240,7 @@ def check_judges(recipe: SpeechRecipe) -> None:
                 f"data.judged={recipe.data.judged}: judging needs {', '.join(lacking)}, not installed; "
                 f"{install_command(*JUDGES)}, or take the newest checkpoint: {without}"
             )
-    elif best in ("wer", "mos", "quality"):
+    elif best in METRICS:
         raise InputError(
             f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
             f"is 0; raise it, or take the newest: {without}"

@@ -116,7 +116,7 @@ class SpeechTask(AdversarialTask[Any]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, dataset: Dataset, positions: Sequence[int]) -> Sums:
-        """`wer` and `mos` of the first `data.judged` validation texts."""
+        """`wer`, `mos` and `speaker` of the first `data.judged` validation texts."""
         recordings = cast(SpeechDataset, dataset).positions
         clips = [self._clip(recordings[index]) for index in positions if index < self.recipe.data.judged]
         if not clips:

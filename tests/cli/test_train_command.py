@@ -72,11 +72,14 @@ def test_a_run_from_its_start_to_a_longer_end(
     assert "runs/mine holds a run of 8 steps; continue it with --resume auto" in error
     assert "--output runs/mine-2" in error
 
-    assert main([*arguments, "--resume", "auto"]) == 0
-    assert (
+    before = (run / "metrics.jsonl").read_bytes()
+    assert main(["train", "runs/mine", "--resume", "auto", "--plugin", str(plugin)]) == 0
+    out, error = capsys.readouterr()
+    assert error.splitlines() == [
         "this run is finished; add training.epochs=4 to train as long again (any number above 2 trains on)"
-        in capsys.readouterr().err
-    )
+    ]
+    assert re.fullmatch(r"runs/mine: step 8, best val_loss [\d.]+ at step \d+\n", out)
+    assert (run / "metrics.jsonl").read_bytes() == before
 
     assert main([*arguments, "--resume", "auto", "training.max_steps=5"]) == 0
     past = "this run is past training.max_steps=5 already, so nothing is trained; add training.max_steps=16 to train as"

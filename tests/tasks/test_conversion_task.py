@@ -213,6 +213,35 @@ def test_enough_of_the_target_is_not_told(
     assert "the target, has" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("names", "minutes", "told"),
+    [
+        (("anna", "ben"), 0.01, "is 1 other speaker, with 0.1 minutes"),
+        (("anna", "ben", "cleo"), 1, "are 2 other speakers, with 0.2 minutes"),
+        (("anna", "ben", "cleo"), 0.01, None),
+    ],
+)
+def test_too_little_of_others_is_told(
+    tone_corpus: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...],
+    minutes: float,
+    told: str | None,
+) -> None:
+    monkeypatch.setattr("phonate.tasks.conversion.task.OTHER_MINUTES", minutes)
+    for name in names:
+        shutil.copytree(tone_corpus / name, tmp_path / "voices" / name)
+    task(tmp_path, **{"data.target": "anna"}).dataset("train")
+    lines = [text for text in caplog.messages if "beside the target" in text]
+    if told is None:
+        assert not lines
+    else:
+        (line,) = lines
+        assert f"beside the target there {told} of recordings; collect 2 or more" in line
+
+
 def test_speakers_of_other_official_splits_have_no_voice(tone_corpus: Path, tmp_path: Path) -> None:
     voices = tmp_path / "voices"
     for place in ("train/anna", "train/ben", "dev/anna", "dev/cleo", "extra/cleo"):

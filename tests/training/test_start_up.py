@@ -16,7 +16,7 @@ from test_trainer import lines, same, train, weights
 from phonate.compute import distributed
 from phonate.config.errors import InputError
 from phonate.config.resolve import resolve
-from phonate.config.tasks import TASKS, TaskEntry
+from phonate.config.tasks import TASKS, TaskEntry, task_info
 from phonate.training import TrainingConfig, VoiceTrainer
 from phonate.training.registries import CALLBACKS
 from phonate.training.reporting import effective_batch
@@ -212,5 +212,12 @@ def test_trackers_and_hyperparameters_hold_the_whole_recipe(tmp_path, monkeypatc
     [("de", "'Guten Morgen.'"), ("en-us", "'Good morning.'"), (None, "'Good morning.'"), ("hr", "TEXT")],
 )
 def test_what_a_run_is_to_say_is_in_its_language(language, text):
-    said = Run(Path("runs/my voice")).use("phonate speak {run} {text} -o said.wav", language)
+    said = Run(Path("runs/my voice")).use(task_info("speech"), {"data": {"language": language}})
     assert said == f"phonate speak 'runs/my voice' {text} -o said.wav"
+
+
+@pytest.mark.parametrize(("vocoder", "live"), [("runs/vocoder-live", " --live"), (None, "")])
+def test_a_live_model_is_used_live_where_its_vocoder_can(vocoder, live):
+    recipe = {"data": {"vocoder": vocoder}, "model": {"causal": True}}
+    said = Run(Path("runs/live")).use(task_info("conversion"), recipe)
+    assert said == f"phonate convert runs/live RECORDING{live} -o converted.wav"

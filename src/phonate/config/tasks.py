@@ -147,6 +147,8 @@ class TaskInfo:
     use: str = ""
     """The command that uses a trained model, for the last line of training, with `{run}` for the run's folder,
     and `{text}` for a sentence in its language."""
+    use_with: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    """Options -> the command for models of recipes that set all of them."""
     recipe: str = ""
     """The shipped recipe to begin with, which errors name. Empty: the one called as the task, if there is one."""
     previews: Mapping[str, str] = field(default_factory=dict)

@@ -207,6 +207,17 @@ def describe(run: Run, train_step: TrainStep, hyperparameters: Mapping[str, Any]
         run.describe(hyperparameters, recipe_yaml, model_summary(model))
 
 
+def told_end(settings: TrainingSettings, step: int, epoch: int) -> str:
+    """What is said of a run that is resumed after its last step, and how it is trained on; "" before that."""
+    steps, epochs = settings.max_steps, settings.epochs
+    name, last, most = ("epochs", epoch, epochs) if steps is None else ("max_steps", step, steps)
+    if last < most:
+        return ""
+    state = f"past training.{name}={most} already, so nothing is trained" if last > most else "finished"
+    longer = f"add training.{name}={2 * last} to train as long again (any number above {last} trains on)"
+    return f"this run is {state}; {longer}"
+
+
 def effective_batch(settings: TrainingSettings, world_size: int) -> str:
     """What one optimizer step learns from, all ranks together."""
     times = settings.gradient_accumulation_steps

@@ -14,13 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phonate.compute.system import ProcessLock, write_whole
+from phonate.config.documents import value_at
 from phonate.config.errors import InputError, TrainingError, given_options, option, same_command
 from phonate.config.words import number_of
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.files import folder_lock
+
+if TYPE_CHECKING:
+    from phonate.config.tasks import TaskInfo
 
 _ID = "run_id"
 _LOCK = ".lock"
@@ -113,12 +117,18 @@ class Run:
         """The command line that resumes this run. None where it has no recipe (it was started from Python)."""
         return listing.resume_command(self.path)
 
-    def use(self, command: str, language: str | None) -> str:
-        """The `command` that uses a model of its task, for this run; what it is to say, if anything, in `language`."""
+    def use(self, info: TaskInfo, recipe: Mapping[str, Any]) -> str:
+        """The command that uses a model of its task, trained with `recipe`; what it is to say, if anything, in its
+        language."""
         from phonate.text import language as languages
 
-        said = languages.language(language or "en").greeting
-        return command.format(run=shlex.quote(str(self.path)), text=shlex.quote(said))
+        commands = (
+            command
+            for options, command in info.use_with.items()
+            if all(value_at(recipe, option.split(".")) for option in options)
+        )
+        said = languages.language(value_at(recipe, ("data", "language")) or "en").greeting
+        return next(commands, info.use).format(run=shlex.quote(str(self.path)), text=shlex.quote(said))
 
     def create(self, resuming: bool) -> None:
         """Make the folder. One that holds a run is refused unless it is resumed; one of a run that failed before its

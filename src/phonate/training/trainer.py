@@ -42,7 +42,7 @@ from phonate.training.metrics import Best, UnknownMetricError
 from phonate.training.not_finite import MOST_LEFT_OUT, NotFinite, NotFiniteError
 from phonate.training.phases import build_phases
 from phonate.training.quarantine import Quarantine
-from phonate.training.reporting import Reporter, describe, report_profile
+from phonate.training.reporting import Reporter, describe, report_profile, told_end
 from phonate.training.run import Run
 from phonate.training.schedules import Schedule
 from phonate.training.settings import Interval, TrainingSettings
@@ -314,16 +314,8 @@ class Trainer:
             self.checkpoints.open()  # before anything of another process is replaced
         if checkpoint is not None:
             self.saver.restore(checkpoint)
-            if self.finished and self.ranks.is_main:
-                steps, epochs = self.settings.max_steps, self.settings.epochs
-                name, last, most = ("epochs", self.epoch, epochs) if steps is None else ("max_steps", self.step, steps)
-                logger.info(
-                    "this run is %s; add training.%s=%d to train as long again (any number above %d trains on)",
-                    f"past training.{name}={most} already, so nothing is trained" if last > most else "finished",
-                    name,
-                    2 * last,
-                    last,
-                )
+            if (ended := told_end(self.settings, self.step, self.epoch)) and self.ranks.is_main:
+                logger.info(ended)
             if self.progress.batches:
                 recipe = parse(checkpoint.recipe_yaml, files.RECIPE).values if checkpoint.recipe_yaml else {}
                 size = recipe["training"]["batch_size"] if recipe else None

@@ -24,10 +24,10 @@ from phonate.compute.distributed import Ranks
 from phonate.compute.resources import GIB
 from phonate.compute.system import peak_memory
 from phonate.config.documents import parse
-from phonate.config.errors import InputError, NoRunError
+from phonate.config.errors import CheckpointError, InputError, NoRunError
 from phonate.config.metrics import Metric
 from phonate.config.resolve import Overrides, Resolved
-from phonate.config.tasks import referred, task_info
+from phonate.config.tasks import TaskInfo, referred, task_info
 from phonate.data.loading import accumulation_groups
 from phonate.data.progress import report_progress
 from phonate.data.settings import SpokenData
@@ -37,6 +37,7 @@ from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import changed_settings, load, load_first_intact
 from phonate.training.metrics import Best
 from phonate.training.plan import Plan, plan
+from phonate.training.reporting import told_end
 from phonate.training.run import Run
 from phonate.training.settings import CheckpointConfig, TrainingSettings
 from phonate.training.setup import initialise_from
@@ -205,11 +206,14 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
         result = search(plan)
         trial = result.best
         return Trained(Run(result.run.path / trial.run), {settings.tuning.metric: trial.metric or 0.0}, trial.step)
+    info = task_info(plan.written.recipe.task)
+    if not (dry_run or callbacks) and (ended := _ended(plan, info)) is not None:
+        return ended
     device = plan.device
     set_threads(settings)
     if dry_run:
         return _estimated(plan, device, transcribed, callbacks)
-    task, info = plan.task, task_info(plan.written.recipe.task)
+    task = plan.task
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
     with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:
         if plan.plugins and ranks.is_main:
@@ -235,9 +239,33 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
                 logger.info(info.validation)
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
-    use = run.use(info.use, getattr(plan.written.recipe.data, "language", None))
+    use = run.use(info, plan.resolved.values)
     chosen = best if best.value is not None else None
     return Trained(run, metrics, trainer.step, chosen, use, task.metrics or ())
+
+
+def _ended(plan: Plan, info: TaskInfo) -> Trained | None:
+    """The run that is resumed as it is, where nothing of it is left to train: its corpus need not be read. None: it
+    goes on, or who resumes it says why not."""
+    run, settings = Run(plan.run), plan.settings
+    if plan.resume != "auto" or plan.is_search or not run.recipe.exists():
+        return None
+    newest = next(iter(listing.newest_first(listing.scan(run.path / settings.checkpoint.save_dir))), None)
+    if newest is None or newest.metadata is None:
+        return None
+    if not (told := told_end(settings, newest.step, newest.metadata.epoch)):
+        return None
+    try:
+        checkpoint = load(newest.path, settings.checkpoint.verify_integrity)
+    except CheckpointError:
+        return None
+    progress = checkpoint.state["trainer"]
+    if progress["unfinished"] or changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml()):
+        return None
+    logger.info(told)
+    best = Best(**progress["best"])
+    use, chosen = run.use(info, plan.resolved.values), best if best.value is not None else None
+    return Trained(run, progress["validation"], newest.step, chosen, use, info.metrics or ())
 
 
 def _estimated(plan: Plan, device: torch.device, transcribed: str, callbacks: Sequence[Callback]) -> Trained:

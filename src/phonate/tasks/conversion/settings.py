@@ -274,6 +274,7 @@ def check(recipe: ConversionRecipe) -> None:
 
 INFO = TaskInfo(
     use="phonate convert {run} RECORDING -o converted.wav",
+    use_with={("model.causal", "data.vocoder"): "phonate convert {run} RECORDING --live -o converted.wav"},
     recipe="conversion-whisper",
     previews={
         "source": "a validation recording of a speaker who is not the target",

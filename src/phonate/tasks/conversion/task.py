@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from phonate.audio.processor import PEAK, normalised_peak
 from phonate.audio.whisper import FEATURES_PER_SECOND
+from phonate.config.words import number_of
 from phonate.nn.convolution import zero_padding, zero_padding_
 from phonate.nn.sequences import frame_mask
 from phonate.nn.vocoder import MelDiscriminator
@@ -48,6 +49,8 @@ from phonate.training.task import (
 
 TARGET_MINUTES = 30
 """Of recordings of the target, that are advised."""
+OTHERS, OTHER_MINUTES = 2, 1
+"""Other speakers, and minutes of recordings of each, that are advised."""
 _AVERAGE_LEVEL = 0.3  # of a mel feature, where the output starts
 _EVALUATED = 16
 _PREVIEW_SECONDS = 6.0
@@ -123,25 +126,42 @@ class ConversionTask(AdversarialTask[tuple[Tensor, Tensor | None]]):
 
     def dataset(self, split: str) -> ConversionDataset:
         """Random perturbed crops ("train"), or the middles of recordings as they are ("validation")."""
-        speakers = self.corpus.speakers
-        if split == "train" and len(speakers) == 1:
+        if split != "train":
+            return ConversionDataset(self.corpus, split)
+        self._tell_of_speakers()
+        if self.recipe.model.causal and self.recipe.data.vocoder is None:
+            message = "phonate convert --live will need a causal vocoder; train one with %s, and name it with --vocoder"
+            logger.warning(message, CAUSAL_VOCODER)
+        conversions = None if self._teacher is None else Conversions(self.corpus, self._teacher)
+        return ConversionDataset(self.corpus, split, conversions)
+
+    def _tell_of_speakers(self) -> None:
+        """Say who the target is, where that was not said, and of whom there is little to learn from."""
+        speakers, number = self.corpus.speakers, self.corpus.target
+        target, others = speakers[number], len(speakers) - 1
+        if not others:
             message = (
                 "all recordings are of one speaker, %s: what others say, whom the model has not heard, may stay in "
                 "their voices; add recordings of others, a sub-folder each"
             )
-            logger.warning(message, *speakers)
-        elif split == "train" and self.recipe.data.target is None and not self.extractor.reference_dim:
+            logger.warning(message, target)
+        if self.extractor.reference_dim:
+            return
+        if others and self.recipe.data.target is None:
             message = "the target voice is %s, who has the most speech; data.target or convert --speaker takes another"
-            logger.info(message, speakers[self.corpus.target])
-        minutes = self.corpus.minutes[self.corpus.target]
-        if split == "train" and not self.extractor.reference_dim and minutes < TARGET_MINUTES:
+            logger.info(message, target)
+        minutes = self.corpus.minutes
+        if minutes[number] < TARGET_MINUTES:
             message = "%s, the target, has %.1f minutes of recordings; collect %d: what fewer give was not measured"
-            logger.warning(message, speakers[self.corpus.target], minutes, TARGET_MINUTES)
-        if split == "train" and self.recipe.model.causal and self.recipe.data.vocoder is None:
-            logger.warning("phonate convert --live will need a causal vocoder; train one with %s", CAUSAL_VOCODER)
-        if split != "train" or self._teacher is None:
-            return ConversionDataset(self.corpus, split)
-        return ConversionDataset(self.corpus, split, Conversions(self.corpus, self._teacher))
+            logger.warning(message, target, minutes[number], TARGET_MINUTES)
+        rest = minutes.sum() - minutes[number]
+        if others and (others < OTHERS or rest < OTHERS * OTHER_MINUTES):
+            message = (
+                "beside the target there %s, with %.1f minutes of recordings; collect %d or more, %d minute of each: "
+                "what fewer give was not measured"
+            )
+            there = f"{'is' if others == 1 else 'are'} {number_of(others, 'other speaker')}"
+            logger.warning(message, there, rest, OTHERS, OTHER_MINUTES)
 
     def generate(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The predicted mel (B, T, M); and with a teacher the content (B, T, W) that it is made of."""

@@ -345,7 +345,7 @@ def _next(story: _Story) -> list[dict[str, str]]:
     evaluated = (story.run.path / files.FIGURES).exists()
     commands = {
         "To train it to its end": "" if story.ended else story.run.resume_command(),
-        "To use it": story.run.use(info.use, value_at(story.recipe, ("data", "language"))),
+        "To use it": story.run.use(info, story.recipe),
         "To evaluate it, on data that it was not trained on": ""
         if evaluated or info.evaluation is None
         else f"phonate evaluate {run}",

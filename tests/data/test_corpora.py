@@ -190,6 +190,20 @@ def test_one_speaker_of_all_recordings(folder, tmp_path):
     assert {one.row.speaker for one in check_corpus(corpus(folder, speaker="carla"))[0]} == {"carla"}
 
 
+@pytest.mark.parametrize(
+    ("speaker", "mend"), [("carla", ""), ("ann", "; for recordings of ann alone, give only those")]
+)
+def test_one_speaker_in_place_of_several_is_told(folder, caplog, speaker, mend):
+    with caplog.at_level("INFO"):
+        for _ in range(2):
+            check_corpus(corpus(folder, speaker=speaker))
+    (told,) = [text for text in caplog.messages if "stands for" in text]
+    assert told.startswith(f"{folder}: data.speaker={speaker} stands for all 2 speakers (ann, bob){mend}")
+    caplog.clear()
+    check_corpus(corpus(folder / "ann", speaker=speaker))
+    assert "stands for" not in caplog.text
+
+
 def test_the_same_samples_twice_are_warned_of(folder):
     wav(folder / "bob/copy.wav", hertz=200)
     _, report = check_corpus(corpus(folder))

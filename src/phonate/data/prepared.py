@@ -27,7 +27,7 @@ from phonate.compute.importing import aside
 from phonate.compute.system import SpaceWatch
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.config.words import number_of
+from phonate.config.words import number_of, that_many
 from phonate.data.batches import SamplePreview, Streams, digest_of
 from phonate.data.cache import (
     FILE_SCALE,
@@ -570,7 +570,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         logger.warning("%s: %s", warning.place, warning.detail)
     fingerprint = _fingerprint(rows, settings, stored)
     folder = cache_root(settings) / fingerprint
-    if (folder / REPORT).is_file():
+    if prepared_before := (folder / REPORT).is_file():
         verify(folder)
     else:
         progress = progress or (None if settings.shows_progress else ignore_progress)
@@ -582,7 +582,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError) as error:
         raise damaged_cache(folder, error) from error
-    _warn_refused(report_json)
+    _warn_refused(report_json, settings.label if prepared_before else None)
     quieter = [f"{one['id']}: {one['detail']}" for one in report_json["warnings"] if one["reason"] == _LOUDNESS]
     if quieter:
         shown = "; ".join(quieter[:3]) + ("; ..." if len(quieter) > 3 else "")
@@ -592,12 +592,17 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test, settings.executor)
 
 
-def _warn_refused(report: Mapping[str, Any]) -> None:
-    """Log what a corpus lists and can't be used."""
+def _warn_refused(report: Mapping[str, Any], known: str | None) -> None:
+    """Log what a corpus lists and can't be used; of the corpus `known`, whose recordings were named when it was
+    prepared, only how many."""
     untrained = [one for one in report["refused"] if one["reason"] == "speaker not in training"]
     unusable = [one for one in report["refused"] if one["reason"] != "speaker not in training"]
     warn_left_out("are of speakers who are not in training", [f"{one['id']}: {one['detail']}" for one in untrained])
-    warn_refused(unusable)
+    if unusable and known is not None:
+        many = that_many(len(unusable), "recording", "can't be used, and are left out")
+        logger.warning("%s: %s; phonate data check names them", known, many)
+    else:
+        warn_refused(unusable)
 
 
 def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions, Positions]:

@@ -221,7 +221,7 @@ class OtherLanguage:
     def told(self, reader: str, mend: Callable[[str], str]) -> str:
         """A sentence. `reader`: who takes them to be in what; `mend`: how another language is set."""
         they = "it is" if self.total == 1 else "they are"
-        advice = f"if {they}, {mend(self.code)}" if self.code else f"if {they} German, {mend('de')}"
+        advice = f"if {they}, {mend(self.code)}" if self.code else f"if {they} German, say, {mend('de')}"
         texts = "the text" if self.total == 1 else f"{self.count} of the first {self.total} texts"
         return f"{texts} {self.looks}, but {reader}; {advice}"
 

@@ -383,6 +383,7 @@ def _fetch_missing(rows: Sequence[Row | Problem], address: str, list_file: Path)
 def _with_speakers(settings: RecordingData, path: Path, name: str, listed: list[Row | Problem]) -> list[Row | Problem]:
     """The rows with the speakers that the settings give, or as they are."""
     if settings.speaker is not None:
+        _tell_of_renamed(path, listed, settings.speaker)
         return [_of_one_speaker(row, settings.speaker) for row in listed]
     if settings.speaker_in_name is not None:
         return [named_by(settings.speaker_in_name, row) for row in listed]
@@ -404,6 +405,23 @@ def _are_in_folders_of_speakers(path: Path, listed: Sequence[Row | Problem]) -> 
     if speakers != {nfc(printable(folder.resolve().name))}:
         return False
     return tell_speakers_in_folders(folder, [row.path for row in rows], str(speakers.pop()))
+
+
+def _tell_of_renamed(path: Path, listed: Sequence[Row | Problem], speaker: str) -> None:
+    """Tells, once, that data.speaker stands for several speakers whom a corpus names; warns where it is one of them."""
+    names = tuple(sorted({name for row in listed if isinstance(row, Row) for name in row.speakers}))
+    if len(names) > 1:
+        _say_renamed(path, names, speaker)
+
+
+@functools.cache
+def _say_renamed(path: Path, names: tuple[str, ...], speaker: str) -> None:
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    told = f"{printable(str(path))}: data.speaker={speaker} stands for all {len(names)} speakers ({shown})"
+    if speaker in names:
+        logger.warning("%s; for recordings of %s alone, give only those as data.path", told, speaker)
+    else:
+        logger.info("%s", told)
 
 
 def _of_one_speaker(row: Row | Problem, speaker: str) -> Row | Problem:

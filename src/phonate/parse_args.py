@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phonate.cli.parsing import Parser
-from phonate.config.errors import InputError
+from phonate.config.errors import InputError, command_line
 from phonate.data.settings import KaldiData
 from phonate.training.plan import plan
 
@@ -59,7 +59,8 @@ def unified_parser(
     flags = [f"{key}={value}" for key, value in values.items() if value is not None]
     whole = not (args.model_only or args.data_only or args.training_only)
     try:
-        recipe = plan(args.config, [*args.overrides, *flags], incomplete=not (whole or args.data_only)).recipe
+        with command_line():
+            recipe = plan(args.config, [*args.overrides, *flags], incomplete=not (whole or args.data_only)).recipe
     except InputError as error:
         parser.exit(2, "".join(f"error: {line}\n" for line in str(error).splitlines()))
     corpora = recipe.data.separate() if isinstance(recipe.data, KaldiData) else [recipe.data]

@@ -16,7 +16,6 @@ import importlib.util
 import io
 import itertools
 import logging
-import re
 import sys
 import tempfile
 import types
@@ -35,7 +34,7 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.mel_filters import mel_filters
 from phonate.audio.processor import MelSpectrum
 from phonate.audio.whisper import SAMPLE_RATE, load_whisper
-from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
+from phonate.config.errors import DataError, InputError, all_packages, not_installed, optional_package, require_modules
 from phonate.text.phonemes import Word
 
 if TYPE_CHECKING:
@@ -58,7 +57,6 @@ class Extra:
     """What pip installs for them."""
 
 
-_OWN = re.compile(r"'phonate\[(\w+)\]'")
 TRANSCRIPTION = Extra(("faster_whisper",))
 WORD_ERRORS = Extra(("jiwer", "rapidfuzz", "whisper_normalizer"))
 SPEAKERS = Extra(("resemblyzer",))
@@ -67,23 +65,15 @@ MOS = Extra(("distillmos", "xls_r_sqa"), "--no-deps distillmos xls-r-sqa")
 
 def missing(*extras: Extra) -> list[str]:
     """The packages of `extras` that are not installed."""
-    return [name for extra in extras for name in extra.packages if importlib.util.find_spec(name) is None]
+    return not_installed(*(name for extra in extras for name in extra.packages))
 
 
-def install_command(*extras: Extra) -> str:
-    """The command that installs all of `extras`: one for those of phonate."""
-    own = [match[1] for extra in extras if (match := _OWN.fullmatch(extra.install))]
-    together = [f"'phonate[{','.join(dict.fromkeys(own))}]'"] * bool(own)
-    others = [extra.install for extra in extras if not _OWN.fullmatch(extra.install)]
-    return " && ".join(f"pip install {one}" for one in dict.fromkeys([*together, *others]))
-
-
-def require(purpose: str, *extras: Extra) -> None:
-    """Raise MissingPackageError, naming all that is missing of `extras`, before any work for `purpose` is done."""
-    if names := missing(*extras):
-        lacking = [extra for extra in extras if missing(extra)]
-        packages = f"the package {names[0]}, which is" if len(names) == 1 else f"{', '.join(names)}, which are"
-        raise MissingPackageError(f"{purpose} needs {packages} not installed; {install_command(*lacking)}")
+def require(purpose: str, *extras: Extra, otherwise: str = "") -> None:
+    """Raise MissingPackageError, naming all that is missing of `extras`, before any work for `purpose` is done.
+    `otherwise`: as for `require_modules`."""
+    with all_packages():
+        for extra in extras:
+            require_modules(purpose, *extra.packages, install=extra.install, otherwise=otherwise)
 
 
 def judge_of(columns: str, make: Callable[[], T]) -> T | None:

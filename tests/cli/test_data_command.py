@@ -317,6 +317,20 @@ def test_a_table_of_many_columns_is_turned_or_a_line_for_each_cell(systems, thir
     assert lines[2].split() == third.split()
 
 
+def test_long_texts_are_read_across_the_terminal_in_whole_words(monkeypatch, capsys):
+    from phonate.cli.output import print_table
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = " ".join(["recordings of other sample rates are resampled"] * 9)
+    rows = [[f"data.audio.option_{number}", "22050", "default", text] for number in range(4)]
+    print_table(rows, ["option", "value", "from", "meaning"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["option", "data.audio.option_0"]
+    assert " ".join(" ".join(lines[3 : len(lines) // 4]).split()) == f"meaning {text}"
+
+
 @pytest.mark.slow
 def test_a_recipe_of_simulated_conversations_stands_for_all_its_corpora(tone_corpus, tmp_path):
     recipe = tmp_path / "mine.yaml"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -47,6 +48,8 @@ def test_a_training_that_is_stopped_before_its_first_step_says_what_stays(
         patched.setattr("phonate.workflows.train.train_plan", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
         assert main(arguments) == 130
         assert capsys.readouterr().err == "stopped by Ctrl-C; nothing was saved: the same command begins again\n"
+        assert main([*arguments, "--dry-run", "--resume", "auto"]) == 130
+        assert capsys.readouterr().err == "stopped by Ctrl-C; nothing was trained: the same command estimates anew\n"
     assert main([*arguments, "training.epochs=1"]) == 0
     capsys.readouterr()
     monkeypatch.setattr("phonate.workflows.train.train_plan", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
@@ -358,7 +361,8 @@ def test_a_port_that_is_none_is_refused_before_a_model_is_loaded(capsys: pytest.
 def test_a_missing_whisper_is_told_before_a_model_is_loaded(
     command: str, needing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("phonate.pretrained.missing", lambda *extras: ["faster_whisper"])
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faster_whisper" else found(name))
     monkeypatch.setattr("phonate.workflows.load.load", None)
     soundfile.write(recording := tmp_path / "somebody.wav", np.zeros(16000), 16000)
     assert main([command, str(recording)]) == 2

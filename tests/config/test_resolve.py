@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,18 @@ from hypothesis import strategies as st
 from toy_task import ToyData, ToyModel, ToyTask
 
 from phonate.config.documents import parse
-from phonate.config.errors import RecipeError
+from phonate.config.errors import RecipeError, command_line
 from phonate.config.resolve import Resolved, parse_overrides, resolve, resolve_document
 from phonate.config.tasks import TASKS, TaskEntry, TaskInfo, task_info
 from phonate.training.settings import EMASettings, TrainingSettings
 
 MINIMAL = "task: toy\ndata: {path: x}\n"
+
+
+@pytest.fixture(autouse=True)
+def _a_command() -> Iterator[None]:
+    with command_line():
+        yield
 
 
 def resolved(text: str = MINIMAL, overrides: Any = ()) -> Resolved:

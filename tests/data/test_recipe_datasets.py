@@ -73,7 +73,7 @@ def test_values_know_where_they_were_written(recipe):
     origins = resolve(recipe(DOCUMENT), ["global_config.num_ceps=12", "datasets.0.limit=3"]).origins
     assert origins["data", "audio", "num_mel_bins"].endswith("meetings.yaml:10:17")
     assert origins["data", "corpus_dir"].endswith("meetings.yaml:3:15")
-    assert origins["data", "audio", "num_ceps"] == "command line"
+    assert origins["data", "audio", "num_ceps"] == "overrides"
 
 
 def test_overrides_take_the_written_keys(recipe):

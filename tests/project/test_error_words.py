@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from phonate.config.errors import command_line, json_mistake, option, same_command, unreadable
+from phonate.config.errors import RecipeError, command_line, json_mistake, option, same_command, unreadable
+from phonate.config.resolve import resolve
 
 ROOT = Path(__file__).parents[2] / "src" / "phonate"
 BY_COMMAND_ALONE = ("cli", "serving")
@@ -65,6 +66,15 @@ def test_an_option_is_named_as_it_was_given(
     assert option(name, value) == in_python
     with command_line():
         assert option(name, value) == on_command_line
+
+
+@pytest.mark.parametrize("given", [{"training.epoch": 1}, ["training.epoch=1"]])
+def test_what_python_gave_is_not_said_to_stand_on_the_command_line(given: dict[str, object] | list[str]) -> None:
+    with pytest.raises(RecipeError) as raised:
+        resolve("speech", given)
+    missing, unknown = str(raised.value).splitlines()
+    assert missing.startswith('data.path: missing; give it as in phonate.train("speech", {"data.path": ...})')
+    assert unknown.startswith("overrides training.epoch: ")
 
 
 def test_the_reason_of_a_system_is_words_alone(tmp_path: Path) -> None:

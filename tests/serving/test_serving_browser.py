@@ -82,13 +82,15 @@ def test_a_text_is_spoken(page: Any) -> None:
 def test_what_the_server_warns_of_is_shown(page: Any) -> None:
     def warn(route: Any) -> None:
         answer = route.fetch()
-        warning = '299 phonate "left out: U+4F60 (CJK UNIFIED IDEOGRAPH-4F60)", 299 phonate "too fast"'
+        warning = '299 phonate "left out: 2 Chinese characters", 299 phonate "too fast"'
         route.fulfill(response=answer, headers={**answer.headers, "Warning": warning})
 
     page.route("**/v1/audio/speech", warn)
     page.fill("#text", "Hello.")
     page.click("#go")
-    sync_api.expect(page.locator("#status")).to_have_text("Done, but: left out: 你; too fast", timeout=60_000)
+    sync_api.expect(page.locator("#status")).to_have_text(
+        "Done, but: left out: 2 Chinese characters; too fast", timeout=60_000
+    )
 
 
 def test_a_recorded_voice_speaks_once(page: Any) -> None:

@@ -541,4 +541,4 @@ def test_an_export_without_onnx_names_the_extra(
     for name in ("onnx", "onnxscript"):
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["checkpoints", "export", BASE_VOICE, "--format", "onnx", "-o", str(tmp_path / "out")]) != 0
-    assert "onnx and onnxscript, not installed; pip install 'phonate[onnx]'" in capsys.readouterr().err
+    assert "onnx, onnxscript, which are not installed; pip install 'phonate[onnx]'" in capsys.readouterr().err

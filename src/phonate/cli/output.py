@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,8 @@ _GAP = 2
 """Characters between columns."""
 _NUMBER = 8
 """Characters of the longest number in a table."""
+_TALLEST = 6
+"""Lines of a cell; one that needs more is read more easily across the whole terminal."""
 
 
 def print_json(value: Any) -> None:
@@ -75,7 +79,9 @@ def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str], whole_w
     ]
     whole, words = ([max(cell[what] for cell in cells) for cells in columns] for what in (0, 1))
     widths = _fitted(whole, words, console.width - _GAP * (len(header) - 1), whole_words)
-    if widths is None:
+    if widths is None or any(
+        cell > _TALLEST * width for cells, width in zip(columns, widths, strict=True) for cell, _ in cells
+    ):
         return False
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for title, width in zip(header, widths, strict=True):
@@ -87,12 +93,14 @@ def _print_wrapped(rows: Sequence[Sequence[str]], header: Sequence[str], whole_w
 
 
 def _print_records(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
-    """Print each row by itself: its first cell, and below it a line for each other one."""
+    """Print each row by itself: its first cell, and below it each other one, at words' ends on several lines."""
     titles = [header[0], *(f"{_GAP * ' '}{title}" for title in header[1:])]
-    width = max(map(len, titles))
+    width = max(map(len, titles)) + _GAP
+    room = max(shutil.get_terminal_size().columns - width, _NUMBER)
     for row in rows:
         for title, cell in zip(titles, row, strict=True):
-            print(f"{title.ljust(width)}{_GAP * ' '}{cell}")
+            lines = textwrap.wrap(cell, room, break_long_words=False, break_on_hyphens=False) or [""]
+            print(f"\n{width * ' '}".join([title.ljust(width) + lines[0], *lines[1:]]))
 
 
 def _fitted(whole: Sequence[int], words: Sequence[int], room: int, whole_words: bool) -> list[int] | None:

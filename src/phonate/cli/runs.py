@@ -86,11 +86,11 @@ _SCORE_HEADER = (
     "recording",
     "DER %",
     "miss %",
-    "false alarm %",
+    "FA %",
     "confusion %",
     "JER %",
-    "reference speech, s",
-    "reference speakers",
+    "speech, s",
+    "speakers",
 )
 
 
@@ -163,11 +163,14 @@ def score(args: argparse.Namespace) -> int:
         return 0
     for note in _score_notes(scores):  # in front: what is missing may make up most of the total
         print(note)
-    if len(rows := [_score_row(name, errors) for name, errors in scores.recordings.items()]) != 1:
-        *total, speakers = _score_row("total", scores.total)  # who is in two recordings counts twice
-        rows.append([*total, f"{speakers} (summed)"])
+    rows = [_score_row(name, errors) for name, errors in scores.recordings.items()]
+    if len(rows) != 1:
+        rows.append(_score_row("total", scores.total))
     print_table(rows, _SCORE_HEADER)
-    print()
+    print(
+        "\nspeech, speakers: in the reference"
+        + "; who is in two recordings counts twice" * (len(scores.recordings) > 1)
+    )
     for what, how in {"DER": DER, "JER": JER, **conventions}.items():
         if how != CONVENTIONS[0]:  # phonate's own say nothing to who compares with nobody
             print(f"{what}: {how}")

@@ -188,7 +188,8 @@ def train(args: argparse.Namespace) -> int:
             return _train(args)
     except Interrupted as error:
         if error.checkpoint is None and error.step is None:
-            raise Interrupted(f"{error}; {_what_stays(args.run)}", error.signal_number) from None
+            stays = "nothing was trained: the same command estimates anew" if args.dry_run else _what_stays(args.run)
+            raise Interrupted(f"{error}; {stays}", error.signal_number) from None
         raise
 
 

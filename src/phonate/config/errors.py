@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 logger = logging.getLogger("phonate")
 
@@ -126,6 +126,11 @@ def command_line(words: Sequence[str] = ()) -> Iterator[None]:
         _command = before
 
 
+def in_command() -> bool:
+    """Whether the user gave a command, not a call of Python."""
+    return _command is not None
+
+
 def same_command(called: str, name: str, value: str) -> str | None:
     """The command `called` that the user gave, with the option `name` set to `value`, as it can be pasted into a shell.
     None where it was another, or a launcher started it, whose own words are not known."""
@@ -222,22 +227,83 @@ _AUDIO_UTILS = "transformers.audio_utils"
 _LOCK = threading.Lock()
 
 
-def optional_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> Any:
-    """Import the module `name`. Raises MissingPackageError if it is absent.
+class _Missing(NamedTuple):
+    purpose: str
+    packages: Sequence[str]
+    install: str
+    otherwise: str = ""
+
+
+_OWN = re.compile(r"'phonate\[([\w,]+)\]'")
+_noted: list[_Missing] | None = None
+
+
+def install_command(*installs: str) -> str:
+    """The command that installs all of `installs`, as pip takes them: one for the extras of phonate."""
+    own = [match[1] for one in installs if (match := _OWN.fullmatch(one))]
+    together = [f"'phonate[{','.join(dict.fromkeys(own))}]'"] * bool(own)
+    others = [one for one in installs if not _OWN.fullmatch(one)]
+    return " && ".join(f"pip install {one}" for one in dict.fromkeys([*together, *others]))
+
+
+def not_installed(*names: str) -> list[str]:
+    """Those of the modules `names` whose package is not installed."""
+    return [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is None]
+
+
+def _lacking(noted: Sequence[_Missing]) -> MissingPackageError:
+    """The error that names all that is missing."""
+    packages: dict[str, dict[str, None]] = {}
+    for one in noted:
+        packages.setdefault(one.purpose, {}).update(dict.fromkeys(one.packages))
+    several = sum(map(len, packages.values())) > 1
+    needs = "; ".join(
+        f"{purpose} needs {'' if several else 'the package '}{', '.join(names)}" for purpose, names in packages.items()
+    )
+    command = install_command(*(one.install for one in noted))
+    otherwise = noted[0].otherwise if len(packages) == 1 else ""
+    return MissingPackageError(f"{needs}, which {'are' if several else 'is'} not installed; {command}{otherwise}")
+
+
+@contextlib.contextmanager
+def all_packages() -> Iterator[None]:
+    """Within this block `require_modules` only notes what is missing. The end raises MissingPackageError, which names
+    all of it, with one command that installs it."""
+    global _noted
+    before, noted = _noted, list[_Missing]()
+    _noted = noted
+    try:
+        yield
+    finally:
+        _noted = before
+    if noted and before is None:
+        raise _lacking(noted)
+    if before is not None:
+        before.extend(noted)
+
+
+def require_modules(purpose: str, *names: str, install: str = "'phonate[eval]'", otherwise: str = "") -> bool:
+    """Whether the modules `names` are installed. Raises MissingPackageError where not, except within `all_packages`.
 
     Args:
-        name: Name of the module; its top-level package is looked up.
-        purpose: What needs it, for the error message.
+        purpose: What needs them, for the error message.
         install: What to install, for the error message.
+        otherwise: What can be done instead, such as ", or set it to false".
     """
-    require_package(name, purpose, install)
+    if not (lacking := not_installed(*names)):
+        return True
+    missing = _Missing(purpose, lacking, install, otherwise)
+    if _noted is None:
+        raise _lacking([missing])
+    _noted.append(missing)
+    return False
+
+
+def optional_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> Any:
+    """Import the module `name`. Raises MissingPackageError if it is absent; see `require_modules`."""
+    if not_installed(name):
+        raise _lacking([_Missing(purpose, [name], install)])
     return importlib.import_module(name)
-
-
-def require_package(name: str, purpose: str, install: str = "'phonate[eval]'") -> None:
-    """As `optional_package`, without the import."""
-    if importlib.util.find_spec(name.partition(".")[0]) is None:
-        raise MissingPackageError(f"{purpose} needs the package {name}, which is not installed; pip install {install}")
 
 
 def load_copy(name: str, copy: str, stand_ins: Mapping[str, Any]) -> Any:

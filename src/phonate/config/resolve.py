@@ -28,7 +28,7 @@ from ruamel.yaml.representer import SafeRepresenter
 from ruamel.yaml.tag import Tag
 
 from phonate.config.documents import DEEPEST, Document, Key, Place, parse_value, read, value_at
-from phonate.config.errors import RecipeError
+from phonate.config.errors import RecipeError, in_command
 from phonate.config.registry import listed, nearest
 from phonate.config.settings import Settings, mistake_lines, section, takes_text, unknown_names
 from phonate.config.tasks import TASKS, TaskSettings, task_info, task_settings
@@ -48,7 +48,7 @@ class Override:
     source: str
     """`command line`, or `overrides` for those given in Python."""
     typed: str | None = None
-    """What was typed on the command line."""
+    """What was typed, on the command line or in a list."""
 
     def for_text(self) -> Override:
         """The override for an option that is a text: what was typed, such as 007, unless it is null."""
@@ -57,7 +57,7 @@ class Override:
 
 
 Overrides = Iterable[str | Override] | Mapping[str, Any]
-"""As on the command line, or in Python, or parsed already."""
+"""Words as on the command line, or a mapping, or parsed already."""
 
 
 def parse_overrides(overrides: Overrides) -> list[Override]:
@@ -71,20 +71,21 @@ def parse_overrides(overrides: Overrides) -> list[Override]:
     if isinstance(overrides, str):
         overrides = [overrides]
     pairs = itertools.pairwise([*overrides, ""])
-    return [one if isinstance(one, Override) else _parse(one, after) for one, after in pairs]
+    source = COMMAND_LINE if in_command() else PYTHON
+    return [one if isinstance(one, Override) else _parse(one, after, source) for one, after in pairs]
 
 
-def _parse(text: str, following: object) -> Override:
-    """The override that a word is. `following`: the word behind it."""
+def _parse(text: str, following: object, source: str) -> Override:
+    """The override that a word of the `source` is. `following`: the word behind it."""
     key, equals, value = text.partition("=")
     if not equals:
         near = shlex.quote(f"data.path={text}") if os.path.exists(text) else ""
         if "." in text and isinstance(following, str) and following and "=" not in following:
             near = shlex.quote(f"{text}={following}")
         meant = f"; did you mean {near}?" if near else ""
-        raise RecipeError(f"{COMMAND_LINE} {text}: an override is written key.path=value, without spaces{meant}")
-    path = _path(key.strip(), COMMAND_LINE)
-    return Override(path, _value(value, f"{COMMAND_LINE} {key.strip()}"), COMMAND_LINE, value.strip())
+        raise RecipeError(f"{source} {text}: an override is written key.path=value, without spaces{meant}")
+    path = _path(key.strip(), source)
+    return Override(path, _value(value, f"{source} {key.strip()}"), source, value.strip())
 
 
 def _value(text: str, name: str) -> Any:

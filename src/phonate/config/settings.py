@@ -21,7 +21,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from phonate.config.documents import SHIPPED, Key, Place, parse_value
-from phonate.config.errors import InputError, RecipeError
+from phonate.config.errors import InputError, RecipeError, in_command
 from phonate.config.registry import Named, load, nearest
 
 if TYPE_CHECKING:
@@ -429,7 +429,10 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
         meant = f" ({meaning})" if meaning else ""
         if name.startswith(SHIPPED):  # nobody can write it there
             recipe = name.removeprefix(SHIPPED).removesuffix(".yaml")
-            return f"{key}: missing; give it as in phonate train {recipe} {key}=...{meant}"
+            call = (
+                f"phonate train {recipe} {key}=..." if in_command() else f'phonate.train("{recipe}", {{"{key}": ...}})'
+            )
+            return f"{key}: missing; give it as in {call}{meant}"
         return f"{nearest_key} {key}: missing required option; give {key}=...{meant}"
     if "extra_forbidden" in kinds:
         return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-_OF_ONE = {
-    **{"are": "is", "have": "has", "come": "comes", "hold": "holds"},
-    **{"and are": "and is", "their texts": "its text", "their": "its"},
-}
-_OF_SEVERAL = re.compile(r"^(are|have|come|hold)\b|\band are\b|\btheir texts\b|\btheir\b")
+_FIRST = {"are": "is", "have": "has", "come": "comes", "hold": "holds"}
+_LATER = {"and are": "and is", "their texts": "its text", "their": "its"}
+_OF_SEVERAL = re.compile(rf"^({'|'.join(_FIRST)})\b|\b({'|'.join(_LATER)})\b")
 
 
 def number_of(count: int, noun: str) -> str:
@@ -19,5 +17,5 @@ def number_of(count: int, noun: str) -> str:
 def that_many(count: int, noun: str, predicate: str) -> str:
     """`2 rows are too long`, `1 row is too long`, by a `predicate` that is written of several."""
     if count == 1:
-        predicate = _OF_SEVERAL.sub(lambda match: _OF_ONE[match[0]], predicate)
+        predicate = _OF_SEVERAL.sub(lambda match: (_FIRST | _LATER)[match[0]], predicate)
     return f"{number_of(count, noun)} {predicate}"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from phonate.audio.decoding import FloatArray
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import FEATURES_PER_SECOND, WhisperEncoder, weights_fingerprint
-from phonate.config.errors import optional_package, require_package
+from phonate.config.errors import optional_package, require_modules
 from phonate.config.registry import Registry, load
 from phonate.data.settings import KaldiData, VoiceData
 
@@ -243,7 +243,7 @@ class WhisperFeatures(KaldiFrames):
         self._with_voices = settings.audio.whisper_with_voices
         optional_package("faster_whisper", _PURPOSE)
         if self._with_voices:
-            require_package("resemblyzer", "whisper_with_voices")
+            require_modules("whisper_with_voices", "resemblyzer")
 
     @cached_property
     def width(self) -> int:

@@ -406,6 +406,13 @@ class RecordingData(Settings):
         """The folder of the texts that a recogniser writes for recordings without any; None where it is not to."""
         return None
 
+    def require_packages(self) -> None:
+        """Raise MissingPackageError where a package is not installed that the recordings or their texts need."""
+        if self.audio.denoise is not None:
+            from phonate.audio.denoising import require_denoiser  # imports numpy
+
+            require_denoiser()
+
     @property
     def label(self) -> str:
         """What messages call the corpora."""

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.config.errors import InputError, optional_package, require_package
+from phonate.config.errors import InputError, optional_package, require_modules
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Texts, require_same_names
 
@@ -399,8 +399,7 @@ class AnswerScores:
     @classmethod
     def require(cls) -> None:
         """Raise MissingPackageError if sacrebleu or rouge-score is not installed."""
-        for package in ("sacrebleu", "rouge_score"):
-            require_package(package, "comparing answers with responses")
+        require_modules("comparing answers with responses", "sacrebleu", "rouge_score")
 
     def __init__(self) -> None:
         """Raises MissingPackageError as `require` does."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from phonate.config.errors import InputError, MissingPackageError
+from phonate.config.errors import InputError, all_packages, require_modules
 from phonate.config.settings import Settings
 
 ModelType = Literal["encoder", "decoder", "encoder_decoder"]
@@ -248,7 +247,7 @@ class LoRASettings(Settings):
 def require_packages(*packages: str, extra: str = "language") -> None:
     """Raise MissingPackageError if one of `packages`, with which pretrained language models compute, is missing.
     `extra`: of phonate, with which they come."""
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            extra = "qlora" if name == "bitsandbytes" else extra
-            raise MissingPackageError(f"pretrained models need the package {name}; pip install 'phonate[{extra}]'")
+    with all_packages():
+        for name in packages:
+            install = f"'phonate[{'qlora' if name == 'bitsandbytes' else extra}]'"
+            require_modules("a pretrained model", name, install=install)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import itertools
 import re
 import threading
 import unicodedata
 
-from phonate.config.errors import InputError, MissingPackageError, PhonateError
+from phonate.config.errors import InputError, PhonateError, require_modules
 from phonate.config.language_codes import code_of, is_english, primary
 from phonate.config.registry import nearest
 from phonate.text import phonemes
@@ -76,12 +75,9 @@ class _Voice(ctypes.Structure):
     )
 
 
-def require_espeak() -> None:
-    """Raises MissingPackageError without the Python package that has espeak-ng inside; the system's is not used."""
-    if importlib.util.find_spec("espeakng_loader") is None:
-        raise MissingPackageError(
-            "the phonemizer 'espeak' needs the Python package espeakng-loader: pip install 'phonate[espeak]'"
-        )
+def require_espeak() -> bool:
+    """See `require_modules`. The system's espeak-ng is not used, but that in a Python package."""
+    return require_modules("the phonemizer 'espeak'", "espeakng_loader", install="'phonate[espeak]'")
 
 
 class _Library:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol, cast
 
 from phonate.config.errors import InputError
+from phonate.config.words import number_of
 
 logger = logging.getLogger("phonate")
 
@@ -94,7 +95,11 @@ class NothingToSay(InputError):
 # ---------------------------------------------------------------------------------------- Characters that can't be said
 
 
-NAMED = 3
+NAMED = 20
+"""Characters that are shown."""
+_CALLED = {"CJK": "Chinese", "HIRAGANA": "Japanese", "KATAKANA": "Japanese", "HANGUL": "Korean"}
+"""A script, the first word of its letters' names in Unicode -> what people call it, where they do otherwise."""
+_NO_SCRIPT = {"", "COMBINING", "FEMININE", "LATIN", "MASCULINE", "MATHEMATICAL", "MODIFIER"}
 _reported: set[str] = set()
 
 
@@ -104,14 +109,22 @@ def report_left_out(characters: Iterable[str], why: str) -> None:
     if not new:
         return
     _reported.update(new)
-    logger.warning("left out, %s: %s", why, named(new))
+    shown = "".join(one for one in new[:NAMED] if one.isprintable())
+    logger.warning("left out, %s: %s", why, f"{shown} ({named(new)})" if shown else named(new))
 
 
 def named(characters: Sequence[str]) -> str:
-    """The first few of `characters` by their names in Unicode, and how many more there are."""
-    names = ", ".join(f"U+{ord(one):04X} ({unicodedata.name(one, 'without a name')})" for one in characters[:NAMED])
-    others = f" and {len(characters) - NAMED} more characters" if len(characters) > NAMED else ""
-    return names + others
+    """The `characters` in words of ASCII: letters counted by their script, others by their names: `3 Chinese
+    characters, fox face`."""
+    kinds: Counter[str] = Counter()
+    for one in characters:
+        name = unicodedata.name(one, "")
+        script = name.partition(" ")[0] if unicodedata.category(one)[0] in "LM" else ""
+        of_script = f"{_CALLED.get(script, script.capitalize())} character"
+        kinds[of_script if script not in _NO_SCRIPT else name.lower() or f"U+{ord(one):04X}"] += 1
+    parts = [number_of(count, kind) if kind.endswith(" character") else kind for kind, count in kinds.items()]
+    more = f" and {number_of(len(parts) - NAMED, 'other')}" if len(parts) > NAMED else ""
+    return ", ".join(parts[:NAMED]) + more
 
 
 # ------------------------------------------------------------------------------------------------------ Symbols <-> ids

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from phonate.compute.resources import Mode
 from phonate.config.documents import Document, Key, read, shipped, value_at
-from phonate.config.errors import DataError, InputError, PhonateError, RecipeError
+from phonate.config.errors import DataError, InputError, PhonateError, RecipeError, all_packages
 from phonate.config.registry import load_plugin, nearest
 from phonate.config.resolve import (
     EPOCHS,
@@ -261,9 +261,21 @@ class Plan:
     @cached_property
     def traits(self) -> Traits:
         """The task's, without torch where they need none. Raises InputError where the task can't train the recipe."""
+        return self.task.traits if self._known_traits is None else self._known_traits
+
+    @cached_property
+    def _known_traits(self) -> Traits | None:
+        """Those that are known without the task. Raises MissingPackageError with all that the recipe lacks."""
+        from phonate.data.settings import RecordingData
+        from phonate.training.trackers import check_trackers
+
         reference = task_info(self.recipe.task).traits
-        known: Traits | None = None if reference is None else referred(reference)(self.recipe)
-        return self.task.traits if known is None else known
+        with all_packages():
+            if isinstance(self.recipe.data, RecordingData):
+                self.recipe.data.require_packages()
+            check_trackers(self.settings.logging)
+            known: Traits | None = None if reference is None else referred(reference)(self.recipe)
+        return known
 
     @cached_property
     def device(self) -> torch.device:

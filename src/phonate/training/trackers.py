@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from phonate.config.errors import InputError, MissingPackageError, TrainingError
+from phonate.config.errors import InputError, TrainingError, not_installed, require_modules
 from phonate.config.metrics import Metric
 from phonate.config.randomness import derived_seed
 from phonate.training.ledger import TimeLeft
@@ -39,13 +39,10 @@ def tensorboard_enabled(setting: bool | Literal["auto"]) -> bool:
     tensorboard is not installed."""
     if not setting:
         return False
-    installed = importlib.util.find_spec("tensorboard") is not None
-    if setting is True and not installed:
-        raise MissingPackageError(
-            "training.logging.tensorboard: tensorboard is not installed; pip install 'phonate[tensorboard]', or set it "
-            "to auto or false"
-        )
-    return installed
+    if setting is True:
+        purpose, install = "training.logging.tensorboard", "'phonate[tensorboard]'"
+        return require_modules(purpose, "tensorboard", install=install, otherwise=", or set it to auto or false")
+    return not not_installed("tensorboard")
 
 
 class EventFile:
@@ -452,16 +449,14 @@ log = logging.getLogger("phonate")
 # ---------------------------------------------------------------------------------- The sinks of a run
 
 
-_PACKAGES = {"wandb": '"phonate[wandb]"', "mlflow": "mlflow", "trackio": "trackio"}
+_PACKAGES = {"wandb": "'phonate[wandb]'", "mlflow": "mlflow", "trackio": "trackio"}
 
 
 def check_trackers(settings: LoggingSettings) -> None:
     """Raise MissingPackageError if a tracker is not installed. Called before the corpus is prepared."""
     for name, package in _PACKAGES.items():
-        if getattr(settings, name) and importlib.util.find_spec(name) is None:
-            raise MissingPackageError(
-                f"training.logging.{name}: {name} is not installed; pip install {package}, or set it to false"
-            )
+        if getattr(settings, name):
+            require_modules(f"training.logging.{name}", name, install=package, otherwise=", or set it to false")
     tensorboard_enabled(settings.tensorboard)
 
 

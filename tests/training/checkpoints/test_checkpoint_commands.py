@@ -46,6 +46,7 @@ def test_list(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [f"step-0000000{step}" for step in (4, 3, 2, 1)]
     assert lines[3].endswith("best val_loss")
+    assert len(lines[3]) <= 80
     document = call_json(capsys, "list", run / "checkpoints", "--sort-by", "val_loss")
     assert [row["step"] for row in document["checkpoints"]] == [2, 3, 1, 4]
     assert document["best"]["name"] == "step-00000002"

@@ -18,7 +18,6 @@ import base64
 import contextlib
 import glob
 import gzip
-import importlib.util
 import io
 import json
 import logging
@@ -39,7 +38,7 @@ from torch import Tensor, nn
 
 from phonate.audio.processor import PEAK
 from phonate.compute.system import require_space, writing
-from phonate.config.errors import InputError, MissingPackageError, option
+from phonate.config.errors import InputError, option, require_modules
 from phonate.config.language_codes import primary
 from phonate.config.metrics import Metric
 from phonate.evaluation.tables import Evaluation
@@ -498,11 +497,7 @@ def export(
     Returns what was written. Raises InputError where there is no vocoder, `target` exists, or the voice has no phones
     that Piper or a page could make.
     """
-    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingPackageError(
-            f"an ONNX export needs {' and '.join(missing)}, not installed; pip install 'phonate[onnx]'"
-        )
+    require_modules("an ONNX export", "onnx", "onnxscript", install="'phonate[onnx]'")
     if runtime is not None and form != "browser":
         raise InputError(f"{option('runtime')}: only for {option('form', 'browser')}; leave it out")
     written = _paths(target, form)

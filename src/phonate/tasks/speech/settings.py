@@ -62,6 +62,14 @@ class SpeechData(SpokenData, PitchData):
 
         return refusals(recordings, self)
 
+    def require_packages(self) -> None:
+        """Also of what makes the phones."""
+        super().require_packages()
+        if self.phones_by == "espeak":
+            from phonate.text.espeak import require_espeak
+
+            require_espeak()
+
     @property
     def phones_by(self) -> Literal["english", "espeak", "characters"]:
         """What makes phones of texts in this language: English ones are known for English alone."""

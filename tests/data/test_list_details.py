@@ -798,6 +798,12 @@ def test_texts_in_another_language_are_told_by_their_words(voice, caplog, langua
     assert ("train with data.language=de" in caplog.text) == (told is not None)
 
 
+def test_texts_that_are_called_otherwise_than_txt_are_to_be_renamed(voice, caplog):
+    (voice / "wavs" / "a0.text").write_text("Good morning.")
+    list_corpus(corpus(voice))
+    assert "(such as wavs/a0.text); no recording has a text: if they hold them, rename them to .txt" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["texts.xlsx", "texts.ods", "texts.numbers", "texts.xls"])
 def test_a_workbook_is_to_be_saved_as_csv(voice, caplog, name):
     begin = b"\xd0\xcf\x11\xe0" if name.endswith(".xls") else b"PK\x03\x04"

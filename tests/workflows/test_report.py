@@ -18,7 +18,9 @@ from phonate.audio.mel_filters import band_edges
 from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import InputError
 from phonate.config.metrics import Metric
+from phonate.config.resolve import resolve
 from phonate.config.tasks import task_info
+from phonate.data.prepared import prepare
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.training.checkpoints import CheckpointManager
 from phonate.training.ledger import FILE, read, told
@@ -105,6 +107,24 @@ def test_the_page_says_what_was_trained_how_long_and_where_it_was_resumed(run: P
         assert said in page.text, said
     lines = [one for one in page.all("path") if "stroke: var(--s" in str(one["style"])]
     assert len(lines) >= 5  # loss twice, similarity, learning rate, speed
+
+
+def test_recordings_that_were_left_out_are_named_with_the_reasons(run: Path) -> None:
+    voice = run.parent / "voice"
+    for number in range(3):
+        tone(voice / f"{number}.wav", seconds=1.0)
+    for number in range(12):
+        (voice / f"broken{number:02}.wav").write_text("no audio")
+    resolved = resolve("vocoder", {"data.path": str(voice), "data.cache_dir": str(run.parent / "cache")})
+    (run / "recipe.yaml").write_text(resolved.to_yaml())
+    assert f"15, 3 s in all; phonate data check {voice} says which can't be used" in page_of(run).text
+    prepare(resolved.recipe.data)
+    text = page_of(run).text
+    assert "says which can't be used" not in text
+    assert f"12: {voice}/broken00.wav: not readable as audio (a text that begins with 'no audio')" in text
+    assert "broken09.wav" in text
+    assert "broken10.wav" not in text
+    assert "; and 2 others" in text
 
 
 def test_the_page_says_how_much_of_the_model_was_trained_and_from_where(run: Path) -> None:

@@ -19,6 +19,14 @@ from pathlib import Path
 from phonate.cli.parsing import COMMANDS, parse_command, top_parser, within
 
 BROKEN_PIPE = 141
+_CALLED = {
+    "resume": "train RUN --resume auto",
+    "say": "speak",
+    "synthesize": "speak",
+    "test": "evaluate",
+    "tts": "speak",
+}
+"""What other programs call a command -> how it is called here."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -68,7 +76,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     if args.command not in COMMANDS:
-        near = within(args.command) or difflib.get_close_matches(args.command, COMMANDS, n=1)
+        called = [_CALLED[args.command]] if args.command in _CALLED else within(args.command)
+        near = called or difflib.get_close_matches(args.command.lower(), COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else "phonate --help lists the commands"
         from phonate.cli.output import print_error
 

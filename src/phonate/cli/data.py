@@ -17,7 +17,9 @@ _LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
 
 def data_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate data`."""
-    parser.add_argument("action", choices=("check", "prepare", "describe"), help="what to do with the corpus")
+    parser.add_argument(
+        "action", choices=("check", "prepare", "describe"), help="what to do: check, prepare or describe"
+    )
     parser.add_argument(
         "path", metavar="PATH", help="a folder, a metadata file, or a recipe (a file, or a shipped name)"
     )

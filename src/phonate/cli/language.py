@@ -48,7 +48,8 @@ def generate(args: argparse.Namespace) -> int:
     log_to_console(WARNINGS)
     generator: Any = load(args.run, device=args.device, base=args.base)
     if not hasattr(generator, "generate"):
-        raise InputError(f"{args.run}: holds a model of the task {task_of(args.run)}, which generates no text")
+        what = f"holds a model of the task {task_of(args.run)}, which generates no text"
+        raise InputError(f"{args.run}: {what}; give a run of language or sequence")
     options = {name: getattr(args, name) for name in GENERATION_OPTIONS if getattr(args, name) is not None}
     for name in options.keys() - inspect.signature(generator.generate).parameters.keys():
         raise InputError(f"--{name.replace('_', '-')}: this model has no use for it; leave it out")

@@ -84,35 +84,35 @@ COMMANDS = {
     "session": ("phonate.cli.training", "detect the device and the data, and train a model"),
     "train": ("phonate.cli.training", "train a recipe into a run folder"),
     "speak": ("phonate.cli.speech", "synthesise speech from text"),
-    "predict": (
-        "phonate.cli.speech",
-        "write the spectrograms that a voice predicts for its own recordings, to train a vocoder on",
-    ),
+    "predict": ("phonate.cli.speech", "write the mels that a voice predicts, to train a vocoder on"),
     "clone": ("phonate.cli.speech", "speak a text in the voice of a recording"),
     "convert": ("phonate.cli.conversion", "convert a recording to another voice"),
     "generate": ("phonate.cli.language", "generate text with a trained language model"),
     "transcribe": ("phonate.cli.recordings", "transcribe a recording"),
     "align": ("phonate.cli.recordings", "tell when the words of texts are said in recordings"),
     "diarize": ("phonate.cli.recordings", "find out who speaks when in a recording"),
-    "score": ("phonate.cli.runs", "compare a diarization, or a transcript, with labels by hand: error rates"),
-    "serve": ("phonate.cli.serving", "serve models that speak or transcribe over HTTP, with a page to try them"),
-    "evaluate": ("phonate.cli.runs", "score a run on held-out recordings, beside baselines or its start"),
+    "score": ("phonate.cli.runs", "error rates of a diarization or a transcript"),
+    "serve": ("phonate.cli.serving", "serve models over HTTP by OpenAI's protocol, with a page"),
+    "evaluate": ("phonate.cli.runs", "score a run on held-out recordings, beside baselines"),
     "data": ("phonate.cli.data", "check, prepare and describe a corpus"),
     "resources": ("phonate.cli.training", "list the GPUs, cores and memory available for training"),
     "explain": ("phonate.cli.training", "print every value of a recipe and where it comes from"),
-    "replay": ("phonate.cli.runs", "compute one step of a run again: its loss, and what was in its batch"),
+    "replay": ("phonate.cli.runs", "compute one step of a run again: its loss and its batch"),
     "report": ("phonate.cli.runs", "write an HTML report of a run: curves, audio and figures"),
-    "checkpoints": ("phonate.cli.runs", "list, verify, prune, export, push, merge and compare a run's checkpoints"),
+    "checkpoints": ("phonate.cli.runs", "list, verify, prune, export, push, merge and compare them"),
     "new": ("phonate.cli.training", "scaffold a loss, callback, corpus format or task with its test"),
 }
 """Command -> (its module, imported only when one of its commands is called; one-line help)."""
 
 
 EXAMPLES = (
+    "demo --data my_voice",
+    "session --voice-data-dir recordings",
+    "resources --json",
     "train speech data.path=my_voice",
     "speak 'Good morning.' -o said.wav",
     "predict runs/speech -o mels",
-    "clone runs/cloning --reference anna.wav --text 'Good morning.' -o said.wav",
+    "clone runs/cloning --reference me.wav --text Hello. -o hi.wav",
     "convert runs/conversion-whisper somebody.wav -o anna.wav",
     "generate runs/language 'Once upon a time'",
     "transcribe meeting.wav -o meeting.srt",
@@ -136,7 +136,17 @@ EXAMPLES = (
     "checkpoints compare runs/speech 100 150",
     "new loss my_loss",
 )
-"""How a command is called that was called without its arguments: the first line that begins as that did."""
+"""How a command is called, in its help and where it was called without its arguments: the first line that begins as
+that did."""
+
+
+_EXAMPLE = "Example: "
+
+
+def described(text: str, prog: str) -> str:
+    """The description `text` of the parser `prog`, with an example behind its first paragraph."""
+    first, *others = text.split("\n\n")
+    return "\n\n".join([first, f"{_EXAMPLE}{example(prog, ())}", *others])
 
 
 def example(prog: str, words: Sequence[str]) -> str:
@@ -149,6 +159,14 @@ def example(prog: str, words: Sequence[str]) -> str:
 
 
 _MISSING = "the following arguments are required"
+
+
+class Help(argparse.HelpFormatter):
+    """Paragraphs as wide as the terminal; that of an example is not broken."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(one if one.startswith(_EXAMPLE) else fill(one, width, indent) for one in text.split("\n\n"))
 
 
 class Parser(argparse.ArgumentParser):
@@ -177,7 +195,8 @@ class Parser(argparse.ArgumentParser):
         mend = f"write {meant}" if meant else f"did you mean {near}?" if near else self._taken(message)
         parts = [self._with_values(_in_words(message)), mend]
         said = "".join(part + (" " if part.endswith("?") else "; ") for part in parts if part)
-        shown = example(self.prog, self.words or ()) if message.startswith(_MISSING) else ""
+        unclear = message.startswith(_MISSING) or re.match(r"argument (action|ACTION): invalid choice", message)
+        shown = example(self.prog, self.words or ()) if unclear else ""
         self.exit(2, f"error: {said}see {self.prog} --help{shown and f'; for example: {shown}'}\n")
 
     def _in_order(self, message: str) -> str:
@@ -372,8 +391,8 @@ def fill(parser: argparse.ArgumentParser, command: str) -> Command:
 
     module = importlib.import_module(COMMANDS[command][0])
     function: Command = getattr(module, command)
-    parser.description = getdoc(function)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = described(getdoc(function) or "", parser.prog)
+    parser.formatter_class = Help
     getattr(module, f"{command}_arguments")(parser)
     _add_globals(parser)
     return function

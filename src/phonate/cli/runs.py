@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from phonate.cli.parsing import WEIGHTS, add_base_option, add_model_options, add_vocoder, local_path, model_options
+from phonate.cli.parsing import (
+    WEIGHTS,
+    Help,
+    add_base_option,
+    add_model_options,
+    add_vocoder,
+    described,
+    local_path,
+    model_options,
+)
 from phonate.config.words import number_of
 
 if TYPE_CHECKING:
@@ -352,7 +361,8 @@ def checkpoints_arguments(parser: argparse.ArgumentParser) -> None:
     parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def sub_command(name: str, text: str) -> argparse.ArgumentParser:
-        added = parsers.add_parser(name, help=text, description=text)
+        added = parsers.add_parser(name, help=text, formatter_class=Help)
+        added.description = described(f"{text[0].upper()}{text[1:]}.", added.prog)
         added.add_argument("run", metavar="RUN", type=local_path, help="a run's folder")
         added.add_argument("--json", action="store_true", help="print one JSON document")
         return added

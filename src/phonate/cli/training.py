@@ -102,9 +102,9 @@ def session_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", metavar="D", help="cpu, cuda:0, mps; takes precedence over --mode")
     parser.add_argument("--min-gpu-memory", type=float, metavar="GB", help="free memory a GPU needs (default: 5)")
-    parser.add_argument("--voice-data-dir", metavar="D", help="default: recordings")
-    parser.add_argument("--config", metavar="C", help="default: training/config.yaml, if it exists")
-    parser.add_argument("--output-dir", metavar="O", help="default: training/output")
+    parser.add_argument("--voice-data-dir", metavar="D", help="a folder of recordings (default: recordings)")
+    parser.add_argument("--config", metavar="C", help="settings in YAML (default: training/config.yaml, if it exists)")
+    parser.add_argument("--output-dir", metavar="O", help="where to write (default: training/output)")
     parser.add_argument(
         "--resume", action="store_true", help="continue the newest unfinished session in --output-dir to its end"
     )
@@ -155,7 +155,11 @@ def session(args: argparse.Namespace) -> int:
 def train_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate train`."""
     add_recipe(parser)
-    parser.add_argument("--resume", metavar="auto|RUN|CHECKPOINT", help="resume a run that was stopped")
+    parser.add_argument(
+        "--resume",
+        metavar="auto|RUN|CHECKPOINT",
+        help="continue a run that was stopped; auto: that in --output, or begin it where there is none",
+    )
     parser.add_argument(
         "--mode",
         choices=("gpu", "cpu", "mixed"),
@@ -381,7 +385,7 @@ KINDS = ("loss", "callback", "corpus", "task")
 
 def new_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate new`."""
-    parser.add_argument("kind", choices=KINDS, help="what to write")
+    parser.add_argument("kind", choices=KINDS, help="what to write: loss, callback, corpus or task")
     parser.add_argument("name", metavar="NAME", help="its name in recipes, such as my_loss")
     parser.add_argument("--into", metavar="DIR", default=".", help="folder to write to (default: the current one)")
 

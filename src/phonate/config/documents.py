@@ -119,7 +119,7 @@ def read(source: str | Path, empty: bool = False) -> Document:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{name}: not a text file (byte {error.start} is not UTF-8)") from None
+        raise RecipeError(f"{name}: not a text file (byte {error.start} is not UTF-8); give a recipe") from None
     except OSError as error:
         raise RecipeError(f"{name}: can't be read: {error.strerror or error}") from None
     return replace(parse(text, name, title, empty), path=path if own else None)

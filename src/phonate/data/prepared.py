@@ -48,6 +48,7 @@ from phonate.data.cluster import executor_of
 from phonate.data.corpora.manifest import cut_document, list_corpus
 from phonate.data.corpora.rows import (
     LONG_SECONDS,
+    REPORT,
     Problem,
     Row,
     at_rate,
@@ -269,7 +270,6 @@ def _linked(index: Index, person: NDArray[np.int64], allowed: Positions) -> list
 # -------------------------- Writing a prepared corpus: waveforms, features, index, manifest and report
 
 THREADS = 2
-REPORT = "report.json"
 _LOUDNESS = "loudness"
 _SCRATCH = "scratch.float32"
 _BLOCK_SAMPLES = 1 << 20
@@ -563,12 +563,9 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
             "data.denoise: recordings in shards are decoded anew in each epoch, and denoising them takes longer than "
             "training; unpack them into files, or leave data.denoise out"
         )
-    features = FEATURES.get(settings.feature_name)(settings)
-    on_disk = settings.storage == "disk" and not _streamed(rows)
-    stored = features if on_disk else UnstoredFeatures(features)
+    features, stored, fingerprint = _computed_by(settings, rows)
     for warning in report.warnings:  # of ids to drop: they change no row, so that a report from before lacks them
         logger.warning("%s: %s", warning.place, warning.detail)
-    fingerprint = _fingerprint(rows, settings, stored)
     folder = cache_root(settings) / fingerprint
     if prepared_before := (folder / REPORT).is_file():
         verify(folder)
@@ -590,6 +587,25 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
         logger.warning("%s without the loudness of data.loudness: %s", many, shown)
     train, validation, test = _split(settings, index)
     return PreparedCorpus(folder, fingerprint, index, cache, report_json, train, validation, test, settings.executor)
+
+
+def _computed_by(settings: RecordingData, rows: Sequence[Row | Problem]) -> tuple[Features, Features, str]:
+    """The features, what the cache stores of them, and its fingerprint."""
+    features = FEATURES.get(settings.feature_name)(settings)
+    stored = features if settings.storage == "disk" and not _streamed(rows) else UnstoredFeatures(features)
+    return features, stored, _fingerprint(rows, settings, stored)
+
+
+def refused(settings: RecordingData) -> list[dict[str, str]] | None:
+    """What a corpus lists and was not used when it was prepared, from its report in the cache: `id`, `place`, `reason`
+    and `detail`. None where it is not there, or the recordings are no longer the same."""
+    rows, _ = list_corpus(settings)
+    *_, fingerprint = _computed_by(settings, rows)
+    path = cache_root(settings) / fingerprint / REPORT
+    if not path.is_file():
+        return None
+    problems: list[dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["refused"]
+    return problems
 
 
 def _warn_refused(report: Mapping[str, Any], known: str | None) -> None:

@@ -17,6 +17,7 @@ from phonate.config.words import number_of, that_many
 from phonate.data.corpora.layout import Layout
 from phonate.data.corpora.lists import SAVE_WORKBOOK, read_lines, report_left_out
 from phonate.data.corpora.rows import (
+    REPORT,
     Problem,
     Row,
     audio_files,
@@ -53,6 +54,9 @@ _HELD_TEXTS = (
     *(*WORKBOOKS, ".docx", ".md", ".list", ".textgrid", ".eaf", ".xml", ".mlf", ".trs", ".srt", ".vtt"),
     *(".ass", ".ssa", ".ttml", ".sbv", ".lrc", ".srv3", ".json3", ".exb"),
 )
+
+_PLAIN = {".text", ".trans", ".trn", ".md"}
+"""Suffixes of plain texts, which count as those of the recordings beside them once they are called .txt."""
 
 
 def is_folder(path: Path) -> bool:
@@ -162,10 +166,6 @@ def _report_conversations(root: Path, conversations: dict[Path, str]) -> None:
         report_left_out(root, len(conversations), str(file.relative_to(root)), why)
 
 
-CUT_REPORT = "report.json"
-"""What `phonate data prepare` writes beside the recordings of a data set."""
-
-
 @cache
 def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, ...], with_texts: bool) -> None:
     """Warns, once, of files that are not taken for recordings: of those that hold sound by name, else by kind; of those
@@ -182,7 +182,7 @@ def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, .
             that_many(len(sounds), "file", "hold sound without a suffix of recordings, and are left out"),
             names,
         )
-    told = {*sounds, root / CUT_REPORT}
+    told = {*sounds, root / REPORT}
     kinds = Counter(file.suffix.lower() or "no suffix" for file in (*files, *described) if file not in told)
     if any(file not in told and not NOTES.fullmatch(file.name) for file in (*files, *described)):
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(6))
@@ -196,6 +196,8 @@ def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, .
             name = printable(str(held.relative_to(root)))
             mend = "set it" if labels else "give the list as data.path, or write one"
             mend = SAVE_WORKBOOK if is_workbook(held) else mend
+            if held.suffix.lower() in _PLAIN and any(held.with_suffix(one).is_file() for one in AUDIO_SUFFIXES):
+                mend = "rename them to .txt"
             logger.warning("%s (such as %s); no recording has a text: if they hold them, %s", message, name, mend)
 
 

@@ -256,6 +256,10 @@ def split_of_name(name: str) -> str | None:
     return next(iter(found)) if len(found) == 1 else None
 
 
+REPORT = "report.json"
+"""The file of what is left out, in the cache, and in a data set that `phonate data prepare` makes."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Why a row is refused, or a warning about it. A format yields one in place of a row that it can't read."""

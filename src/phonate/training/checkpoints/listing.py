@@ -507,6 +507,9 @@ def resolve_checkpoint(
     return find(checkpoints_folder(path), prefer)
 
 
+_TYPOGRAPHIC = tuple("“”„‘’«")
+
+
 def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str | None = None) -> NoRunError:
     """The error where something else than a run, or than one of `task`, was given, which names those that are here."""
     if near := difflib.get_close_matches(str(path), PACKAGED, n=1, cutoff=0.8):
@@ -516,7 +519,10 @@ def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str 
         again = resume_command(Path(path))
         return NoRunError(f"{path}: {what}; wait for the first one, or go on with {again}", path, what)
     kind = "a run's folder" if task is None else f"the folder of a run of {task}"
-    return NoRunError(f"{path}: {what}; give {kind}{_examples(path, task)}", path, what)
+    mend = f"give {kind}{_examples(path, task)}"
+    if str(path)[:1] in _TYPOGRAPHIC:
+        mend = "put a text of several words into straight quotes, ' or \""
+    return NoRunError(f"{path}: {what}; {mend}", path, what)
 
 
 def resume_command(run: Path) -> str | None:
@@ -564,8 +570,9 @@ def _examples(path: str | Path, task: str | None) -> str:
     recipe = "" if task is None else task_info(task).recipe or task
     if here:
         return f", such as {', '.join(here)}"
-    if task is not None and task_info(task).model_types and recipe in shipped():
-        return f", or {value_at(read(recipe).values, ('model', 'name'))}, which needs no training"
+    if task is not None and (info := task_info(task)).model_types and recipe in shipped():
+        trained = value_at(read(recipe).values, ("model", "name")) or info.pretrained[0]
+        return f", or {trained}, which needs no training"
     return f"; phonate train {recipe} makes one" if recipe in shipped() else "; phonate train makes one"
 
 

@@ -30,9 +30,9 @@ from phonate.audio.whisper import model_for
 from phonate.compute.system import writing
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
-from phonate.data.corpora.folders import CUT_REPORT
+from phonate.config.words import number_of
 from phonate.data.corpora.names import not_people
-from phonate.data.corpora.rows import audio_files, printable
+from phonate.data.corpora.rows import REPORT, audio_files, printable
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import Progress
 from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
@@ -325,11 +325,12 @@ def make_dataset(
         )
     report = _report(folder, result, files, transcribe)
     with writing(folder):
-        (folder / CUT_REPORT).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / REPORT).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
     if not report["pieces"]:
         why = ", ".join(f"{count} {reason}" for reason, count in report["why"].items()) or "no speech was found"
         raise DataError(
-            f"{source}: nothing remains of {len(files)} recordings ({why}); details are in {folder / CUT_REPORT}"
+            f"{source}: nothing remains of {number_of(len(files), 'recording')} ({why}); "
+            f"details are in {folder / REPORT}"
         )
     return report
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -223,6 +223,8 @@ def previews(folder: Path, recipe: Mapping[str, Any], captions: Mapping[str, str
 # ------------------------------------------------ Report of a run as a single self-contained HTML page
 
 _MOST_PROBED = 20_000
+_NAMED = 10
+"""Recordings that were left out and are named."""
 
 
 @dataclass(frozen=True)
@@ -559,10 +561,12 @@ def _facts(story: _Story) -> list[dict[str, str]]:
 
 def _what(story: _Story) -> dict[str, Any]:
     inference = read_json(story.checkpoints[-1].path / files.INFERENCE) if story.checkpoints else {}
+    unused = _refused(story)
     return {
         "Task": story.recipe.get("task"),
         "Corpus": value_at(story.recipe, ("data", "path")),
-        "Listed recordings": _recordings(story.recipe.get("data")),
+        "Listed recordings": _recordings(story.recipe.get("data"), unused),
+        "Left out": _left_out(unused) if unused else None,
         **_task_facts(story.info, inference),
         "Model": story.newest and f"size {story.recipe.get('size', 'default')} (class {story.newest.model_name})",
     }
@@ -573,9 +577,33 @@ def _task_facts(info: TaskInfo, inference: Mapping[str, Any]) -> dict[str, str]:
     return dict(referred(info.facts)(inference)) if inference and info.facts is not None else {}
 
 
-def _recordings(data: Any) -> str | None:
-    """Number and total length of the recordings that the corpus lists, of which training may have left some out, or the
-    names of several corpora; None if the corpus is not available or contains only texts."""
+def _refused(story: _Story) -> list[dict[str, str]] | None:
+    """Which listed recordings training could not use, and why; None where that is not known any more."""
+    from phonate.config.resolve import resolve
+    from phonate.data.prepared import refused
+    from phonate.data.settings import RecordingData
+
+    path = value_at(story.recipe, ("data", "path"))
+    if story.recipe.get("task") not in TASKS.names() or not Path(str(path)).exists():
+        return None
+    try:
+        data = resolve(story.run.recipe).recipe.data
+        return refused(data) if isinstance(data, RecordingData) else None
+    except InputError as error:  # of another version, say, or without a package of its features
+        logger.warning("which recordings were left out is not shown: %s", error)
+        return None
+
+
+def _left_out(refused: Sequence[Mapping[str, str]]) -> str:
+    """The first recordings that were left out, with the reasons."""
+    told = [f"{one['place']}: {one['detail']}" for one in refused[:_NAMED]]
+    told += [f"and {number_of(len(refused) - _NAMED, 'other')}"] * (len(refused) > _NAMED)
+    return f"{len(refused):,}: {'; '.join(told)}"
+
+
+def _recordings(data: Any, refused: Sequence[Mapping[str, str]] | None) -> str | None:
+    """Number and total length of the recordings that the corpus lists, or the names of several corpora; None if the
+    corpus is not available or contains only texts. `refused`: those that training left out; None: not known."""
     if isinstance(data, Mapping) and data.get("datasets"):
         return ", ".join(str(one["name"]) for one in data["datasets"])
     if not isinstance(data, Mapping) or "audio" not in data or not Path(str(data.get("path"))).exists():
@@ -589,8 +617,8 @@ def _recordings(data: Any) -> str | None:
     paths = [one.path for one in listed if isinstance(one, Row)]
     if len(paths) > _MOST_PROBED:
         return f"{len(paths):,}"
-    checked = f"phonate data check {shlex.quote(str(data['path']))} says which can't be used"
-    return f"{len(paths):,}, {duration(sum(map(_seconds, paths)))} in all; {checked}"
+    check = f"; phonate data check {shlex.quote(str(data['path']))} says which can't be used"
+    return f"{len(paths):,}, {duration(sum(map(_seconds, paths)))} in all{check if refused is None else ''}"
 
 
 def _seconds(path: Path) -> float:

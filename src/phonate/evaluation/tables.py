@@ -168,6 +168,12 @@ class Evaluation:
         return list(names)
 
 
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
 def in_words(value: object) -> str:
     """A value for people: `threshold 0.5, smoothing (width 3)`; what is null in a mapping is left out."""
     if not isinstance(value, Mapping):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from phonate.compute.remote import hub_is_out_of_reach, hub_network_errors
 from phonate.config.errors import InputError, optional_package
 from phonate.config.tasks import referred, task_info
+from phonate.evaluation.tables import markdown
 from phonate.rendering import BESIDE, GRIFFIN_LIM, saved_beside
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import BASE_VOCODER, best_or_latest, hub_name
@@ -102,7 +102,7 @@ def model_card(checkpoint: Path, repository: str, licence: str | None = None, ba
         f"Trained with phonate. {_NOTICE}" if info.hub_task in _SPEAKING else "Trained with phonate.",
         f'## Use\n\n```python\nimport phonate\n\nmodel = phonate.load("hf:{repository}", "{recipe.task}")\n```\n\n'
         f"`phonate --help` lists the commands, which take `hf:{repository}` for a run.",
-        "## Training\n\n" + _table(("", ""), [(name, str(value)) for name, value in facts.items()]),
+        "## Training\n\n" + markdown(("", ""), [(name, str(value)) for name, value in facts.items()]),
         "## Figures\n\n" + _figures(checkpoint),
     ]
     return "\n\n".join(sections) + "\n"
@@ -112,10 +112,5 @@ def _figures(checkpoint: Path) -> str:
     for folder in (checkpoint, *checkpoint.resolve().parents[:2]):
         for table in evaluation(folder / files.FIGURES):
             header = ["", *(column["heading"] for column in table["columns"])]
-            return _table(header, [(row["name"], *row["cells"]) for row in table["rows"]]) + f"\n\n{table['note']}"
+            return markdown(header, [(row["name"], *row["cells"]) for row in table["rows"]]) + f"\n\n{table['note']}"
     return "Not evaluated: `phonate evaluate` before the push adds a table."
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

@@ -41,7 +41,7 @@ from phonate.compute.system import require_space, writing
 from phonate.config.errors import InputError, option, require_modules
 from phonate.config.language_codes import primary
 from phonate.config.metrics import Metric
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, markdown
 from phonate.nn.vocoder import Vocoder
 from phonate.rendering import TrainedVocoder
 from phonate.tasks.speech.graph import AlignedPiper, Rule, SpokenPage, SpokenPiper, SpokenText
@@ -454,9 +454,8 @@ def _table(evaluation: Mapping[str, Any]) -> str:
         for name, one in evaluation.get("columns", {}).items()
     }
     shown = Evaluation("speech", evaluation["systems"], focus="", columns=columns)
-    header = shown.header()
-    lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *shown.rows())]
-    return "\n".join(lines) + (f"\n\n{legend}" if (legend := evaluation.get("legend", "")) else "")
+    table = markdown(shown.header(), shown.rows())
+    return table + (f"\n\n{legend}" if (legend := evaluation.get("legend", "")) else "")
 
 
 # ------------------------- A voice as one file, text to waveform, that needs neither torch nor phonate

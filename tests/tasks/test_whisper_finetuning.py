@@ -367,13 +367,48 @@ def test_a_run_knows_the_language_that_it_was_trained_on(monkeypatch: pytest.Mon
     assert FineTunedWhisper(run).languages == ("de",)
 
 
-def test_a_whisper_that_was_not_trained_here_is_not_evaluated(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("languages", "texts", "heard", "wer"),
+    [
+        (("en",), ["They had ten cats.", "Two dogs."], "They had 10 cats.", 4 / 6),
+        (("de", "en"), ["Das ist nicht das Haus.", "Wir haben es nicht."], "Das ist nicht das Haus.", 5 / 9),
+    ],
+)
+def test_a_whisper_that_was_not_trained_here_is_evaluated_on_recordings_with_texts(
+    languages: tuple[str, ...],
+    texts: list[str],
+    heard: str,
+    wer: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(WhisperTranscriber, "__init__", lambda *_: None)
-    with pytest.raises(InputError, match=r"^whisper: a Whisper .* evaluate a run of recognition-whisper"):
-        evaluate("whisper", str(folder / "corpus"), output=tmp_path / "figures")
+    def begin(self: WhisperTranscriber, name: str, *_: Any) -> None:
+        self.name, self.languages, self._device = name, languages, torch.device("cpu")
+
+    monkeypatch.setattr(WhisperTranscriber, "__init__", begin)
+    monkeypatch.setattr(WhisperTranscriber, "transcribe", lambda *_: heard)
+    (tmp_path / "corpus").mkdir()
+    for number in range(len(texts)):
+        soundfile.write(tmp_path / f"corpus/{number}.wav", np.sin(np.arange(16000 * (2 + number))), 16000)
+    lines = [f"{number}.wav|{text}\n" for number, text in enumerate(texts)]
+    (tmp_path / "corpus/metadata.csv").write_text("".join(lines))
+    with pytest.raises(InputError, match=r"^whisper/x: was not trained here; give recordings with texts with data="):
+        evaluate("whisper/x", output=tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
+    with pytest.raises(InputError, match=r"^whisper/x: a pretrained model, to which nothing is added; give a folder"):
+        evaluate("whisper/x", str(tmp_path / "corpus"))
+    found = evaluate("whisper/x", str(tmp_path / "corpus"), output=tmp_path / "figures")
+    assert found.systems.keys() == {"Whisper x"} == {found.focus}
+    assert found.systems["Whisper x"]["wer"] == pytest.approx(wer)
+    assert found.notes == {
+        "recordings": 2,
+        "speakers": 1,
+        "words": sum(len(one.split()) for one in texts),
+        "seconds": 5.0,
+    }
+    assert (tmp_path / "figures/evaluation.json").exists()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_the_base_may_have_moved(run: Path, folder: Path, tmp_path: Path) -> None:

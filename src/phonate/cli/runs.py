@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `phonate evaluate`."""
-    parser.add_argument("run", metavar="RUN", help="the run's folder, or a merged model's")
+    parser.add_argument(
+        "run", metavar="RUN", help="the run's folder, a merged model's, or a Whisper such as whisper/base"
+    )
     parser.add_argument(
         "--data",
         metavar="PATH",
@@ -52,8 +54,8 @@ def evaluate(args: argparse.Namespace) -> int:
     """Evaluate a trained run and what its task compares it with: recordings, baselines or the model it started from.
 
     Scorers are optional packages: pip install 'phonate[eval]'. The figures and what was measured on each item go to
-    RUN/evaluation.json, or to the folder that --output names. What training began from is evaluated alike: give it as
-    RUN, with --data and --output. For voice cloning RUN may also be the folder of a merged
+    RUN/evaluation.json, or to the folder that --output names. What training began from, or any Whisper, is evaluated
+    alike: give it as RUN, with --data and --output. For voice cloning RUN may also be the folder of a merged
     model, or the name of a model of Higgs Audio v2 on the hub; --data and, for the hub, --output are needed then.
     """
     from phonate.cli.output import log_to_console, print_json, print_table

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import PhonateError, fixed_recipe
+from phonate.config.words import number_of
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, load_row, official_split
 from phonate.data.prepared import prepare
@@ -64,7 +65,8 @@ def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
     with fixed_recipe():
         checked, report = check_corpus(data.model_copy(update=others))
     if report.refused:
-        logger.warning("%s: %d rows can't be used; phonate data check lists the reasons", corpus, len(report.refused))
+        refused = number_of(len(report.refused), "row")
+        logger.warning("%s: %s can't be used; phonate data check lists the reasons", corpus, refused)
     for one in checked:
         row = one.row
         waveform = load_row(row, data.audio.sample_rate)

@@ -16,7 +16,7 @@ from phonate.training.checkpoints.listing import best_or_latest, has_checkpoint,
 from phonate.training.checkpoints.listing import info as checkpoint_info
 from phonate.training.checkpoints.loading import recipe_of
 from phonate.training.run import Run
-from phonate.workflows.load import task_of
+from phonate.workflows.load import pretrained_task, task_of
 from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def evaluate(
     elsewhere = f"give a folder for the figures with {option('output')}"
     if output is None and source != Path(run):
         raise InputError(f"{run}: part of phonate, where nothing is written; {elsewhere}")
+    if output is None and pretrained_task(source) is not None:
+        raise InputError(f"{run}: a pretrained model, to which nothing is added; {elsewhere}")
     if output is None and is_checkpoint(source):
         raise InputError(f"{run}: a checkpoint, to which nothing is added; {elsewhere}")
     if output is None and not source.is_dir():

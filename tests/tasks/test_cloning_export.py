@@ -129,6 +129,23 @@ def test_a_quantised_model_is_smaller_and_its_error_is_measured(
     assert float(error) == pytest.approx(report.stored_error, rel=0.05)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_no_file_that_is_mapped_is_moved_or_removed(
+    kind: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows refuses both."""
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes: pip install 'phonate[qlora]'")
+    for name, function in (("rename", Path.rename), ("unlink", Path.unlink)):
+
+        def checked(path: Path, *others: Any, use: Any = function, **options: Any) -> Any:
+            assert str(path) not in Path("/proc/self/maps").read_text()
+            return use(path, *others, **options)
+
+        monkeypatch.setattr(Path, name, checked)
+    export.merge(export.MergeRequest(best_or_latest(run), tmp_path / "merged", quantization=kind))
+
+
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 def test_what_is_not_quantised_has_the_precision_that_is_asked_for(
     kind: Any, merged: Callable[[Any], tuple[Path, export.MergeReport]]

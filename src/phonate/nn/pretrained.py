@@ -12,6 +12,7 @@ Shapes: N tokens, I inputs, O outputs, R the rank; RR the ranks of all layers to
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import importlib.util
@@ -19,6 +20,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -729,7 +731,8 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
     dtype = _dtype_of(mergeable.model) if request.dtype == "auto" else DTYPES[request.dtype]
     with new_folder(request.target) as folder:
         with writing(request.target):
-            require_space(folder, dtype.itemsize * sum(one.numel() for one in mergeable.model.parameters()))
+            whole = dtype.itemsize * sum(one.numel() for one in mergeable.model.parameters())
+            require_space(folder, whole if request.quantization is None else whole + whole // 2)
         adapted = mergeable.model.float().eval()
         with torch.no_grad():
             expected = mergeable.logits(adapted).float()
@@ -741,16 +744,14 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
                 f"{request.source}: merged in fp32, its logits differ by {difference:.2g} from those with adapters "
                 f"(largest logit {largest:.3g}); nothing was written"
             )
-        with writing(request.target):
-            mergeable.save(merged.to(dtype), folder)
-        if request.quantization is not None:
-            model = mergeable.read(folder, "nf4" if request.quantization == "int4" else request.quantization)
-            for file in folder.glob("*.safetensors*"):  # shards and their index
-                file.unlink()
+        if request.quantization is None:
             with writing(request.target):
-                mergeable.save(model, folder)
+                mergeable.save(merged.to(dtype), folder)
+        else:
+            _save_quantised(merged.to(dtype), mergeable, folder, request)
         with torch.no_grad():
             stored = mergeable.logits(mergeable.read(folder, None).eval()).float()
+        gc.collect()  # the model that was read has files mapped, which Windows doesn't rename
         names = ["phonate", "torch", "transformers", "peft", *(["bitsandbytes"] if request.quantization else [])]
         report = MergeReport(
             source=str(request.source),
@@ -767,6 +768,18 @@ def merge(request: MergeRequest, mergeable: Mergeable) -> MergeReport:
         )
         (folder / REPORT).write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
     return report
+
+
+def _save_quantised(merged: nn.Module, mergeable: Mergeable, folder: Path, request: MergeRequest) -> None:
+    """Save the model whole in another folder, and what is read from that, quantised, in `folder`."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as whole:
+        with writing(request.target):
+            mergeable.save(merged, Path(whole))
+        model = mergeable.read(Path(whole), "nf4" if request.quantization == "int4" else request.quantization)
+        with writing(request.target):
+            mergeable.save(model, folder)
+        del model  # it has files mapped, which Windows doesn't remove
+        gc.collect()
 
 
 def _dtype_of(model: nn.Module) -> torch.dtype:

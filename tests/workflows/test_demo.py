@@ -408,7 +408,9 @@ def test_the_clock_ends_training_on_a_machine_that_became_slower(
     assert planned[0] == (150 if way == "stopped_and_resumed" else 800)
     assert 20 <= reached <= 200
     assert reached == planned[-1]  # the learning rate has fallen to its end
-    assert any(line.startswith(f"\nresuming with {planned[1]} steps, not {planned[0]}, which") for line in said)
+    assert any(
+        line.startswith(f"\nresuming; the time left allows {planned[1]} steps, not {planned[0]}:") for line in said
+    )
 
 
 def test_what_training_would_refuse_is_refused_before_it_begins(tmp_path: Path) -> None:

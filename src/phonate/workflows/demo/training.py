@@ -130,8 +130,8 @@ class Training:
         steps = half.step + max(_MIN_STEPS // 2, min(_MAX_STEPS, round(left * half.rate)))
         steps = min(steps, self._own_steps or steps)
         command = self._command(steps, planned)
-        how = "the same command" if steps == planned else f"{steps} steps, not {planned}, which the time left allows"
-        say(f"\nresuming with {how}:\n  phonate {shlex.join(command)}\n")
+        fewer = f"; the time left allows {steps} steps, not {planned}"
+        say(f"\nresuming{' by the same command' if steps == planned else fewer}:\n  phonate {shlex.join(command)}\n")
         self._finish(steps, planned, deadline, say)
 
     def _finish(self, steps: int, planned: int, deadline: float, say: Say) -> None:

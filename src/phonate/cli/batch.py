@@ -197,7 +197,7 @@ class Targets:
         output = Path(args.output)
         if several and output.suffix in joined and not output.is_dir():
             form, kind = output.suffix, "joined"
-        elif output.is_dir() or args.output.endswith(os.sep) or ((args.format or several) and not output.suffix):
+        elif output.is_dir() or args.output.endswith(("/", os.sep)) or ((args.format or several) and not output.suffix):
             form, kind = f".{args.format}" if args.format else default, "folder"
         else:
             form, kind = output.suffix, "file"

@@ -77,7 +77,7 @@ def test_one_channel_of_several(tmp_path: Path) -> None:
         read_audio(tmp_path / "three.wav", channel=3)
 
 
-@pytest.mark.parametrize(("suffix", "subtype"), [("wav", "GSM610"), ("au", "G721_32"), ("wav", "PCM_16")])
+@pytest.mark.parametrize(("suffix", "subtype"), [("w64", "GSM610"), ("au", "G721_32"), ("wav", "PCM_16")])
 def test_a_recording_of_several_blocks_whose_format_may_not_seek(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, subtype: str
 ) -> None:
@@ -86,6 +86,37 @@ def test_a_recording_of_several_blocks_whose_format_may_not_seek(
     whole = read_audio(path, 8000)[0]
     monkeypatch.setattr("phonate.audio.readers._BLOCK", 1000)
     assert np.array_equal(read_audio(path, 8000)[0], whole)
+
+
+@pytest.mark.parametrize(("suffix", "subtype"), [("au", "G721_32"), ("aiff", "GSM610")])
+def test_excerpts_of_a_recording_whose_format_may_not_seek(tmp_path: Path, suffix: str, subtype: str) -> None:
+    path = tmp_path / f"call.{suffix}"
+    soundfile.write(path, 0.5 * np.sin(np.arange(40000) / 20), 8000, subtype=subtype)
+    whole, _ = read_audio(path)
+    np.testing.assert_array_equal(read_audio(path, offset=1.0, duration=2.0)[0], whole[8000:24_000])
+
+
+@pytest.mark.parametrize("samples", [4095, 40_000])
+def test_alac_in_caf_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
+    """FFmpeg cuts the last packet twice."""
+    path = tmp_path / "memo.caf"
+    soundfile.write(path, noise(samples / RATE), RATE, subtype="ALAC_16")
+    expected = soundfile.read(path, dtype="float32")[0]
+    np.testing.assert_allclose(read_audio(path)[0], expected, atol=1e-6)
+    assert probe(path).duration == pytest.approx(samples / RATE)
+    np.testing.assert_allclose(read_audio(path, offset=0.1)[0], expected[RATE // 10 :], atol=1e-6)
+
+
+@pytest.mark.parametrize("blocks", [49, 50])
+def test_no_noise_follows_the_gsm_of_a_telephone_system(tmp_path: Path, blocks: int) -> None:
+    """An odd number of blocks of 65 bytes is filled up by a byte."""
+    path = tmp_path / "call.wav"
+    soundfile.write(path, 0.1 * np.sin(np.arange(320 * blocks) / 5), 8000, subtype="GSM610")
+    waveform, _ = read_audio(path)
+    assert len(waveform) == 320 * blocks
+    assert np.abs(waveform).max() < 0.15
+    assert probe(path).duration == pytest.approx(0.04 * blocks)
+    np.testing.assert_array_equal(read_audio(path, offset=1.0)[0], waveform[8000:])
 
 
 def test_flac_without_a_length(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ class _SoundfileReader:
 
     def blocks(self, start: int = 0) -> Iterator[FloatArray]:
         # An MP3 frame needs bits of frames before it: after a seek libsndfile decodes the first ones wrongly.
-        skip = start if self.format == "MP3" else 0
+        skip = start if self.format == "MP3" or not self._file.can_seek else 0
         try:
             # Opus is sought to 0, too: where its first page begins late, libsndfile is late by as much until then.
             if start > skip or self._file.subtype == "OPUS":
@@ -634,6 +634,7 @@ def _opened_av(path: Path, part: Part, kind: Kind, source: _Range | None) -> Ite
 def _opened_track(path: Path, part: Part, kind: Kind, source: _Range | None) -> Iterator[_AVReader]:
     """Without the edits of the part."""
     import av
+    from av.codec.context import Flags2
 
     options = {"protocol_whitelist": "file"} | ({"ignore_editlist": "1"} if part.edits else {})
     file = f"file:{path}" if source is None else source  # else 10:30:00.m4a is an address
@@ -643,6 +644,9 @@ def _opened_track(path: Path, part: Part, kind: Kind, source: _Range | None) -> 
         streams = [stream for stream in container.streams.audio if stream.codec_context]
         if not streams or not (stream := _track(streams)).codec_context.sample_rate:
             raise DataError(f"{path}: has no audio that can be decoded; export it again with sound")
+        if form == "caf" and stream.codec_context.name == "alac":
+            # Its last frame says how short it is, and CAF says it again: FFmpeg would cut it twice.
+            stream.codec_context.flags2 |= Flags2.skip_manual
         yield _AVReader(path, container, stream, kind, part)
 
 

@@ -11,7 +11,8 @@ from phonate.audio.containers.joints import next_file
 from phonate.audio.containers.kinds import Kind
 from phonate.audio.containers.part import Examined, Part, missing_share
 
-_SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x40, 0xFFFE}
+_SNDFILE_WAV = {0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x40, 0xFFFE}
+"""Not GSM (0x31), of which libsndfile makes the byte that fills up an odd length a block of 40 ms, which is noise."""
 _WAV_FLOAT = 0x03
 
 

@@ -455,12 +455,15 @@ class ProcessLock:
             except Timeout:
                 raise LockTaken("unknown") from None
             return
-        self._descriptor = self._open()
-        try:
-            self._acquire(patience)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        while self._descriptor < 0:
+            self._descriptor = self._open()
+            try:
+                self._acquire(patience)
+                if self._is_removed():  # by who held it, once it was opened here: another process would make a new one
+                    self.release()
+            except BaseException:
+                os.close(self._descriptor)
+                raise
 
     def _open(self) -> int:
         try:
@@ -493,6 +496,13 @@ class ProcessLock:
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
                 return
+
+    def _is_removed(self) -> bool:
+        """Whether the locked file is no longer that of its name."""
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), os.stat(self.file, follow_symlinks=False))
+        except FileNotFoundError:
+            return True
 
     def _owner(self) -> str:
         """The process id in the file; "" where it holds none, being new or damaged."""

@@ -14,6 +14,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -235,7 +236,8 @@ class _Missing(NamedTuple):
 
 
 _OWN = re.compile(r"'phonate\[([\w,]+)\]'")
-_noted: list[_Missing] | None = None
+_missing: ContextVar[list[_Missing] | None] = ContextVar("missing", default=None)
+"""Of the outermost `all_packages`, in this thread."""
 
 
 def install_command(*installs: str) -> str:
@@ -251,17 +253,17 @@ def not_installed(*names: str) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is None]
 
 
-def _lacking(noted: Sequence[_Missing]) -> MissingPackageError:
+def _lacking(missing: Sequence[_Missing]) -> MissingPackageError:
     """The error that names all that is missing."""
     packages: dict[str, dict[str, None]] = {}
-    for one in noted:
+    for one in missing:
         packages.setdefault(one.purpose, {}).update(dict.fromkeys(one.packages))
     several = sum(map(len, packages.values())) > 1
     needs = "; ".join(
         f"{purpose} needs {'' if several else 'the package '}{', '.join(names)}" for purpose, names in packages.items()
     )
-    command = install_command(*(one.install for one in noted))
-    otherwise = noted[0].otherwise if len(packages) == 1 else ""
+    command = install_command(*(one.install for one in missing))
+    otherwise = missing[0].otherwise if len(packages) == 1 else ""
     return MissingPackageError(f"{needs}, which {'are' if several else 'is'} not installed; {command}{otherwise}")
 
 
@@ -269,17 +271,17 @@ def _lacking(noted: Sequence[_Missing]) -> MissingPackageError:
 def all_packages() -> Iterator[None]:
     """Within this block `require_modules` only notes what is missing. The end raises MissingPackageError, which names
     all of it, with one command that installs it."""
-    global _noted
-    before, noted = _noted, list[_Missing]()
-    _noted = noted
+    if _missing.get() is not None:  # an outer block raises it
+        yield
+        return
+    missing: list[_Missing] = []
+    token = _missing.set(missing)
     try:
         yield
     finally:
-        _noted = before
-    if noted and before is None:
-        raise _lacking(noted)
-    if before is not None:
-        before.extend(noted)
+        _missing.reset(token)
+    if missing:
+        raise _lacking(missing)
 
 
 def require_modules(purpose: str, *names: str, install: str = "'phonate[eval]'", otherwise: str = "") -> bool:
@@ -292,10 +294,10 @@ def require_modules(purpose: str, *names: str, install: str = "'phonate[eval]'",
     """
     if not (lacking := not_installed(*names)):
         return True
-    missing = _Missing(purpose, lacking, install, otherwise)
-    if _noted is None:
-        raise _lacking([missing])
-    _noted.append(missing)
+    one = _Missing(purpose, lacking, install, otherwise)
+    if (missing := _missing.get()) is None:
+        raise _lacking([one])
+    missing.append(one)
     return False
 
 

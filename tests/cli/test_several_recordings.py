@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ from phonate.text.captions import TimedWord
 
 class Model:
     """Hears of each recording the number that its name ends in."""
+
+    sample_rate = 16000
+
+    def stream(self, blocks: Any) -> Iterator[SpeakerTurn]:
+        yield SpeakerTurn(0.1, len(list(blocks)) / 10, "speaker1")
 
     def timed(self, path: str, *_: Any, speakers: Any = None, **__: Any) -> Transcription:
         seconds, number = self._heard(path, Stage.TRANSCRIBING)
@@ -107,6 +113,46 @@ def test_one_recording_goes_into_a_folder_that_is_named_as_one(loaded: list[str]
     assert main(["transcribe", "calls/one 1.wav", "-o", "texts/"]) == 0
     assert main(["diarize", "calls/one 1.wav", "-o", "texts"]) == 0, "it is there by now"
     assert sorted(file.name for file in Path("texts").iterdir()) == ["one 1.rttm", "one 1.txt"]
+    assert main(["diarize", "calls/one 1.wav", "--stream", "-o", "turns/"]) == 0
+    assert [file.name for file in Path("turns").iterdir()] == ["one 1.rttm"]
+
+
+def test_several_go_into_a_folder_that_is_named_as_a_file(loaded: list[str]) -> None:
+    assert main(["transcribe", "calls/may", "-o", "all.ctm/", "--format", ".json"]) == 0
+    assert sorted(file.name for file in Path("all.ctm").iterdir()) == ["three 3.json", "two 2.json"]
+
+
+def test_what_was_told_as_done_is_written_when_others_are_stopped(
+    loaded: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed = Model.timed
+
+    def stopped(self: Model, path: str, *rest: Any, **options: Any) -> Transcription:
+        if path.endswith("two 2.wav"):
+            raise KeyboardInterrupt
+        return timed(self, path, *rest, **options)
+
+    monkeypatch.setattr(Model, "timed", stopped)
+    assert main(["transcribe", "calls/may", "-o", "all.ctm"]) == 130
+    assert capsys.readouterr().out == "three 3: 1 word, 4.0 s\n"
+    assert [one.recording for one in LABEL_FORMATS["ctm"].read(Path("all.ctm"))] == ["three_3"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json", "recipe.yaml", "checkpoints"])
+def test_recordings_may_lie_beside_other_files(name: str, loaded: list[str]) -> None:
+    Path("calls/may", name).touch()
+    assert main(["transcribe", "calls/may", "-o", "texts"]) == 0
+    Path("calls/may/recipe.yaml").touch()
+    Path("calls/may/hyperparameters.json").touch()
+    assert main(["transcribe", "calls/may"]) == 2, "it is a run now"
+
+
+def test_a_file_in_the_way_of_a_folder_is_told(loaded: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("texts").mkdir()
+    Path("texts/may").touch()
+    Path("calls/broken.wav").unlink()
+    assert main(["transcribe", "calls", "-o", "texts"]) == 2
+    assert f"error: {Path('texts/may')}: can't be written (File exists); choose another" in capsys.readouterr().err
 
 
 def test_progress_is_that_of_all_recordings(loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +180,11 @@ def test_progress_is_that_of_all_recordings(loaded: list[str], monkeypatch: pyte
         (["diarize", "calls", "--stream"], "--stream: is for one recording"),
         (["diarize", "calls", "absent.wav"], "absent.wav: no such file"),
         (["diarize", "calls/may", "others"], "others/two 2.wav: both would be written as two 2; rename one"),
+        (["diarize", "alike", "-o", "all.rttm"], "alike/a_1.wav: both would be written as a_1; rename one"),
+        (["transcribe", "alike", "-o", "all.ctm"], "alike/a_1.wav: both would be written as a_1; rename one"),
+        (["transcribe", "absent.wav", "calls"], "absent.wav: no such file"),
+        (["transcribe", "s3://bucket/a.wav", "calls"], "s3://bucket/a.wav: an address; download the recording"),
+        (["transcribe", "calls", "-o", ""], "-o: is empty; give a file or a folder"),
         (["transcribe", "empty"], "empty: has no recordings"),
         (["transcribe", "whisper"], "whisper: a model; give the recording behind it, as in whisper IN.wav"),
         (["transcribe", "calls", "whisper"], "calls: a recording; the run comes first: whisper calls"),
@@ -144,6 +195,9 @@ def test_mistakes_are_told_before_the_work(
 ) -> None:
     Path("empty").mkdir()
     Path("others").mkdir()
+    Path("alike").mkdir()
+    Path("alike/a 1.wav").touch()
+    Path("alike/a_1.wav").touch()
     Path("others/two 2.wav").write_bytes(Path("calls/may/two 2.wav").read_bytes())
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()

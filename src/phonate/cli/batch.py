@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from phonate.cli.inputs import require_folders, require_sounds
 
@@ -84,10 +85,6 @@ class Batch:
         if self.several and (option := next(iter(options), None)):
             raise InputError(f"{option}: is for one recording; leave it out, or give one")
 
-    def label_names(self) -> dict[Recording, str]:
-        """What the recordings are called in files that name them, without spaces."""
-        return dict(zip(self.recordings, label_names([(one.name, one.path) for one in self.recordings]), strict=True))
-
 
 def batch_of(args: argparse.Namespace, default: str) -> Batch:
     """The recordings of a command. Where a recording stands in place of the model `args.run`, the model is `default`.
@@ -96,7 +93,7 @@ def batch_of(args: argparse.Namespace, default: str) -> Batch:
     from phonate.config.errors import InputError
 
     paths = list(args.recordings)
-    if args.run != default and (os.path.isfile(args.run) or _files_in(args.run)):
+    if args.run != default and _may_be_recordings(args.run):
         if other := next((one for one in paths if not _may_be_recordings(one)), None):
             raise InputError(f"{args.run}: a recording; the run comes first: {other} {args.run}")
         paths, args.run = [args.run, *paths], default
@@ -106,10 +103,7 @@ def batch_of(args: argparse.Namespace, default: str) -> Batch:
         require_sounds(paths)
         return Batch([Recording(Path(paths[0]).stem, paths[0])], several=False)
     recordings = list(dict.fromkeys(one for path in paths for one in _recordings_at(path)))
-    names = Counter(one.name for one in recordings)
-    if twice := next((name for name, count in names.items() if count > 1), None):
-        first, second, *_ = [one.path for one in recordings if one.name == twice]
-        raise InputError(f"{first}, {second}: both would be written as {twice}; rename one, or give them one by one")
+    _require_distinct({one: one.name for one in recordings})
     return Batch(recordings, several=True)
 
 
@@ -125,7 +119,7 @@ def _recordings_at(path: str) -> list[Recording]:
         raise _only_a_model(path)
     if not (files := _files_in(path)):
         raise InputError(f"{path}: has no recordings")
-    return [Recording(str(file.relative_to(path).with_suffix("")), str(file)) for file in files]
+    return [Recording(file.relative_to(path).with_suffix("").as_posix(), str(file)) for file in files]
 
 
 def _only_a_model(path: str) -> Exception:
@@ -143,18 +137,20 @@ def _files_in(folder: str) -> list[Path]:
     return [] if not os.path.isdir(folder) or _is_model(folder) else list(audio_files(Path(folder)))
 
 
-_OF_MODELS = ("recipe.yaml", "manifest.json", "checkpoints", "config.json", "model.bin")
-
-
 def _is_model(folder: str) -> bool:
     """Whether a folder is a run, a checkpoint or a Whisper, which may have recordings in it."""
-    return any(os.path.exists(os.path.join(folder, name)) for name in _OF_MODELS)
+    from phonate.data.corpora.rows import is_output
+
+    return is_output(Path(folder)) or os.path.isfile(os.path.join(folder, "model.bin"))
 
 
 def _may_be_recordings(path: str) -> bool:
+    """Whether it is a file, or would be one by its name, or a folder of recordings."""
     from phonate.audio.containers.kinds import AUDIO_SUFFIXES
 
-    return os.path.isfile(path) or Path(path).suffix.lower() in AUDIO_SUFFIXES or bool(_files_in(path))
+    if os.path.isdir(path):
+        return bool(_files_in(path))
+    return os.path.isfile(path) or Path(path).suffix.lower() in AUDIO_SUFFIXES
 
 
 # ------------------------------------------------------------------------------------ What is written
@@ -168,8 +164,7 @@ class Targets:
     output: Path
     suffix: str
     """Of the files, such as .txt."""
-    kind: str
-    """file, folder or joined."""
+    kind: Literal["file", "folder", "joined"]
 
     @classmethod
     def of(
@@ -180,7 +175,8 @@ class Targets:
         joined: Sequence[str],
         check: Callable[[str], object],
     ) -> Targets | None:
-        """Where `args.output` says, in `args.format`; None without an output.
+        """Where `args.output` says, in `args.format`; None without an output. Raises InputError for what can't be
+        written there.
 
         Args:
             several: Whether there are several recordings.
@@ -194,13 +190,13 @@ class Targets:
             if args.format is not None:
                 raise InputError(f"--format {args.format}: only for files in a folder; name it by -o FOLDER")
             return None
+        if not args.output:
+            raise InputError("-o: is empty; give a file or a folder")
         output = Path(args.output)
-        if several and output.suffix in joined and not output.is_dir():
-            form, kind = output.suffix, "joined"
-        elif output.is_dir() or args.output.endswith(("/", os.sep)) or ((args.format or several) and not output.suffix):
-            form, kind = f".{args.format}" if args.format else default, "folder"
-        else:
-            form, kind = output.suffix, "file"
+        form = output.suffix
+        kind: Literal["file", "folder", "joined"] = "joined" if several and form in joined else "file"
+        if output.is_dir() or args.output.endswith(("/", os.sep)) or ((args.format or several) and not form):
+            form, kind = f".{args.format.removeprefix('.')}" if args.format else default, "folder"
         check(str(output) if kind != "folder" else f"{output / 'name'}{form}")
         one = f"one {' or '.join(joined)} file"
         if several and kind == "file":
@@ -213,28 +209,53 @@ class Targets:
             require_folders(args.output)
         return cls(output, form, kind)
 
-    def write_joined(self, texts: Sequence[str]) -> None:
-        """Write one file of the lines of all recordings, of which some could be read, where that is asked for."""
-        from phonate.compute.system import write_output
-
-        if self.kind == "joined" and texts:
-            write_output(self.output, "".join(texts).encode())
-
     def path(self, name: str) -> Path:
-        """Where the result of the recording called `name` is written; its folder is made."""
+        """Where the result of the recording called `name` is written; its folder is made. Raises InputError."""
+        from phonate.compute.system import writing
+
         if self.kind != "folder":
             return self.output
         path = self.output / f"{name}{self.suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
 
-def label_names(recordings: Sequence[tuple[str, str]]) -> list[str]:
-    """What recordings, of each the name below the folder of all and the path, are called in files that name them: as
-    their files are, unless two files are called alike; without spaces."""
-    own = [recording_name(path) for _, path in recordings]
+@contextmanager
+def joined_texts(targets: Targets | None) -> Iterator[list[str]]:
+    """A list for the lines of each recording. They are written as one file, where `targets` ask for it, whatever ends
+    the block: what an interruption leaves was told as done. Raises InputError."""
+    from phonate.compute.system import write_output
+
+    texts: list[str] = []
+    try:
+        yield texts
+    finally:
+        if targets is not None and texts:
+            write_output(targets.output, "".join(texts).encode())
+
+
+def label_names(recordings: Sequence[Recording], together: bool) -> dict[Recording, str]:
+    """What recordings are called in files that name them: as their files are, unless two files are called alike;
+    without spaces. Raises InputError for two of one name, where one file names all `together`."""
+    own = [recording_name(one.path) for one in recordings]
     alike = Counter(own)
-    return ["_".join(name.split()) if alike[one] > 1 else one for one, (name, _) in zip(own, recordings, strict=True)]
+    names = {
+        one: "_".join(one.name.split()) if alike[name] > 1 else name for one, name in zip(recordings, own, strict=True)
+    }
+    if together:
+        _require_distinct(names)
+    return names
+
+
+def _require_distinct(names: Mapping[Recording, str]) -> None:
+    """Raise InputError for two recordings of one name."""
+    from phonate.config.errors import InputError
+
+    counts = Counter(names.values())
+    if twice := next((name for name, count in counts.items() if count > 1), None):
+        first, second, *_ = [one.path for one, name in names.items() if name == twice]
+        raise InputError(f"{first}, {second}: both would be written as {twice}; rename one, or give them one by one")
 
 
 def recording_name(path: str) -> str:

@@ -16,6 +16,7 @@ from phonate.cli.batch import (
     add_format,
     add_recordings,
     batch_of,
+    joined_texts,
     label_names,
     recording_name,
 )
@@ -95,6 +96,7 @@ def transcribe(args: argparse.Namespace) -> int:
         raise InputError("--known names speakers, so it needs --speakers")
     batch = batch_of(args, WHISPER)
     targets = Targets.of(args, batch.several, ".txt", (".ctm", ".rttm"), lambda path: _require_form(path, args))
+    names = label_names(batch.recordings, together=targets is not None and targets.kind == "joined")
     batch.require_one(["--page"] if args.page else [])
     require_folders(args.page)
     require_sounds(known.values())
@@ -102,22 +104,19 @@ def transcribe(args: argparse.Namespace) -> int:
         require("transcription", TRANSCRIPTION)
     log_to_console(WARNINGS)
     documents: dict[str, Any] = {}
-    lines: list[str] = []
-    names = batch.label_names()
-    for one, transcription in batch.results(_transcriber(args, known), Stage.TRANSCRIBING):
-        documents[one.name] = transcription.document(one.path)
-        if targets is not None and targets.kind == "joined":
-            lines.append(format_transcription(transcription, names[one], targets.suffix))
-        elif targets is not None:
-            write_transcription(targets.path(one.name), transcription, names[one])
-        if args.page is not None:
-            from phonate.workflows.pages.recordings import write_transcript_page
+    with joined_texts(targets) as texts:
+        for one, transcription in batch.results(_transcriber(args, known), Stage.TRANSCRIBING):
+            documents[one.name] = transcription.document(one.path)
+            if targets is not None and targets.kind == "joined":
+                texts.append(format_transcription(transcription, names[one], targets.suffix))
+            elif targets is not None:
+                write_transcription(targets.path(one.name), transcription, names[one])
+            if args.page is not None:
+                from phonate.workflows.pages.recordings import write_transcript_page
 
-            write_transcript_page(args.page, one.path, transcription)
-        if not args.json:
-            _print_transcription(args, one, batch, transcription, targets)
-    if targets is not None:
-        targets.write_joined(lines)
+                write_transcript_page(args.page, one.path, transcription)
+            if not args.json:
+                _print_transcription(args, one, batch, transcription, targets)
     if args.json:
         print_json(documents if batch.several else next(iter(documents.values())))
     return batch.exit_code()
@@ -228,24 +227,24 @@ def align(args: argparse.Namespace) -> int:
     pairs = pairs_of(args.recordings, args.texts)
     targets = Targets.of(args, not args.recordings.is_file(), ".TextGrid", (".ctm",), _require_alignment_form)
     assert targets is not None  # --output is required
+    recordings = [Recording(pair.name, str(pair.recording)) for pair in pairs]
+    names = label_names(recordings, together=targets.kind == "joined")
     choice = aligner_for([pair.text for pair in pairs], args.language, args.by, args.device)
     if not args.json:
         print(f"aligning {choice.sentence}", file=sys.stderr)
     documents: dict[str, Any] = {}
-    lines: list[str] = []
-    names = label_names([(pair.name, str(pair.recording)) for pair in pairs])
-    for (pair, alignment, reason), name in zip(aligned(choice, pairs), names, strict=True):
-        if alignment is None:
-            print(f"{pair.recording}: not aligned: {reason}", file=sys.stderr)
-            continue
-        documents[pair.name] = alignment.document(str(pair.recording))
-        if targets.kind == "joined":
-            lines.append(format_transcription(alignment, name, targets.suffix))
-        else:
-            write_transcription(targets.path(pair.name), alignment, name)
-        if not args.json:
-            print(f"{pair.name}: {_aligned_line(alignment)}")
-    targets.write_joined(lines)
+    with joined_texts(targets) as texts:
+        for one, (alignment, reason) in zip(recordings, aligned(choice, pairs), strict=True):
+            if alignment is None:
+                print(f"{one.path}: not aligned: {reason}", file=sys.stderr)
+                continue
+            documents[one.name] = alignment.document(one.path)
+            if targets.kind == "joined":
+                texts.append(format_transcription(alignment, names[one], targets.suffix))
+            else:
+                write_transcription(targets.path(one.name), alignment, names[one])
+            if not args.json:
+                print(f"{one.name}: {_aligned_line(alignment)}")
     if args.json:
         print_json(documents)
     return 0 if len(documents) == len(pairs) else 1
@@ -327,6 +326,8 @@ def diarize(args: argparse.Namespace) -> int:
 
     batch = batch_of(args, BASE_DIARIZER)
     targets = Targets.of(args, batch.several, ".rttm", (".rttm",), writer_for)
+    in_one = not args.json if targets is None else targets.kind == "joined"
+    names = label_names(batch.recordings, together=in_one)
     batch.require_one(f"--{name}" for name in ("plot", "page", "stream") if getattr(args, name))
     require_folders(args.plot, args.page)
     known = known_speakers(args.known)
@@ -344,12 +345,17 @@ def diarize(args: argparse.Namespace) -> int:
     log_to_console(WARNINGS)
     diarizer = load(args.run, "diarization", device=args.device)
     if args.stream:
-        return _diarize_stream(args, batch.recordings[0], diarizer)
-    return _diarize_whole(args, batch, targets, diarizer, known)
+        return _diarize_stream(targets, batch.recordings[0], diarizer)
+    return _diarize_whole(args, batch, names, targets, diarizer, known)
 
 
 def _diarize_whole(
-    args: argparse.Namespace, batch: Batch, targets: Targets | None, diarizer: Diarizer, known: dict[str, str]
+    args: argparse.Namespace,
+    batch: Batch,
+    names: dict[Recording, str],
+    targets: Targets | None,
+    diarizer: Diarizer,
+    known: dict[str, str],
 ) -> int:
     from phonate.cli.output import print_json
     from phonate.data.labels import write_turns
@@ -358,23 +364,20 @@ def _diarize_whole(
 
     limits = {name: getattr(args, name) for name in ("speakers", "min_speakers", "max_speakers", "stitching")}
     documents: dict[str, Any] = {}
-    lines: list[str] = []
-    names = batch.label_names()
     work = partial(diarizer.diarize, known=known, **limits)
-    for one, diarization in batch.results(work, Stage.DIARIZING):
-        documents[one.name] = _diarization_document(one, diarization)
-        if targets is not None and targets.kind == "joined":
-            lines.append(diarization.rttm(names[one]))
-        elif targets is not None:
-            write_turns(targets.path(one.name), names[one], diarization.turns, diarization.seconds)
-        if args.plot:
-            write_picture(args.plot, diarization)
-        if args.page:
-            write_diarization_page(args.page, one.path, diarization)
-        if not args.json:
-            _print_diarization(args, one, names[one], diarization, targets)
-    if targets is not None:
-        targets.write_joined(lines)
+    with joined_texts(targets) as texts:
+        for one, diarization in batch.results(work, Stage.DIARIZING):
+            documents[one.name] = _diarization_document(one, diarization)
+            if targets is not None and targets.kind == "joined":
+                texts.append(diarization.rttm(names[one]))
+            elif targets is not None:
+                write_turns(targets.path(one.name), names[one], diarization.turns, diarization.seconds)
+            if args.plot:
+                write_picture(args.plot, diarization)
+            if args.page:
+                write_diarization_page(args.page, one.path, diarization)
+            if not args.json:
+                _print_diarization(args, one, names[one], diarization, targets)
     if args.json:
         print_json(documents if batch.several else next(iter(documents.values())))
     return batch.exit_code()
@@ -402,7 +405,7 @@ def _diarization_document(one: Recording, diarization: Diarization) -> dict[str,
     }
 
 
-def _diarize_stream(args: argparse.Namespace, one: Recording, diarizer: Diarizer) -> int:
+def _diarize_stream(targets: Targets | None, one: Recording, diarizer: Diarizer) -> int:
     from phonate.audio.decoding import read_blocks
     from phonate.data.annotations import rttm_lines
     from phonate.data.labels import write_turns
@@ -413,8 +416,8 @@ def _diarize_stream(args: argparse.Namespace, one: Recording, diarizer: Diarizer
     for turn in diarizer.stream(blocks):
         turns.append(turn)
         print(*rttm_lines(name, [turn]), flush=True)
-    if args.output:
-        write_turns(args.output, name, turns)
+    if targets is not None:
+        write_turns(targets.path(one.name), name, turns)
     return 0
 
 

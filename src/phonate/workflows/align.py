@@ -139,13 +139,13 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
     pairs: list[Pair] = []
     without: list[str] = []
     for file in files:
-        name = file.relative_to(recordings).with_suffix("")
-        places = [texts / f"{name}.txt", texts / f"{name.name}.txt"]
+        name = file.relative_to(recordings).with_suffix("").as_posix()
+        places = [texts / f"{name}.txt", texts / f"{file.stem}.txt"]
         place = next((one for one in places if one.is_file()), None)
         if place is None:
-            without.append(str(name))
+            without.append(name)
         else:
-            pairs.append(Pair(str(name), file, _text(place)))
+            pairs.append(Pair(name, file, _text(place)))
     _require_all(pairs, without, texts)
     return pairs
 
@@ -166,12 +166,12 @@ def _listed(folder: Path, files: Sequence[Path], file: Path) -> list[Pair]:
     pairs: list[Pair] = []
     without: list[str] = []
     for recording in files:
-        path = recording.relative_to(folder).with_suffix("")
-        text = by_name.get(same_name(str(path))) or by_name.get(same_name(path.name))
+        name = recording.relative_to(folder).with_suffix("").as_posix()
+        text = by_name.get(same_name(name)) or by_name.get(same_name(recording.stem))
         if not text:
-            without.append(str(path))
+            without.append(name)
         else:
-            pairs.append(Pair(str(path), recording, text))
+            pairs.append(Pair(name, recording, text))
     _require_all(pairs, without, file)
     return pairs
 
@@ -210,7 +210,7 @@ def _text(path: Path) -> str:
     return text
 
 
-def aligned(choice: Choice, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Alignment | None, str]]:
+def aligned(choice: Choice, pairs: Sequence[Pair]) -> Iterator[tuple[Alignment | None, str]]:
     """The alignment of each pair; None, and why, where there is none."""
     each = progress_of_each(Stage.ALIGNING, [pair.recording for pair in pairs])
     for pair, reported in zip(pairs, each, strict=True):
@@ -218,6 +218,6 @@ def aligned(choice: Choice, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Align
             with reported:
                 alignment = choice.align(pair.recording, pair.text)
         except (DataError, InputError) as error:
-            yield pair, None, str(error)
+            yield None, str(error)
         else:
-            yield pair, alignment, ""
+            yield alignment, ""

@@ -24,7 +24,7 @@ from phonate.audio.settings import AudioConfig
 from phonate.config.errors import DataError
 from phonate.data import cache
 from phonate.data.corpora.manifest import check_corpus
-from phonate.data.prepared import prepare, split
+from phonate.data.prepared import prepare, refused, split
 from phonate.data.settings import VoiceData
 
 
@@ -81,11 +81,16 @@ def test_of_many_recordings_that_cannot_be_used_the_first_are_named(folder, capl
 def test_recordings_that_cannot_be_used_are_named_once_and_then_counted(folder, caplog):
     (folder / "ann" / "broken.wav").write_bytes(b"RIFF, but no sound")
     for _ in range(2):
-        prepare(corpus(folder))
+        prepared = prepare(corpus(folder))
     first, later = [record.getMessage() for record in caplog.records if "can't be used" in record.getMessage()]
     assert first.startswith("1 recording can't be used")
     assert "broken.wav" in first
-    assert later == (f"{folder}: 1 recording can't be used, and is left out; phonate data check names them")
+    report = prepared.folder / "report.json"
+    assert later == f"{folder}: 1 recording can't be used, and is left out, as before; {report} says why"
+    assert refused(corpus(folder)) == json.loads(report.read_text())["refused"]
+    report.write_text("{")
+    with pytest.raises(DataError, match=r"damaged .* delete this folder"):
+        refused(corpus(folder))
 
 
 def test_cached_features_are_those_of_the_processor(folder):

@@ -24,7 +24,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.errors import DataError, InputError, MissingPackageError
 from phonate.config.resolve import resolve
 from phonate.data.loading import padded_to
-from phonate.evaluation.held_out import Sentence
+from phonate.evaluation.held_out import Clip, Sentence
 from phonate.tasks.speech import evaluation
 from phonate.tasks.speech import model as adoption
 from phonate.tasks.speech.data import melody, token_means
@@ -368,6 +368,28 @@ def test_previews_are_a_text_spoken_beside_its_recording(run: Path, task: Speech
         "spoken": Sound,
         "spoken_mel": Picture,
     }
+
+
+def test_a_recording_without_speech_has_no_voice_to_resemble() -> None:
+    """While a model that does not speak yet resembles nobody."""
+
+    class Speakers:
+        def embed(self, waveform: np.ndarray[Any, Any], rate: int, name: str) -> np.ndarray[Any, Any]:
+            if not waveform.any():
+                raise DataError(f"{name}: no speech")
+            return np.array([0.6, 0.8])
+
+    silence, speech = np.zeros(8), np.ones(8)
+    judges = SimpleNamespace(
+        recogniser=SimpleNamespace(transcribe=lambda *_: "hello"),
+        naturalness=SimpleNamespace(score_synthesised=lambda *_: 3.0),
+        speakers=Speakers(),
+        word_edits=lambda *_: (0, 3),
+    )
+    clips = [Clip(name, "anna", "hello", sound) for name, sound in (("a", speech), ("b", speech), ("c", silence))]
+    found = evaluation.judged(cast(Any, judges), clips, [speech, silence, speech], 16000)
+    assert found["speaker"] == (pytest.approx(1.0), 2)
+    assert found["mos"] == (9.0, 3)
 
 
 @pytest.mark.slow

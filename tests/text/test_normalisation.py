@@ -300,6 +300,8 @@ def test_characters_are_named_in_words_that_a_header_can_hold() -> None:
         "3 Chinese characters, 1 Cyrillic character, 1 Japanese character, "
         "combining katakana-hiragana voiced sound mark, fox face, latin letter bilabial percussive, U+E000"
     )
+    assert named("々カー") == "1 Chinese character, 2 Japanese characters"
+    assert named("❤\ufe0fµℂ") == "heavy black heart, variation selector-16, micro sign, double-struck capital c"
     many = named(list(map(chr, range(0x1F600, 0x1F640))))
     assert many.endswith(" and 44 others")
     assert many.count(", ") == 19

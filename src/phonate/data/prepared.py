@@ -576,10 +576,10 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     try:
         index = Index.load(folder)
         cache = _cache(settings, folder, index, features)
-        report_json = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError) as error:
         raise damaged_cache(folder, error) from error
-    _warn_refused(report_json, settings.label if prepared_before else None)
+    report_json = _report(folder)
+    _warn_refused(report_json, settings.label, folder / REPORT if prepared_before else None)
     quieter = [f"{one['id']}: {one['detail']}" for one in report_json["warnings"] if one["reason"] == _LOUDNESS]
     if quieter:
         shown = "; ".join(quieter[:3]) + ("; ..." if len(quieter) > 3 else "")
@@ -596,27 +596,38 @@ def _computed_by(settings: RecordingData, rows: Sequence[Row | Problem]) -> tupl
     return features, stored, _fingerprint(rows, settings, stored)
 
 
+def _report(folder: Path) -> dict[str, Any]:
+    """What was left out and warned of when the corpus in `folder` of the cache was prepared. Raises DataError where it
+    is damaged."""
+    try:
+        report: dict[str, Any] = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged_cache(folder, error) from error
+    return report
+
+
 def refused(settings: RecordingData) -> list[dict[str, str]] | None:
     """What a corpus lists and was not used when it was prepared, from its report in the cache: `id`, `place`, `reason`
-    and `detail`. None where it is not there, or the recordings are no longer the same."""
+    and `detail`. None where it is not there, or the recordings are no longer the same. Raises DataError as `_report`
+    does, and where the corpus can't be listed."""
     rows, _ = list_corpus(settings)
     *_, fingerprint = _computed_by(settings, rows)
-    path = cache_root(settings) / fingerprint / REPORT
-    if not path.is_file():
+    folder = cache_root(settings) / fingerprint
+    if not (folder / REPORT).is_file():
         return None
-    problems: list[dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["refused"]
+    problems: list[dict[str, str]] = _report(folder)["refused"]
     return problems
 
 
-def _warn_refused(report: Mapping[str, Any], known: str | None) -> None:
-    """Log what a corpus lists and can't be used; of the corpus `known`, whose recordings were named when it was
-    prepared, only how many."""
+def _warn_refused(report: Mapping[str, Any], label: str, told: Path | None) -> None:
+    """Log what the corpora `label` list and can't be used; where that was done before, which is in the file `told`,
+    only how many."""
     untrained = [one for one in report["refused"] if one["reason"] == "speaker not in training"]
     unusable = [one for one in report["refused"] if one["reason"] != "speaker not in training"]
     warn_left_out("are of speakers who are not in training", [f"{one['id']}: {one['detail']}" for one in untrained])
-    if unusable and known is not None:
+    if unusable and told is not None:
         many = that_many(len(unusable), "recording", "can't be used, and are left out")
-        logger.warning("%s: %s; phonate data check names them", known, many)
+        logger.warning("%s: %s, as before; %s says why", label, many, told)
     else:
         warn_refused(unusable)
 

@@ -97,9 +97,19 @@ class NothingToSay(InputError):
 
 NAMED = 20
 """Characters that are shown."""
-_CALLED = {"CJK": "Chinese", "HIRAGANA": "Japanese", "KATAKANA": "Japanese", "HANGUL": "Korean"}
+_CALLED = {
+    **dict.fromkeys(("CJK", "IDEOGRAPHIC"), "Chinese"),
+    **dict.fromkeys(("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"), "Japanese"),
+    "HANGUL": "Korean",
+}
 """A script, the first word of its letters' names in Unicode -> what people call it, where they do otherwise."""
-_NO_SCRIPT = {"", "COMBINING", "FEMININE", "LATIN", "MASCULINE", "MATHEMATICAL", "MODIFIER"}
+_NO_SCRIPT = {
+    *("", "ALEF", "ANGSTROM", "BET", "BLACK-LETTER", "CARON", "COMBINING", "DALET", "DOUBLE-STRUCK", "EULER"),
+    *("FEMININE", "FULLWIDTH", "GIMEL", "HALFWIDTH", "INFORMATION", "KELVIN", "LATIN", "MASCULINE", "MASU"),
+    *("MATHEMATICAL", "MICRO", "MODIFIER", "MUSICAL", "OHM", "PLANCK", "ROMAN", "SCRIPT", "SUPERSCRIPT", "TURNED"),
+    *("VARIATION", "VEDIC", "VERTICAL"),
+}
+"""First words of the names of letters and marks that are those of no script, or of the one that is read."""
 _reported: set[str] = set()
 
 

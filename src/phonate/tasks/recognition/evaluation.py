@@ -46,7 +46,7 @@ _MEANINGS = {
 
 
 class _Texts(VoiceData):
-    """Recordings with texts in whatever language, by anybody, and of any length."""
+    """Recordings with texts in whatever language, by anybody, and of up to an hour."""
 
     audio: AudioConfig = AudioConfig(sample_rate=SAMPLE_RATE, max_seconds=3600.0)
 

@@ -115,8 +115,8 @@ class Judges:
 def judged(
     judges: Judges, clips: Sequence[Clip], waveforms: Sequence[FloatArray], rate: int
 ) -> dict[str, tuple[float, float]]:
-    """Sum and count of `wer` (word errors, words), `mos` (predicted scores, clips) and `speaker` (similarities, clips)
-    of synthesised texts.
+    """Sum and count of `wer` (word errors, words), `mos` (predicted scores, clips) and `speaker` (similarities, clips
+    whose recording has speech) of synthesised texts.
 
     Args:
         clips: The texts, with their recordings.
@@ -131,7 +131,8 @@ def judged(
     scores = [
         naturalness.score_synthesised(waveform, rate, clip.id) for clip, waveform in zip(clips, waveforms, strict=True)
     ]
-    alike = [_similarity(speakers, clip, waveform, rate) for clip, waveform in zip(clips, waveforms, strict=True)]
+    pairs = zip(clips, waveforms, strict=True)
+    alike = [one for pair in pairs if (one := _similarity(speakers, *pair, rate)) is not None]
     return {
         "wer": judges.word_edits([clip.text for clip in clips], hypotheses),
         "mos": (float(np.sum(scores)), len(scores)),
@@ -139,13 +140,17 @@ def judged(
     }
 
 
-def _similarity(speakers: SpeakerEncoder, clip: Clip, waveform: FloatArray, rate: int) -> float:
-    """Cosine of the voices of a waveform (N,) and the recording of its text; 0 where one has no speech."""
+def _similarity(speakers: SpeakerEncoder, clip: Clip, waveform: FloatArray, rate: int) -> float | None:
+    """Cosine of the voices of a waveform (N,) and the recording of its text. 0 where the waveform has no speech, as
+    before a model has learnt any; None where the recording has none."""
     try:
-        embedding, natural = (speakers.embed(sound, rate, clip.id) for sound in (waveform, clip.waveform))
+        natural = speakers.embed(clip.waveform, rate, clip.id)
+    except DataError:
+        return None
+    try:
+        return float(speakers.embed(waveform, rate, clip.id) @ natural)
     except DataError:
         return 0.0
-    return float(embedding @ natural)
 
 
 def quality(mos: float, wer: float) -> float:

@@ -196,11 +196,14 @@ def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(me
 @pytest.mark.parametrize(
     ("name", "told"), [("m10", "did you mean m1?"), ("talk", "choose from 'm1', 'm2', 'm2.Mix-Headset', 'm3'")]
 )
-def test_annotations_of_no_recording_say_which_there_are(meetings, name, told):
+def test_annotations_of_no_recording_say_which_there_are(meetings, name, told, monkeypatch):
     (meetings / "train.rttm").write_text(f"SPEAKER {name} 1 0.25 1.25 <NA> <NA> ann <NA> <NA>\n")
     with pytest.raises(DataError) as refused:
         check_corpus(conversations(meetings))
     assert str(refused.value).endswith(f"no recording {name!r} under {meetings}; {told}")
+    monkeypatch.setattr("phonate.data.corpora.annotation_files._MOST_COMPARED", 2)
+    with pytest.raises(DataError, match=f"no recording {name!r} under {meetings}$"):
+        check_corpus(conversations(meetings))
 
 
 def test_files_and_lines_that_are_not_rttm_are_told_with_what_is_expected(meetings):

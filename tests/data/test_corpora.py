@@ -191,14 +191,14 @@ def test_one_speaker_of_all_recordings(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("speaker", "mend"), [("carla", ""), ("ann", "; for recordings of ann alone, give only those")]
+    ("speaker", "mend"), [("carla", ""), ("ann", "; for recordings of ann alone, give only those as data.path")]
 )
 def test_one_speaker_in_place_of_several_is_told(folder, caplog, speaker, mend):
     with caplog.at_level("INFO"):
         for _ in range(2):
             check_corpus(corpus(folder, speaker=speaker))
     (told,) = [text for text in caplog.messages if "stands for" in text]
-    assert told.startswith(f"{folder}: data.speaker={speaker} stands for all 2 speakers (ann, bob){mend}")
+    assert told == f"{folder}: data.speaker={speaker} stands for all 2 speakers (ann, bob){mend}"
     caplog.clear()
     check_corpus(corpus(folder / "ann", speaker=speaker))
     assert "stands for" not in caplog.text

@@ -355,6 +355,13 @@ def test_labels_of_another_kind_serve_the_recordings_that_have_none_of_the_first
     write_turns(tmp_path / "monday.txt", "monday", turns[:1])
     write_turns(tmp_path / "tuesday.txt", "tuesday", turns)
     text(tmp_path, "wednesday.txt", "0.5\t2.0\tgood morning everybody\n")
+    for name in ("friday", "saturday", "sunday"):
+        wav(tmp_path / f"{name}.wav", 5.0)
+    text(tmp_path, "friday.txt", "0.5\t2.0\tann\nwho is next?\n")
+    tiers = [Tier("ann - words", [(0.0, 1.0, "good")]), Tier("ann - phones", [(0.0, 1.0, "G")])]
+    write_tiers(tmp_path / "saturday.TextGrid", tiers, 5.0)
+    write_turns(tmp_path / "sunday.txt", "sunday", turns)
+    write_turns(tmp_path / "sunday.TextGrid", "sunday", turns[:1], 5.0)
     with caplog.at_level(logging.INFO):
         rows = list(CORPORA.get(detect_format(tmp_path))(tmp_path))
     assert f"{tmp_path}: read as well, for recordings without other labels: tuesday.txt" in caplog.text
@@ -362,10 +369,23 @@ def test_labels_of_another_kind_serve_the_recordings_that_have_none_of_the_first
         ("monday", ("ann", "bob")),
         ("tuesday", ("ann", "bob")),
     }
-    assert [(one.id, one.reason) for one in rows if isinstance(one, Problem)] == [
+    assert sorted((one.id, one.reason) for one in rows if isinstance(one, Problem)) == [
+        ("friday", "malformed labels"),
+        ("saturday", "no annotation"),
+        ("sunday", "several files"),
+        ("sunday", "several files"),
         ("thursday", "no annotation"),
         ("wednesday", "no annotation"),
     ]
+
+
+def test_labels_of_speakers_are_not_mixed_with_captions_of_nobody(tmp_path):
+    for name in ("monday", "tuesday"):
+        wav(tmp_path / f"{name}.wav", 5.0)
+    text(tmp_path, "monday.vtt", "WEBVTT\n\n00:00.500 --> 00:02.000\ngood morning\n")
+    write_turns(tmp_path / "tuesday.txt", "tuesday", [SpeakerTurn(0.5, 2.0, "ann"), SpeakerTurn(1.5, 3.0, "bob")])
+    monday, tuesday = CORPORA.get("vtt")(tmp_path)
+    assert (monday.id, tuesday.id, tuesday.reason) == ("monday", "tuesday", "no annotation")
 
 
 def test_a_label_track_among_many_recordings_is_no_text_and_how_it_is_read_is_said(tmp_path, caplog):
@@ -622,6 +642,8 @@ def test_transcripts_of_conversations_are_no_texts(said, what, tmp_path, caplog)
         (row,), _ = list_corpus(corpus(tmp_path))
     assert row.text == (" ".join(said.split()) if what is None else None)
     assert (f"call.txt: a transcript with {what}; save the words alone" in caplog.text) == (what is not None)
+    labels = what is not None and label_format(tmp_path / "call.txt") is not None
+    assert ("read it as labels with data.format=labels" in caplog.text) == labels
     if what is not None:
         _, (problem,), _ = check(row, Requirements(text=True))
         assert f"its text is left out: a transcript with {what}" in problem.detail

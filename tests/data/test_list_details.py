@@ -802,6 +802,9 @@ def test_texts_that_are_called_otherwise_than_txt_are_to_be_renamed(voice, caplo
     (voice / "wavs" / "a0.text").write_text("Good morning.")
     list_corpus(corpus(voice))
     assert "(such as wavs/a0.text); no recording has a text: if they hold them, rename them to .txt" in caplog.text
+    (voice / "wavs" / "a0.text").rename(voice / "wavs" / "all.text")
+    list_corpus(corpus(voice))
+    assert "(such as wavs/all.text); no recording has a text: if they hold them, give the list" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["texts.xlsx", "texts.ods", "texts.numbers", "texts.xls"])

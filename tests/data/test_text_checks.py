@@ -85,10 +85,15 @@ def test_what_is_odd_is_named(said, name):
     assert {id for id, _ in found} == {name}
 
 
-def test_what_to_look_for_is_said_of_an_odd_rate(said):
-    _, report = check_corpus(corpus(said(slow=(speech(2.4, 51), "It is a short thing."))))
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [("slow", "; is its text all that is said?"), ("fast", "; was it cut, or is the text another's?")],
+)
+def test_what_to_look_for_is_said_of_an_odd_rate(said, name, question):
+    samples, text, _ = ODD[name]
+    _, report = check_corpus(corpus(said(**{name: (samples, text)})))
     (warning,) = report.warnings
-    assert warning.detail.endswith("; is its text all that is said?")
+    assert warning.detail.endswith(question)
 
 
 def test_of_a_piece_in_which_its_text_cant_have_been_said_no_noise_is_told(said):

@@ -23,6 +23,7 @@ from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
 from phonate.training.checkpoints.files import RECORDINGS
+from phonate.training.checkpoints.loading import Checkpoint, load
 from phonate.training.tracking import log_file
 
 RECIPE = """\
@@ -58,8 +59,15 @@ def test_a_training_that_is_stopped_before_its_first_step_says_what_stays(
     assert capsys.readouterr().err == f"stopped by Ctrl-C; its checkpoints are as before; continue with: {words}\n"
 
 
+def stopped_before_validation(path: Path, verify: bool) -> Checkpoint:
+    """A checkpoint as a signal leaves it between a step and the validation behind it."""
+    checkpoint = load(path, verify)
+    checkpoint.state["trainer"]["unfinished"] = True
+    return checkpoint
+
+
 def test_a_run_from_its_start_to_a_longer_end(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "training.optimizer.lr=2e-3"]) == 0
     assert re.fullmatch(r"runs/mine: step 8, best val_loss [\d.]+ at step \d+\n", capsys.readouterr().out)
@@ -84,9 +92,16 @@ def test_a_run_from_its_start_to_a_longer_end(
     assert re.fullmatch(r"runs/mine: step 8, best val_loss [\d.]+ at step \d+\n", out)
     assert (run / "metrics.jsonl").read_bytes() == before
 
+    with monkeypatch.context() as patched:
+        patched.setattr("phonate.workflows.train.load", stopped_before_validation)
+        assert main(["train", "runs/mine", "--resume", "auto", "--plugin", str(plugin)]) == 0
+    assert "resumed from runs/mine/checkpoints/step-00000008" in capsys.readouterr().err
+
     assert main([*arguments, "--resume", "auto", "training.max_steps=5"]) == 0
     past = "this run is past training.max_steps=5 already, so nothing is trained; add training.max_steps=16 to train as"
-    assert f"{past} long again (any number above 8 trains on)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{past} long again (any number above 8 trains on)" in error
+    assert "resuming with changed settings: " in error
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -384,7 +384,7 @@ def test_labels_of_speakers_are_not_mixed_with_captions_of_nobody(tmp_path):
         wav(tmp_path / f"{name}.wav", 5.0)
     text(tmp_path, "monday.vtt", "WEBVTT\n\n00:00.500 --> 00:02.000\ngood morning\n")
     write_turns(tmp_path / "tuesday.txt", "tuesday", [SpeakerTurn(0.5, 2.0, "ann"), SpeakerTurn(1.5, 3.0, "bob")])
-    monday, tuesday = CORPORA.get("vtt")(tmp_path)
+    monday, tuesday = CORPORA.get("webvtt")(tmp_path)
     assert (monday.id, tuesday.id, tuesday.reason) == ("monday", "tuesday", "no annotation")
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from phonate.config.metrics import Metric
-from phonate.evaluation.tables import Evaluation
+from phonate.evaluation.tables import Evaluation, markdown
 
 
 def test_a_figure_that_is_not_finite_is_a_dash_and_is_left_out_of_the_document() -> None:
@@ -35,3 +35,7 @@ def test_a_figure_that_is_not_finite_is_a_dash_and_is_left_out_of_the_document()
 )
 def test_figures_have_no_powers_of_ten(value: float, shown: str) -> None:
     assert Metric("rtf").cell(value) == shown
+
+
+def test_a_bar_in_a_cell_of_markdown_is_no_border() -> None:
+    assert markdown(["what", "n"], [["a|b", "2"]]) == "| what | n |\n| --- | --- |\n| a\\|b | 2 |"

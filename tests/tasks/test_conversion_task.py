@@ -242,6 +242,12 @@ def test_too_little_of_others_is_told(
         assert f"beside the target there {told} of recordings; collect 2 or more" in line
 
 
+def test_a_model_of_any_voice_has_no_target_to_tell_of(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        task(corpus, **{"data.voices": "reference"}).dataset("train")
+    assert "target" not in caplog.text
+
+
 def test_speakers_of_other_official_splits_have_no_voice(tone_corpus: Path, tmp_path: Path) -> None:
     voices = tmp_path / "voices"
     for place in ("train/anna", "train/ben", "dev/anna", "dev/cleo", "extra/cleo"):

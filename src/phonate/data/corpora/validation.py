@@ -446,16 +446,17 @@ def _rate(one: CheckedRow, rates: Rates | None) -> Finding:
         detail += f", where {np.exp(rates.median):.1f} are usual here"
     slow = slowest < SLOWEST or (score > 1.0 and rates is not None and np.log(rate) < rates.median)
     fast = rate > FASTEST or (score > 1.0 and not slow)
-    if slow or fast:
-        detail += "; is its text all that is said?" if slow else "; was it cut, or is the text another's?"
     beyond = max(SLOWEST / max(slowest, 0.01), rate / FASTEST)
     reason = "spoken slowly" if slow else "spoken fast" if fast else "speaking rate"
     if rate > FASTEST:
         reason = TOO_SHORT
         detail = (
             f"{one.seconds:.1f} s are too short for the {length} characters of its text: {rate:.0f} a second, and "
-            f"nobody says more than {FASTEST:g}; was it cut, or is the text another's?"
+            f"nobody says more than {FASTEST:g}"
         )
+    if slow or fast:
+        slowly = reason == "spoken slowly"
+        detail += "; is its text all that is said?" if slowly else "; was it cut, or is the text another's?"
     return _finding(reason, detail, max(float(score), beyond if slow or fast else 0.0), slow or fast)
 
 

@@ -19,6 +19,7 @@ from phonate.audio.whisper import is_included
 from phonate.cli import main
 from phonate.config.errors import InputError
 from phonate.data.labels import LABEL_FORMATS
+from phonate.data.progress import progress_listener
 from phonate.data.transcripts import Transcription
 from phonate.pretrained import Pocketsphinx
 from phonate.tasks.recognition import alignment
@@ -139,6 +140,15 @@ class Hearing:
 
 def heard(recogniser: Hearing, text: str) -> alignment.Alignment:
     return align_as_heard(recogniser, np.ones(50 * len(recogniser.heard), np.float32), text)
+
+
+def test_how_much_of_a_recording_is_aligned_is_reported(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.full(48000, 0.1), 16000)
+    shown: list[tuple[str, int, int]] = []
+    with progress_listener(lambda *report: shown.append(report)):
+        align_as_heard(Hearing("good morning everybody how are you"), tmp_path / "a.wav", "Good morning. How are you?")
+    assert shown
+    assert shown[-1] == ("aligning, seconds", 3, 3)
 
 
 def test_a_text_as_it_is_heard_gets_its_times() -> None:

@@ -174,6 +174,7 @@ def test_help_fits_into_80_columns_and_shows_an_example(
     [
         (["resume", "mine"], "there is no command 'resume'; did you mean train RUN --resume auto?"),
         (["tts", "hello"], "there is no command 'tts'; did you mean speak?"),
+        (["TTS", "hello"], "there is no command 'TTS'; did you mean speak?"),
         (["TRAIN"], "there is no command 'TRAIN'; did you mean train?"),
         (["data", "mine"], "see phonate data --help; for example: phonate data check my_voice"),
         (["checkpoints", "mine"], "see phonate checkpoints --help; for example: phonate checkpoints list runs/speech"),

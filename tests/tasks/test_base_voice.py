@@ -279,19 +279,26 @@ def test_without_judges_the_newest_checkpoint_is_the_best(tmp_path: Path) -> Non
     chosen = plan("speech", [f"data.path={tmp_path}", "training.init_from=null", "data.judged=0"])
     assert decided(chosen)["training.validation.metric_for_best_model"] == "step"
     assert "the newest checkpoint is the best (data.judged=0)" in chosen.reason
+    few = plan("speech", [f"data.path={corpus(tmp_path / 'mine', 4, 2.0)}", "data.judged=0"])
+    assert decided(few)["training.validation.metric_for_best_model"] == "val_loss"
+    assert "val_loss chooses the checkpoint" not in few.reason
 
 
-@pytest.mark.parametrize(("clips", "best"), [(4, "val_loss"), (200, "step")])
+@pytest.mark.parametrize(
+    ("clips", "best", "lacks"),
+    [(4, "val_loss", "distillmos"), (200, "step", "distillmos"), (4, "val_loss", "resemblyzer")],
+)
 def test_where_no_judges_are_installed_training_starts_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clips: int, best: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clips: int, best: str, lacks: str
 ) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == lacks else find(name))
     chosen = plan("speech", [f"data.path={corpus(tmp_path / 'mine', clips, 2.0)}"])
     assert decided(chosen)["data.judged"] == 0
     assert decided(chosen)["training.validation.metric_for_best_model"] == best
     told = "what judges them is not installed (pip install --no-deps distillmos" in chosen.reason
     assert told == (best == "step"), "where they would choose"
+    assert "val_loss chooses the checkpoint" not in chosen.reason, "as nobody measures mos and quality"
 
 
 def test_null_turns_it_off(tmp_path: Path) -> None:

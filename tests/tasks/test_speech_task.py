@@ -525,9 +525,10 @@ def test_recordings_without_text_are_one_clear_error(tone_corpus: Path, tmp_path
 def test_who_is_to_judge_is_known_before_training(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = {"training.validation.metric_for_best_model": "quality"}
-    with pytest.raises(InputError, match=r"data\.judged .*0.*data\.judged=0 .*=step"):
-        train("speech", settings(folder, **chosen), output=tmp_path / "run")
+    for name in ("speaker", "quality"):
+        chosen = {"training.validation.metric_for_best_model": name}
+        with pytest.raises(InputError, match=rf"{name} is measured on data\.judged .*0.*data\.judged=0 .*=step"):
+            train("speech", settings(folder, **chosen), output=tmp_path / "run")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distillmos" else find(name))
     with pytest.raises(MissingPackageError, match=r"distillmos, .*data\.judged=0"):

@@ -144,10 +144,10 @@ def score(args: argparse.Namespace) -> int:
     if args.words:
         return _score_words(args)
     args.collar = args.collar or 0.0
-    from phonate.cli.output import print_json, print_table
+    from phonate.cli.output import print_json
     from phonate.data.annotations import read_uem
     from phonate.data.labels import read_pair, read_turns, read_zones, same_name
-    from phonate.evaluation.diarization import DER, JER, score_recordings
+    from phonate.evaluation.diarization import score_recordings
 
     reference, hypothesis = read_pair(read_turns, args.reference, args.hypothesis)
     uem = {same_name(name): regions for name, regions in read_uem(args.uem).items()} if args.uem else None
@@ -172,6 +172,18 @@ def score(args: argparse.Namespace) -> int:
             }
         )
         return 0
+    _print_scores(scores, conventions)
+    if zones and args.convention != "md-eval":
+        print(
+            f"NOSCORE and NON-LEX lines, scored as all else (--convention md-eval leaves them out): {', '.join(zones)}"
+        )
+    return 0
+
+
+def _print_scores(scores: Scores, conventions: Mapping[str, str]) -> None:
+    from phonate.cli.output import print_table
+    from phonate.evaluation.diarization import DER, JER
+
     for note in _score_notes(scores):  # in front: what is missing may make up most of the total
         print(note)
     rows = [_score_row(name, errors) for name, errors in scores.recordings.items()]
@@ -185,11 +197,6 @@ def score(args: argparse.Namespace) -> int:
     for what, how in {"DER": DER, "JER": JER, **conventions}.items():
         if how != CONVENTIONS[0]:  # phonate's own say nothing to who compares with nobody
             print(f"{what}: {how}")
-    if zones and args.convention != "md-eval":
-        print(
-            f"NOSCORE and NON-LEX lines, scored as all else (--convention md-eval leaves them out): {', '.join(zones)}"
-        )
-    return 0
 
 
 def _score_words(args: argparse.Namespace) -> int:

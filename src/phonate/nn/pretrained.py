@@ -138,6 +138,18 @@ def load_pretrained(
         except Exception as error:  # damaged files: each reader raises its own errors
             why = " ".join(str(error).split())
             raise InputError(f"model.name: {name}: the model can't be loaded ({why})") from error
+    _refuse_other_weights(name, info)
+    loaded: nn.Module = model
+    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
+        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(DTYPES[dtype])
+    return loaded
+
+
+def _refuse_other_weights(name: str, info: Mapping[str, Any]) -> None:
+    """Raise InputError where the file of a model has not the weights of its config.json, by what transformers reports
+    of loading it."""
     if missing := sorted(info["missing_keys"]):
         raise InputError(f"model.name: {name}: its file lacks {len(missing)} weights, such as {missing[0]}")
     if mismatched := sorted(info["mismatched_keys"]):
@@ -145,12 +157,6 @@ def load_pretrained(
         raise InputError(
             f"model.name: {name}: {weight} is {tuple(there)} in its file, {tuple(expected)} by its config.json"
         )
-    loaded: nn.Module = model
-    if dtype != "auto" and quantization is None and getattr(model, "is_quantized", False):
-        for parameter in loaded.parameters():  # transformers leaves them as they are in quantised files
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(DTYPES[dtype])
-    return loaded
 
 
 def _is_downloaded(name: str) -> bool:

@@ -502,28 +502,7 @@ def demo(
         InputError: a folder can't be used, `data` was given with `synthetic`, or `language` without `data`.
         PhonateError: training failed.
     """
-    if synthetic and data is not None:
-        raise InputError(
-            f"{option('synthetic', True)}: makes a corpus, and {option('data')} gives one; leave one of them out"
-        )
-    if language is not None and (data is None or kind != "speech"):
-        raise InputError(
-            f"{option('language', language)}: only for your own recordings; give them with {option('data')}"
-        )
-    if data is not None and not data.exists():
-        raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
-    if data is not None:  # before there is a folder, and a voice to listen to
-        require_corpora(SpeechData(path=str(data)))
-        if detect_format(data) == "rttm":
-            learns = f"phonate train diarization data.path={shlex.quote(str(data))}"
-            raise InputError(
-                f"{data}: holds recordings of who speaks when, which the demo does not learn; {learns} does"
-            )
-    if language is not None:  # what training would refuse of it
-        options = {"data.path": str(data), "data.language": language, "data.judged": 0}
-        _ = plan("speech", options, corpus=False).traits
-    if output.is_dir() and any(output.iterdir()):
-        raise InputError(f"{output} is not empty; choose another folder with {option('output')}")
+    _require_usable(output, data, kind, synthetic, language)
     started = time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
     limit = Limit(60 * MINUTES, started + _TRAINED_BY) if minutes is None else Limit(60 * minutes)
@@ -539,6 +518,32 @@ def demo(
     say("\nwriting the report")
     own = ["phonate", "demo", "--data", "my_recordings", *(["--task", kind] if kind != "speech" else [])]
     return Demo(write_report(output), evaluation, metrics, (shlex.join(use), shlex.join(own)))
+
+
+def _require_usable(output: Path, data: Path | None, kind: Kind, synthetic: bool, language: str | None) -> None:
+    """Raise InputError as `demo` does, before there is a folder, and a voice to listen to."""
+    if synthetic and data is not None:
+        raise InputError(
+            f"{option('synthetic', True)}: makes a corpus, and {option('data')} gives one; leave one of them out"
+        )
+    if language is not None and (data is None or kind != "speech"):
+        raise InputError(
+            f"{option('language', language)}: only for your own recordings; give them with {option('data')}"
+        )
+    if data is not None and not data.exists():
+        raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
+    if data is not None:
+        require_corpora(SpeechData(path=str(data)))
+        if detect_format(data) == "rttm":
+            learns = f"phonate train diarization data.path={shlex.quote(str(data))}"
+            raise InputError(
+                f"{data}: holds recordings of who speaks when, which the demo does not learn; {learns} does"
+            )
+    if language is not None:  # what training would refuse of it
+        options = {"data.path": str(data), "data.language": language, "data.judged": 0}
+        _ = plan("speech", options, corpus=False).traits
+    if output.is_dir() and any(output.iterdir()):
+        raise InputError(f"{output} is not empty; choose another folder with {option('output')}")
 
 
 def _machine(say: Say) -> Machine:

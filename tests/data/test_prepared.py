@@ -72,7 +72,7 @@ def test_of_many_recordings_that_cannot_be_used_the_first_are_named(folder, capl
         (folder / "ann" / f"broken{number}.wav").write_bytes(b"RIFF, but no sound")
     prepare(corpus(folder))
     (message,) = [record.getMessage() for record in caplog.records if "can't be used" in record.getMessage()]
-    said = "5 recordings can't be used (5 unreadable; `phonate data check` lists all), and are left out: "
+    said = "5 recordings can't be used (5 unreadable; `phonate data check RECIPE` lists all), and are left out: "
     assert message.startswith(said)
     assert message.count("broken") == 3
     assert message.endswith(" and 2 more")

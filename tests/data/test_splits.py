@@ -11,7 +11,7 @@ from small_corpora import corpus, wav
 from phonate.config.errors import DataError
 from phonate.data.corpora.rows import official_split
 from phonate.data.prepared import prepare, prepare_to_train, split
-from phonate.evaluation.held_out import Clip, Overlap, trained_on
+from phonate.evaluation.held_out import Clip, Overlap, clips_of, trained_on
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,12 @@ def test_one_recording_a_row_is_split_as_before():
                 chosen.append(position)
         assert split(names, speakers, 0.2)[1].tolist() == sorted(chosen)
         assert split(names, speakers, 0.2, np.arange(50))[1].tolist() == sorted(chosen)
+
+
+def test_recordings_of_another_corpus_that_can_not_be_used_are_named(tmp_path, caplog):
+    for name in ("one.wav", "two.wav"):
+        wav(tmp_path / "other" / name)
+    (tmp_path / "other" / "two.wav").write_text("no sound")
+    assert [clip.id for clip in clips_of(corpus(tmp_path / "voice"), str(tmp_path / "other"))] == ["one"]
+    (line,) = [record.message for record in caplog.records if "can't be used" in record.message]
+    assert "two.wav: " in line

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import PhonateError, fixed_recipe
-from phonate.config.words import number_of
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, load_row, official_split
+from phonate.data.corpora.validation import warn_refused
 from phonate.data.prepared import prepare
 from phonate.data.settings import VoiceData
 
@@ -64,9 +64,7 @@ def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
     others = {"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None, "executor": "local"}
     with fixed_recipe():
         checked, report = check_corpus(data.model_copy(update=others))
-    if report.refused:
-        refused = number_of(len(report.refused), "row")
-        logger.warning("%s: %s can't be used; phonate data check lists the reasons", corpus, refused)
+    warn_refused([vars(problem) for problem in report.refused])
     for one in checked:
         row = one.row
         waveform = load_row(row, data.audio.sample_rate)

@@ -107,7 +107,7 @@ def warn_refused(problems: Sequence[Mapping[str, Any]]) -> None:
     counts = ", ".join(
         f"{count} {reason}" for reason, count in Counter(one["reason"] for one in problems).most_common()
     )
-    reason = f"can't be used ({counts}; `phonate data check` lists all)"
+    reason = f"can't be used ({counts}; `phonate data check RECIPE` lists all)"
     warn_left_out(reason, [one["place"] for one in problems])
 
 

@@ -208,11 +208,11 @@ def test_a_run_behind_what_it_is_given_is_put_in_front(
     (tmp_path / "runs" / "mine" / "recipe.yaml").touch()
     for words, said in (
         (["diarize", "in.wav", "mine"], "in.wav: a recording; the run comes first: mine in.wav"),
-        (["convert", "in.wav", "mine", "-o", "out.wav"], "in.wav: a file; the run comes first: mine in.wav"),
+        (["convert", "in.wav", "mine", "-o", "out.wav"], "in.wav: a recording; the run comes first: mine in.wav"),
         (["transcribe", "in.wav", "mine"], "in.wav: a recording; the run comes first: mine in.wav"),
         (
             ["convert", "in.wav", "other.wav", "-o", "out.wav"],
-            "in.wav: a file, not a run; give one recording at a time, and a run in front of it",
+            "in.wav: a recording; the run comes first, as in RUN in.wav",
         ),
         (["diarize", "runs/mine"], "runs/mine: a run; give the recording behind it, as in runs/mine IN.wav"),
         (["speak", "Good morning.", "mine"], "mine: a folder; the run comes first: mine 'Good morning.'"),

@@ -186,8 +186,9 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
         (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), "needs a causal vocoder, not Griffin-Lim"),
         (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), "did you mean anna"),
         (("missing.wav", "--live", "-o", "x.wav"), "missing.wav"),
-        (("in.wav", "--live", "-o", "./in.wav"), "in.wav: is the recording that is converted; choose another -o"),
-        (("in.wav", "-o", "in.wav"), "in.wav: is the recording that is converted; choose another -o"),
+        (("in.wav", "--live", "-o", "./in.wav"), "in.wav: is a recording that is read; choose another -o"),
+        (("in.wav", "--live", "-o", "-", "--format", "flac"), "--format flac: only for files in a folder"),
+        (("in.wav", "-o", "in.wav"), "in.wav: is a recording that is read; choose another -o"),
     ],
 )
 def test_a_mistake_is_one_line(runs: Path, refused: Refused, arguments: tuple[str, ...], message: str) -> None:

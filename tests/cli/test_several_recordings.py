@@ -1,8 +1,9 @@
-"""Several recordings, and folders of them, in one command: `phonate transcribe` and `diarize`."""
+"""Several recordings, and folders of them, in one command: `phonate transcribe`, `diarize` and `convert`."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from phonate.text.captions import TimedWord
 
 
 class Model:
-    """Hears of each recording the number that its name ends in."""
+    """Hears of each recording the number that its name ends in; as a converter, makes a second of each."""
 
     sample_rate = 16000
+    target = "anna"
 
     def stream(self, blocks: Any) -> Iterator[SpeakerTurn]:
         yield SpeakerTurn(0.1, len(list(blocks)) / 10, "speaker1")
@@ -38,6 +40,13 @@ class Model:
         seconds, number = self._heard(path, Stage.DIARIZING)
         turns = [SpeakerTurn(0.1, 0.5, f"speaker{number}")]
         return Diarization(turns, [f"speaker{number}"], np.ones((1, 1), np.float32), 1.0, seconds)
+
+    def reference(self, *_: Any) -> str:
+        return "anna"
+
+    def parts(self, path: str, voice: str | None, semitones: float) -> Iterator[np.ndarray]:
+        _, number = self._heard(path, Stage.CONVERTING)
+        yield np.full(16000, int(number) / 10, np.float32)
 
     @staticmethod
     def _heard(path: str, stage: Stage) -> tuple[float, str]:
@@ -74,6 +83,24 @@ def test_a_folder_has_a_file_for_each_recording(loaded: list[str], capsys: pytes
     assert last == "1 of 4 recordings can't be read"
     assert main(["transcribe", "calls/may", "-o", "captions", "--format", "srt"]) == 0
     assert sorted(file.name for file in Path("captions").iterdir()) == ["three 3.srt", "two 2.srt"]
+
+
+def test_a_folder_is_converted_into_a_folder(loaded: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "mine", "calls", "-o", "as/anna"]) == 2
+    assert sorted(str(file.relative_to("as/anna")) for file in Path("as/anna").rglob("*.*")) == [
+        "may/three 3.wav", "may/two 2.wav", "one 1.wav",
+    ]  # fmt: skip
+    assert loaded == ["mine"], "it is loaded once"
+    printed = capsys.readouterr()
+    assert f"{Path('as/anna/may/two 2.wav')}: 1.0 s as anna\n" in printed.out
+    first, last = printed.err.splitlines()
+    assert first.startswith("calls/broken.wav: not readable as audio")
+    assert last == "1 of 4 recordings can't be read"
+    assert main(["convert", "mine", "calls/one 1.wav", "calls/may", "-o", "all", "--format", "flac"]) == 0
+    assert sorted(file.name for file in Path("all").iterdir()) == ["one 1.flac", "three 3.flac", "two 2.flac"]
+    assert soundfile.info("all/one 1.flac").format == "FLAC"
+    assert main(["convert", "mine", "calls/may", "-o", "calls/may", "--format", "flac"]) == 0, "sources are kept"
+    assert len(soundfile.read("calls/may/two 2.wav")[0]) == 48000
 
 
 @pytest.mark.parametrize("model", [[], ["whisper"], ["runs/mine"]])
@@ -147,19 +174,42 @@ def test_recordings_may_lie_beside_other_files(name: str, loaded: list[str]) -> 
     assert main(["transcribe", "calls/may"]) == 2, "it is a run now"
 
 
-def test_a_file_in_the_way_of_a_folder_is_told(loaded: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", [["transcribe"], ["diarize"], ["convert", "mine"]])
+def test_a_folder_that_cannot_be_made_is_told_before_the_work(
+    command: list[str], loaded: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("texts").mkdir()
     Path("texts/may").touch()
-    Path("calls/broken.wav").unlink()
-    assert main(["transcribe", "calls", "-o", "texts"]) == 2
-    assert f"error: {Path('texts/may')}: can't be written (File exists); choose another" in capsys.readouterr().err
+    Path("here").mkdir()
+    access = os.access
+    forbidden = str(Path("here").absolute())
+    monkeypatch.setattr("os.access", lambda path, mode: str(path) != forbidden and access(path, mode))
+    for output, said in (
+        ("texts", f"texts/may: can't be written ({Path('texts/may').absolute()} is a file); choose another path"),
+        ("texts/may/deep", f"texts/may/deep: can't be written ({Path('texts/may').absolute()} is a file); choose"),
+        ("here/new", "here/new: can't be written (Permission denied); choose another path"),
+    ):
+        assert main([*command, "calls", "-o", output]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {said}")
+    assert not loaded
+    assert not list(Path("here").iterdir())
 
 
-def test_progress_is_that_of_all_recordings(loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "stage"),
+    [
+        (["transcribe", "calls", "--speakers"], Stage.TRANSCRIBING),
+        (["convert", "mine", "calls", "-o", "out"], Stage.CONVERTING),
+    ],
+)
+def test_progress_is_that_of_all_recordings(
+    words: list[str], stage: Stage, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown: list[tuple[str, int, int]] = []
     monkeypatch.setattr(ProgressBar, "__call__", lambda self, *report: shown.append(report))
-    assert main(["transcribe", "calls", "--speakers"]) == 2
-    assert {(what, total) for what, _, total in shown} == {("transcribing, seconds", 9)}
+    assert main(words) == 2
+    assert {(what, total) for what, _, total in shown} == {(stage, 9)}
     done = [one for _, one, _ in shown]
     assert done == sorted(done)
     assert set(done) == {0, 2, 4, 6, 7, 8, 9}
@@ -188,12 +238,25 @@ def test_progress_is_that_of_all_recordings(loaded: list[str], monkeypatch: pyte
         (["transcribe", "empty"], "empty: has no recordings"),
         (["transcribe", "whisper"], "whisper: a model; give the recording behind it, as in whisper IN.wav"),
         (["transcribe", "calls", "whisper"], "calls: a recording; the run comes first: whisper calls"),
+        (["transcribe", "model.pt", "calls"], "model.pt: neither a run nor a recording; give the folder of a run"),
+        (["convert", "model.pt", "calls", "-o", "out"], "model.pt: neither a run nor a recording"),
+        (["convert", "calls", "calls/may", "-o", "out"], "calls: a recording; the run comes first, as in RUN calls"),
+        (["convert", "mine", "calls", "-o", "all.wav"], "there are several recordings; give a folder, and --format"),
+        (["convert", "mine", "calls", "-o", "out", "--format", "mp3"], "only .flac and .wav can be written"),
+        (["convert", "mine", "calls", "-o", "calls"], "calls/broken.wav: is a recording that is read; choose"),
+        (["convert", "mine", "others", "calls/may/three 3.wav", "-o", "calls/may/"], "three 3.wav: is a recording"),
+        (
+            ["convert", "mine", "others", "--reference", "calls/may", "-o", "calls/may"],
+            "calls/may/two 2.wav: is a recording that is read",
+        ),
+        (["convert", "mine", "calls", "--live", "-o", "out/"], "--live: is for one recording; leave it out, or give"),
     ],
 )
 def test_mistakes_are_told_before_the_work(
     words: list[str], said: str, loaded: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("empty").mkdir()
+    Path("model.pt").write_bytes(b"PK")
     Path("others").mkdir()
     Path("alike").mkdir()
     Path("alike/a 1.wav").touch()

@@ -343,6 +343,7 @@ CHECKS: dict[str, Callable[[Path, str], None]] = {
     "convert runs/conversion recording.wav --speaker anna -o anna.wav": sounds("anna.wav"),
     "train conversion-whisper data.path=my_recordings": trained("runs/conversion-whisper"),
     "convert runs/conversion-whisper recording.wav --speaker anna -o anna.wav": sounds("anna.wav"),
+    "convert runs/conversion-whisper recordings --speaker anna -o converted": sounds("converted/ben/03.wav"),
     "checkpoints list runs/conversion": prints("step-00000002"),
     "checkpoints verify runs/conversion": prints("step-00000002"),
     _ENGLISH: trained("runs/speech-autoregressive"),

@@ -331,7 +331,9 @@ def test_sound_is_not_written_into_a_folder_that_is_not_there(
 ) -> None:
     missing = tmp_path / "nope"
     assert main(["convert", str(conversion), str(clips[0]), "-o", str(missing / "x.wav")]) == 2
-    assert capsys.readouterr().err == f"error: {missing / 'x.wav'}: no folder {missing}; make it first\n"
+    assert (
+        capsys.readouterr().err == f"error: {missing / 'x.wav'}: the folder {missing} does not exist; create it first\n"
+    )
     assert not missing.exists()
 
 

@@ -387,13 +387,14 @@ def regrouped(blocks: Iterator[FloatArray], size: int) -> Iterator[FloatArray]:
 
 def writable(path: str | Path) -> Path:
     """`path`, if `write_audio` writes files with its suffix and its folder exists. Raises InputError."""
-    path = _encodable(path)
+    path = encodable(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: no folder {path.parent}; make it first")
     return path
 
 
-def _encodable(path: str | Path) -> Path:
+def encodable(path: str | Path) -> Path:
+    """`path`, if `write_audio` writes files with its suffix. Raises InputError."""
     path = Path(path)
     if path.suffix.lower() not in _SUBTYPES:
         mend = f"name a file in it, such as {path / 'out.wav'}" if path.is_dir() else "give the file such a suffix"
@@ -408,7 +409,7 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
 
     A waveform that peaks over 1 is scaled down as a whole to peak at 1, since clipping would distort it.
     """
-    path = _encodable(path)
+    path = encodable(path)
     samples = np.asarray(waveform, dtype=np.float32)
     if samples.ndim != 1 or samples.size == 0 or not np.isfinite(samples).all():
         raise DataError(f"{path}: not written: a waveform is one row of finite samples, got shape {samples.shape}")
@@ -427,7 +428,7 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
 def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: int, comment: str | None = None) -> int:
     """Write the pieces (n,) of a sound as `write_audio` does, with a peak of `PEAK` for all of it, and return the
     number of its samples. They wait in a file beside it, so memory does not grow with their number."""
-    path = _encodable(path)
+    path = encodable(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     peak, samples = np.float32(0.0), 0
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from phonate.cli.inputs import require_folders, require_sounds
+from phonate.cli.inputs import require_folders, require_makeable, require_sounds
 
 if TYPE_CHECKING:
     from phonate.data.progress import Stage
@@ -52,9 +52,9 @@ class Batch:
     unread: list[str] = field(default_factory=list)
     """Those that could not be read."""
 
-    def results(self, work: Callable[[str], Result], stage: Stage) -> Iterator[tuple[Recording, Result]]:
-        """Each recording with what `work` makes of its file. One of several that can't be read is told in a line and
-        left out. `stage`: the work whose progress is shown, of all recordings together."""
+    def results(self, work: Callable[[Recording], Result], stage: Stage) -> Iterator[tuple[Recording, Result]]:
+        """Each recording with what `work` makes of it. One of several that can't be read is told in a line and left
+        out. `stage`: the work whose progress is shown, of all recordings together."""
         from phonate.config.errors import DataError
         from phonate.data.progress import progress_of_each
 
@@ -63,7 +63,7 @@ class Batch:
         ):
             try:
                 with reported:
-                    result = work(one.path)
+                    result = work(one)
             except DataError as error:
                 if not self.several:
                     raise
@@ -86,28 +86,42 @@ class Batch:
             raise InputError(f"{option}: is for one recording; leave it out, or give one")
 
 
-def batch_of(args: argparse.Namespace, default: str) -> Batch:
-    """The recordings of a command. Where a recording stands in place of the model `args.run`, the model is `default`.
+def batch_of(args: argparse.Namespace, default: str | None) -> Batch:
+    """The recordings of a command. Where a recording stands in place of the model `args.run`, the model is `default`
+    (None: there is none).
 
     Raises InputError for what is no recording, a folder without any, and two of one name."""
-    from phonate.config.errors import InputError
-
     paths = list(args.recordings)
     if args.run != default and _may_be_recordings(args.run):
-        if other := next((one for one in paths if not _may_be_recordings(one)), None):
-            raise InputError(f"{args.run}: a recording; the run comes first: {other} {args.run}")
-        paths, args.run = [args.run, *paths], default
+        paths, args.run = [args.run, *paths], _model_instead(args.run, paths, default)
     if len(paths) == 1 and not os.path.isdir(paths[0]):
-        if paths == [default] and not os.path.exists(default):
+        if default is not None and paths == [default] and not os.path.exists(default):
             raise _only_a_model(default)
         require_sounds(paths)
         return Batch([Recording(Path(paths[0]).stem, paths[0])], several=False)
-    recordings = list(dict.fromkeys(one for path in paths for one in _recordings_at(path)))
+    recordings = list(dict.fromkeys(one for path in paths for one in recordings_at(path)))
     _require_distinct({one: one.name for one in recordings})
     return Batch(recordings, several=True)
 
 
-def _recordings_at(path: str) -> list[Recording]:
+def _model_instead(first: str, others: Sequence[str], default: str | None) -> str:
+    """The model, where `first` stands in its place. Raises InputError unless that is a recording, as `others` are."""
+    from phonate.audio.containers.kinds import AUDIO_SUFFIXES
+    from phonate.config.errors import DataError, InputError
+
+    if os.path.isfile(first) and Path(first).suffix.lower() not in AUDIO_SUFFIXES:
+        try:
+            require_sounds([first])
+        except DataError as error:
+            raise InputError(f"{first}: neither a run nor a recording; give the folder of a run") from error
+    if other := next((one for one in others if not _may_be_recordings(one)), None):
+        raise InputError(f"{first}: a recording; the run comes first: {other} {first}")
+    if default is None:
+        raise InputError(f"{first}: a recording; the run comes first, as in RUN {first}")
+    return default
+
+
+def recordings_at(path: str) -> list[Recording]:
     """A recording, or those of a folder."""
     from phonate.config.errors import InputError
 
@@ -170,7 +184,7 @@ class Targets:
     def of(
         cls,
         args: argparse.Namespace,
-        several: bool,
+        batch: Batch,
         default: str,
         joined: Sequence[str],
         check: Callable[[str], object],
@@ -179,7 +193,7 @@ class Targets:
         written there.
 
         Args:
-            several: Whether there are several recordings.
+            batch: The recordings.
             default: Suffix of the files in a folder.
             joined: Suffixes of files that can hold several recordings.
             check: Raises InputError for the name of a file whose suffix can't be written.
@@ -192,30 +206,45 @@ class Targets:
             return None
         if not args.output:
             raise InputError("-o: is empty; give a file or a folder")
-        output = Path(args.output)
+        output, several = Path(args.output), batch.several
         form = output.suffix
         kind: Literal["file", "folder", "joined"] = "joined" if several and form in joined else "file"
         if output.is_dir() or args.output.endswith(("/", os.sep)) or ((args.format or several) and not form):
             form, kind = f".{args.format.removeprefix('.')}" if args.format else default, "folder"
         check(str(output) if kind != "folder" else f"{output / 'name'}{form}")
-        one = f"one {' or '.join(joined)} file"
+        one = f", or one {' or '.join(joined)} file" if joined else ""
         if several and kind == "file":
-            raise InputError(f"{output}: there are several recordings; give a folder, and --format, or {one}")
+            raise InputError(f"{output}: there are several recordings; give a folder, and --format{one}")
         if args.format is not None and kind != "folder":
             raise InputError(f"--format: only for a folder; the name of {output} says its format")
         if kind == "folder" and output.is_file():
-            raise InputError(f"{output}: a file; give a folder, or {one}")
+            raise InputError(f"{output}: a file; give a folder{one}")
         if kind != "folder":
             require_folders(args.output)
-        return cls(output, form, kind)
+        targets = cls(output, form, kind)
+        for folder in dict.fromkeys(targets._of(one.name).parent for one in batch.recordings):
+            require_makeable(folder)
+        return targets
+
+    def require_apart(self, recordings: Iterable[Recording], sources: Iterable[Recording]) -> None:
+        """Raise InputError where the result of one of `recordings` would be written over one of `sources`."""
+        from phonate.config.errors import InputError
+
+        own = {os.path.realpath(source.path) for source in sources}
+        for path in (self._of(one.name) for one in recordings):
+            if os.path.realpath(path) in own:
+                raise InputError(f"{path}: is a recording that is read; choose another -o")
+
+    def _of(self, name: str) -> Path:
+        return self.output / f"{name}{self.suffix}" if self.kind == "folder" else self.output
 
     def path(self, name: str) -> Path:
         """Where the result of the recording called `name` is written; its folder is made. Raises InputError."""
         from phonate.compute.system import writing
 
+        path = self._of(name)
         if self.kind != "folder":
-            return self.output
-        path = self.output / f"{name}{self.suffix}"
+            return path
         with writing(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
         return path

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
-
-
-def require_recording(recording: str, run: str) -> None:
-    """Raise InputError for a recording that is not there, is none, or is given before the run, before the work
-    starts."""
-    from phonate.config.errors import InputError
-
-    if os.path.isfile(run) and os.path.isfile(recording):
-        raise InputError(f"{run}: a file, not a run; give one recording at a time, and a run in front of it")
-    if os.path.isfile(run):
-        raise InputError(f"{run}: a file; the run comes first: {recording} {run}")
-    if os.path.isfile(os.path.join(recording, "recipe.yaml")):
-        raise InputError(f"{recording}: a run; give the recording behind it, as in {recording} IN.wav")
-    require_sounds([recording])
 
 
 def require_sounds(recordings: Iterable[str]) -> None:
@@ -41,7 +28,20 @@ def require_folders(*paths: str | None) -> None:
     for path in filter(None, paths):
         if not Path(path).absolute().parent.is_dir():
             raise InputError(f"{path}: the folder {Path(path).parent} does not exist; create it first")
+        require_makeable(Path(path).absolute().parent)
         plain_file(Path(path))
+
+
+def require_makeable(folder: Path) -> None:
+    """Raise InputError for a folder that can't be made, or written in, before the work starts. It is not made: the work
+    may be refused yet."""
+    from phonate.compute.system import unwritten
+
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(one))
+    if not there.is_dir():
+        raise unwritten(folder, NotADirectoryError(errno.ENOTDIR, f"{there} is a file"))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise unwritten(folder, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def without_blas_threads() -> None:

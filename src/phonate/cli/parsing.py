@@ -217,7 +217,7 @@ class Parser(argparse.ArgumentParser):
         return [
             str(one.metavar or one.dest)
             for one in self._actions
-            if one.required and not one.option_strings and one.nargs is None and not one.choices
+            if one.required and not one.option_strings and one.nargs in (None, "+") and not one.choices
         ]
 
     def _given(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +94,7 @@ def transcribe(args: argparse.Namespace) -> int:
     if args.speakers is None and known:
         raise InputError("--known names speakers, so it needs --speakers")
     batch = batch_of(args, WHISPER)
-    targets = Targets.of(args, batch.several, ".txt", (".ctm", ".rttm"), lambda path: _require_form(path, args))
+    targets = Targets.of(args, batch, ".txt", (".ctm", ".rttm"), lambda path: _require_form(path, args))
     names = label_names(batch.recordings, together=targets is not None and targets.kind == "joined")
     batch.require_one(["--page"] if args.page else [])
     require_folders(args.page)
@@ -133,8 +132,8 @@ def _require_form(path: str, args: argparse.Namespace) -> None:
     format_transcription(Transcription([], 0.0), "unknown", suffix)
 
 
-def _transcriber(args: argparse.Namespace, known: dict[str, str]) -> Callable[[str], Transcription]:
-    """What transcribes a file with the models and the options of the command."""
+def _transcriber(args: argparse.Namespace, known: dict[str, str]) -> Callable[[Recording], Transcription]:
+    """What transcribes a recording with the models and the options of the command."""
     from phonate.workflows.load import load
 
     count = int(args.speakers) if (args.speakers or "").isdecimal() and not Path(args.speakers).exists() else None
@@ -142,9 +141,9 @@ def _transcriber(args: argparse.Namespace, known: dict[str, str]) -> Callable[[s
     diarizer = None if source is None else load(source, "diarization", device=args.device)
     recogniser = load(args.run, "recognition", device=args.device, base=args.base)
 
-    def transcribed(path: str) -> Transcription:
-        turns = None if diarizer is None else diarizer.diarize(path, speakers=count, known=known).turns
-        return recogniser.timed(path, args.beam, language=args.language, speakers=turns)
+    def transcribed(one: Recording) -> Transcription:
+        turns = None if diarizer is None else diarizer.diarize(one.path, speakers=count, known=known).turns
+        return recogniser.timed(one.path, args.beam, language=args.language, speakers=turns)
 
     return transcribed
 
@@ -225,9 +224,10 @@ def align(args: argparse.Namespace) -> int:
 
     log_to_console(WARNINGS)
     pairs = pairs_of(args.recordings, args.texts)
-    targets = Targets.of(args, not args.recordings.is_file(), ".TextGrid", (".ctm",), _require_alignment_form)
-    assert targets is not None  # --output is required
     recordings = [Recording(pair.name, str(pair.recording)) for pair in pairs]
+    batch = Batch(recordings, several=not args.recordings.is_file())
+    targets = Targets.of(args, batch, ".TextGrid", (".ctm",), _require_alignment_form)
+    assert targets is not None  # --output is required
     names = label_names(recordings, together=targets.kind == "joined")
     choice = aligner_for([pair.text for pair in pairs], args.language, args.by, args.device)
     if not args.json:
@@ -325,7 +325,7 @@ def diarize(args: argparse.Namespace) -> int:
     from phonate.workflows.load import load
 
     batch = batch_of(args, BASE_DIARIZER)
-    targets = Targets.of(args, batch.several, ".rttm", (".rttm",), writer_for)
+    targets = Targets.of(args, batch, ".rttm", (".rttm",), writer_for)
     in_one = not args.json if targets is None else targets.kind == "joined"
     names = label_names(batch.recordings, together=in_one)
     batch.require_one(f"--{name}" for name in ("plot", "page", "stream") if getattr(args, name))
@@ -364,9 +364,12 @@ def _diarize_whole(
 
     limits = {name: getattr(args, name) for name in ("speakers", "min_speakers", "max_speakers", "stitching")}
     documents: dict[str, Any] = {}
-    work = partial(diarizer.diarize, known=known, **limits)
+
+    def diarized(one: Recording) -> Diarization:
+        return diarizer.diarize(one.path, known=known, **limits)
+
     with joined_texts(targets) as texts:
-        for one, diarization in batch.results(work, Stage.DIARIZING):
+        for one, diarization in batch.results(diarized, Stage.DIARIZING):
             documents[one.name] = _diarization_document(one, diarization)
             if targets is not None and targets.kind == "joined":
                 texts.append(diarization.rttm(names[one]))

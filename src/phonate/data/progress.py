@@ -27,6 +27,7 @@ class Stage(StrEnum):
     TRANSCRIBING = "transcribing, seconds"
     DIARIZING = "diarizing, seconds"
     ALIGNING = "aligning, seconds"
+    CONVERTING = "converting, seconds"
 
 
 Progress = Callable[[str, int, int], None]

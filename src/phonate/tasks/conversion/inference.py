@@ -27,6 +27,7 @@ from phonate.config.registry import UnknownVoiceError
 from phonate.config.tasks import shortened
 from phonate.data.batches import padded
 from phonate.data.corpora.rows import audio_files, one_line
+from phonate.data.progress import Stage, progress_in
 from phonate.nn.sequences import frame_mask
 from phonate.nn.vocoder import Vocoder, VocoderStream
 from phonate.rendering import Renderer, TrainedVocoder, renderer, saved_beside
@@ -533,6 +534,15 @@ class Converter(Inference):
         cut where it is quiet, and read by itself. Parts are as loud beside each other as in the recording; those
         without sound are zeros.
         """
+        progress, done = progress_in(Stage.CONVERTING, audio), 0
+        for part in self._parts(audio, speaker, sample_rate, semitones):
+            yield part
+            done += len(part)
+            progress(done / self.sample_rate)
+
+    def _parts(
+        self, audio: Audio, speaker: Target | None, sample_rate: int | None, semitones: float
+    ) -> Iterator[FloatArray]:
         if self._streams:
             sounds = self._sounds(audio, sample_rate)
             for piece in self.stream(audio, speaker, sample_rate=sample_rate, semitones=semitones):

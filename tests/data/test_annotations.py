@@ -189,8 +189,33 @@ def test_a_recording_with_a_bad_annotation_is_refused_and_the_others_are_used(me
     assert refused.id == "m1"
     if reason in {"malformed row", "bad segment"}:  # at their line, which is the third
         assert refused.place == str(meetings / "train.rttm:3")
+    if reason == "malformed row":
+        assert refused.detail.endswith("; correct it: because of this line all of m1 is left out")
     if "," in content:
-        assert refused.detail == "start 0,5, duration 1,0: expected seconds of 0 or more, such as 3.20; correct it"
+        assert refused.detail.startswith("start 0,5, duration 1,0: expected seconds of 0 or more, such as 3.20;")
+
+
+def test_a_recording_that_lines_call_with_and_without_its_suffix_is_one(meetings):
+    content = "SPEAKER m1 1 0.25 1 <NA> <NA> ann <NA> <NA>\nSPEAKER m1.wav 1 1.5 1 <NA> <NA> bob <NA> <NA>\n"
+    (meetings / "train.rttm").write_text(content)
+    (meetings / "train.uem").write_text("m1.wav 1 0 2\n")
+    (one,), _ = check_corpus(conversations(meetings))
+    assert (one.row.id, spans(one.segments)) == ("m1", [(0.25, 1.25, "ann"), (1.5, 2.0, "bob")])
+
+
+def test_pauses_between_labels_are_no_fault_and_one_of_the_sound_names_its_file(meetings):
+    """Both recordings are mostly silent; the header of the second says that it goes on."""
+    sound = np.zeros(3 * RATE, dtype=np.float32)
+    sound[:RATE] = 0.3 * np.sin(np.arange(RATE))
+    for name in ("m1", "m3"):
+        soundfile.write(meetings / f"audio/{name}.wav", sound, RATE)
+    cut = meetings / "audio/m3.wav"
+    cut.write_bytes(cut.read_bytes()[:-RATE])
+    content = "SPEAKER m1 1 0 1 <NA> <NA> ann <NA> <NA>\nSPEAKER m3 1 0 1 <NA> <NA> bob <NA> <NA>\n"
+    (meetings / "train.rttm").write_text(content)
+    _, report = check_corpus(conversations(meetings))
+    assert [one.place for one in report.warnings] == [str(cut)]
+    assert "silen" not in report.warnings[0].detail
 
 
 @pytest.mark.parametrize(
@@ -451,7 +476,8 @@ def test_data_check_counts_segments_and_overlap(recordings, capfd):
     assert main(["data", "check", str(recordings / "diar_en_ami")]) == 0
     printed = capfd.readouterr().out
     assert "(rttm): 10 of 10 recordings can be used, 5.0 min, 21 speakers" in printed
-    assert "77 segments: 3.0 min of speech (59 %), of which 0.7 min have several speakers at once (23 %)" in printed
+    assert "77 segments: 3.0 min of speech (59 % of the time), 0.7 min of it (23 %) with several speakers" in printed
+    assert "mostly silent" not in printed
 
 
 def test_nemo_manifests_for_diarization_are_the_rttm_and_uem_that_they_name(tmp_path):

@@ -77,6 +77,22 @@ def test_fewer_speakers_than_asked_for_are_said(tmp_path: Path, caplog: pytest.L
     assert "speakers were asked for, but nobody was heard" in caplog.text
 
 
+def test_a_number_of_speakers_loses_no_turn_and_says_that_a_voice_may_be_split(
+    recordings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of its three people one is heard for a second, under another's voice: two are told apart."""
+    diarizer = phonate.load("base/diarizer", "diarization")
+    recording = recordings / "diar_en_ami" / "wavs" / "trn09.flac"
+    unforced = diarizer.diarize(recording)
+    times = [(turn.start, turn.end) for turn in unforced.turns]
+    assert (len(times), len(unforced.speakers)) == (5, 2)
+    assert diarizer.diarize(recording, speakers=2).turns == unforced.turns
+    assert not caplog.text
+    for number in (3, 4):
+        assert [(turn.start, turn.end) for turn in diarizer.diarize(recording, speakers=number).turns] == times
+        assert f"of the {number} speakers, only 2 could be told apart without the number" in caplog.text
+
+
 def test_it_is_the_default_of_diarize(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     soundfile.write(tmp_path / "silence.wav", np.zeros(32000), 16000)
     assert main(["diarize", str(tmp_path / "silence.wav")]) == 0

@@ -59,6 +59,13 @@ def test_one_speaker_in_two_places_of_a_window_is_one_where_the_model_may_be_wro
     assert same(cluster(found, 0.4, apart=0.1), np.array([0, 0, 1]))
 
 
+def test_who_only_talks_over_others_is_never_one_of_them_to_meet_a_number():
+    voices = unit(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    found = local_speakers([0, 1, 1, 2], voices, [3.0, 3.0, 0.0, 0.0])
+    alone, talking, over, _ = cluster(found, 0.4, SpeakerLimits(3, 3), apart=0.05).tolist()
+    assert len({alone, talking, over}) == 3 or over == alone
+
+
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 25), st.floats(0.0, 6.0), st.floats(0.05, 1.9))
 @settings(max_examples=150)
 def test_two_speakers_of_a_window_are_two_persons(seed, persons, windows, noise, distance):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -170,6 +171,9 @@ def test_tuning_finds_the_threshold_that_validation_wants(tmp_path, capsys):
     assert main(["train", str(tmp_path / "recipe.yaml"), *settings, "--output", str(run)]) == 0
     printed = capsys.readouterr()
     assert printed.err.count(" and say little") + printed.err.count(" and says little") == 1
+    assert re.search(
+        r"^m\d, m\d.* validate and say little; a larger data.validation holds out more$", printed.err, re.M
+    )
     assert "Validation scores single chunks" in printed.err
     assert ", best der " in printed.out.splitlines()[0]
 

@@ -286,8 +286,7 @@ def test_too_many_speakers_are_said(folder: Path, caplog: pytest.LogCaptureFixtu
     assert "raise model.num_speakers or lower" in caplog.text
     caplog.clear()
     model_of(task_of(folder, **one, **{"training.init_from": "base/diarizer"}))
-    assert "leave model.num_speakers and data.chunk_seconds as base/diarizer learnt with" in caplog.text
-    assert "raise" not in caplog.text  # the layer that tells speakers apart would begin anew
+    assert not caplog.text  # with more speakers the layer that tells them apart would begin anew
 
 
 @pytest.mark.parametrize("label_type", LABEL_TYPES)

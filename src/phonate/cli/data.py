@@ -226,8 +226,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
         speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]
         print(
             f"{number_of(outcome['segments'], 'segment')}: "
-            f"{speech / 60:.1f} min of speech ({100 * speech / seconds:.0f} %), of which "
-            f"{overlap / 60:.1f} min have several speakers at once ({100 * overlap / max(speech, 1e-9):.0f} %)"
+            f"{speech / 60:.1f} min of speech ({100 * speech / seconds:.0f} % of the time), "
+            f"{overlap / 60:.1f} min of it ({100 * overlap / max(speech, 1e-9):.0f} %) with several speakers at once"
         )
     if outcome["dropped"]:
         print(f"{outcome['dropped']} more are left out by data.drop")

@@ -294,7 +294,9 @@ def diarize_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to write the turns; of several recordings a folder, or one .rttm",
     )
     add_format(parser, "rttm", "TextGrid, eaf, vtt, srt or txt")
-    parser.add_argument("--speakers", type=int, metavar="N", help="number of speakers, if known")
+    parser.add_argument(
+        "--speakers", type=int, metavar="N", help="number of speakers; more than it finds itself may split a voice"
+    )
     parser.add_argument("--min-speakers", type=int, metavar="N", help="minimum number of speakers")
     parser.add_argument("--max-speakers", type=int, metavar="N", help="maximum number of speakers")
     parser.add_argument(

@@ -249,26 +249,34 @@ def _read_rttm(file: Path, root: Path, recordings: Recordings, annotated: dict[s
             if not _TYPE.fullmatch(fields[0]):
                 yield malformed(place, f"not RTTM; expected {_LINE}; correct or remove the line")
             continue
+        name = _without_suffix(fields[1])
         spoken: tuple[str, SpeakerTurn] | None = None
         mistake: str | None = None
         try:
             spoken = speaker_line(fields)
         except ValueError as error:
             mistake = f"{error}; correct it"
-            if len(fields) > FIELDS and isinstance(recordings.find(fields[1], place), Problem):  # a name with spaces
+            if len(fields) > FIELDS and isinstance(recordings.find(name, place), Problem):  # a name with spaces
                 yield malformed(place, mistake)
                 continue
-        recording = annotated.setdefault(fields[1], _Recording(place, split, file))
+        recording = annotated.setdefault(name, _Recording(place, split, file))
         if recording.file != file:
             raise DataError(
-                f"{place}: {fields[1]} is in {recording.file.name} too; give the file that is meant as data.path"
+                f"{place}: {name} is in {recording.file.name} too; give the file that is meant as data.path"
             )
         if mistake is not None:
-            recording.bad.append(Problem(fields[1], place, "malformed row", mistake))
+            detail = f"{mistake}: because of this line all of {name} is left out"
+            recording.bad.append(Problem(name, place, "malformed row", detail))
         if spoken is not None:
             channel, turn = spoken
             recording.segments.append(Segment(turn.start, turn.end, turn.speaker, place=place))
             recording.channels.add(channel)
+
+
+def _without_suffix(name: str) -> str:
+    """A recording's name: `monday.wav` is `monday`."""
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix.lower() in AUDIO_SUFFIXES else name
 
 
 def _rttm_lines(file: Path) -> list[tuple[str, list[str]]]:
@@ -292,8 +300,8 @@ def _uem_regions(files: list[Path]) -> tuple[dict[str, list[Region]], dict[str, 
             if not fields or fields[0].startswith(";"):
                 continue
             try:
-                regions.setdefault(fields[0], []).append(uem_region(fields))
-                first.setdefault(fields[0], file)
+                regions.setdefault(_without_suffix(fields[0]), []).append(uem_region(fields))
+                first.setdefault(_without_suffix(fields[0]), file)
             except ValueError as error:
                 problems.append(malformed(f"{file}:{number}", str(error)))
     return regions, first, problems
@@ -437,7 +445,8 @@ def _stm_rows(file: Path, root: Path, recordings: Recordings) -> Iterator[Row | 
         try:
             channel, segment = stm_segment(line)
         except (ValueError, IndexError):
-            detail = "expected recording, channel, speaker, start, end, labels and text; correct it"
+            detail = "expected recording, channel, speaker, start, end, labels and text"
+            detail += f"; correct it: because of this line all of {name} is left out"
             bad.setdefault(name, Problem(name, place, "malformed row", detail))
             continue
         segments_of.setdefault((name, channel.lower()), []).extend(

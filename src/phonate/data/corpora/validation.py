@@ -811,8 +811,11 @@ def _warnings(checked: CheckedRow) -> Iterator[Problem]:
             f"the list says {row.listed_seconds:.2f} s, the file has {checked.seconds:.2f}; was it cut or replaced?"
         )
         yield Problem(row.id, row.place, "other length", detail)
-    for finding in checked.warnings():
-        yield Problem(row.id, row.place, finding.reason, finding.detail)
+    # of a recording with labels, these say where speech is; what is unusual about its sound is no fault of theirs
+    labelled = any(one.end is not None for one in row.segments)
+    place = printable(str(row.path)) if labelled else row.place
+    for finding in unusual(checked.remarks) if labelled else checked.warnings():
+        yield Problem(row.id, place, finding.reason, finding.detail)
     if row.split is not None and official_split(row.split) is None:
         detail = f"split {row.split!r} is none of train, validation and test; the row is assigned by its id"
         yield Problem(row.id, row.place, "unknown split", printable(detail))

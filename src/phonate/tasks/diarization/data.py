@@ -328,6 +328,13 @@ class DiarizationCorpus:
         index = self.prepared.index
         return {int(index.recording[position]): index.id[position] for position in reversed(range(len(index)))}
 
+    @property
+    def validation_names(self) -> list[str]:
+        """The recordings that validate; none where simulated conversations do."""
+        if self.prepared is None or not self.validates_on_recordings:
+            return []
+        return [self.prepared.index.id[position] for position in self.positions("validation")]
+
     def positions(self, split: str) -> list[int]:
         """Index positions of the recordings in a split."""
         if self.prepared is None:

@@ -44,6 +44,7 @@ from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import TUNED, Analysis, Diarizer
 from phonate.tasks.diarization.segmentation import LocalSpeakers, SpeakerLimits, cluster
 from phonate.tasks.diarization.settings import (
+    FEWEST_TUNED_ON,
     METRICS,
     SAME_SPEAKERS,
     DecodingSettings,
@@ -273,7 +274,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     }
     simpler = results.get(_OTHERWISE["overlap"])
     held_out = recordings if data is None else diarizer.inference_metadata["validation"]
-    tunable = len(held_out) >= _FEWEST_TUNED_ON and not is_packaged(run)
+    tunable = len(held_out) >= FEWEST_TUNED_ON and not is_packaged(run)
     if diarizer.decoding != diarizer.recipe.model.decoding:
         notes[TUNED_ON] = THESE if data is None else "validation data"
     elif simpler is not None and simpler["der"] < results[focus]["der"] and tunable:
@@ -363,8 +364,6 @@ def _trained_on(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> 
 
 # ------------------------ Tuning of the decoding settings for the lowest error rate on validation data
 
-_FEWEST_TUNED_ON = 3
-"""What one or two recordings want often makes others worse."""
 _DISTANCES = (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 _THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(3, 18))
 _MEDIANS = (1, 3, 5, 7, 11)
@@ -376,17 +375,17 @@ def tune(run: Path, *, device: str | None = None) -> dict[str, Any]:
     """Tune on the run's validation set and write the values to the run, from which inference reads them.
 
     Returns the values that differ from the recipe's. Logs the error rate with the recipe's and with these, and how to
-    undo. Raises InputError if the validation set has fewer than `_FEWEST_TUNED_ON` recordings.
+    undo. Raises InputError if the validation set has fewer than `FEWEST_TUNED_ON` recordings.
     """
     diarizer = Diarizer.load(run, device=device)
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be tuned: the labels' meaning is not known")
     recipe = diarizer.recipe
     recordings = list(validation_recordings(recipe))
-    if len(recordings) < _FEWEST_TUNED_ON:
+    if len(recordings) < FEWEST_TUNED_ON:
         raise InputError(
             f"{run}: training held out {number_of(len(recordings), 'recording')}, and {option('tune', True)} needs "
-            f"{_FEWEST_TUNED_ON} or more to choose values that others gain by; train with more labelled recordings, or "
+            f"{FEWEST_TUNED_ON} or more to choose values that others gain by; train with more labelled recordings, or "
             "a larger data.validation"
         )
     tuned, before, after = _tuned(diarizer, recordings)

@@ -212,12 +212,12 @@ class Diarizer(Inference):
         settings = self.decoding if stitching is None else self.decoding.model_copy(update={"stitching": stitching})
 
         def diarized(one: Audio) -> Diarization:
-            diarization = self.decode(self.analyse(one, limits, settings, sample_rate), limits, settings)
-            asked = speakers if speakers is not None else min_speakers
-            if asked is not None and (count := len(diarization.speakers)) < asked:
-                name = one if isinstance(one, str | Path) else "the recording"
-                heard = f"only {count} could be told apart" if count else "nobody was heard"
-                logger.warning("%s: %d speakers were asked for, but %s", name, asked, heard)
+            analysis = self.analyse(one, limits, settings, sample_rate)
+            diarization = self.decode(analysis, limits, settings)
+            if limits is not None and limits.least > 1:
+                name = str(one) if isinstance(one, str | Path) else "the recording"
+                unforced = self.decode(analysis, SpeakerLimits(most=limits.most), settings)
+                _report_number(name, limits.least, len(diarization.speakers), len(unforced.speakers))
             if not known or self.label_type in SAME_SPEAKERS:
                 return diarization
             blocks = self._blocks(one, SPEAKER_RATE, sample_rate)
@@ -414,6 +414,16 @@ class Diarizer(Inference):
         for block in blocks:
             yield step(features.push(block), False)
         yield step(features.end(), True)
+
+
+def _report_number(name: str, asked: int, count: int, unforced: int) -> None:
+    """Say where the speakers `asked` for are not `count`ed, or are more than were told apart without a number."""
+    if count < asked:
+        heard = f"only {count} could be told apart" if count else "nobody was heard"
+        logger.warning("%s: %d speakers were asked for, but %s", name, asked, heard)
+    elif unforced < asked:
+        message = "%s: of the %d speakers, only %d could be told apart without the number; some may be one: compare"
+        logger.warning(message, name, asked, unforced)
 
 
 def _tuned(path: Path, settings: DecodingSettings) -> DecodingSettings:

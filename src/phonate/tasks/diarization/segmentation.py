@@ -432,18 +432,19 @@ def cluster(
 
     Tracks with at least one second of speech are clustered by average linkage up to `distance` (1 - cosine similarity),
     or until the limits are met; speakers of one window are farther apart by `apart`, by default so that they are never
-    merged. The others, longest first, are then assigned to the nearest cluster that does not occur
-    in their windows. If there is none, they become a new cluster, or, if `limits` do not allow that, join the nearest.
+    merged. The others, longest first, are then assigned to the nearest cluster that does not occur in their windows. If
+    there is none, they become a new cluster, or, if `limits` do not allow that, join the nearest. Where tracks are too
+    few for the limits, the others are clustered too, but are never merged with a speaker of their windows, over whom
+    they talk.
     """
     if not len(speakers.windows_N):
         return np.zeros(0, dtype=np.int64)
     tracks = _Tracks.of(speakers)
-    clear_M = tracks.seconds_M >= _ENOUGH_SECONDS
-    if clear_M.sum() < limits.least:
-        clear_M[:] = True
-    labels_M = np.full(len(clear_M), -1)
-    if clear_M.any():
-        chosen = np.flatnonzero(clear_M)
+    chosen = np.flatnonzero(tracks.seconds_M >= _ENOUGH_SECONDS)
+    if len(chosen) < limits.least:
+        chosen = np.arange(len(tracks.seconds_M))
+    labels_M = np.full(len(tracks.seconds_M), -1)
+    if len(chosen):
         labels_M[chosen] = _largest(
             _linked(tracks, chosen, distance, limits, apart), tracks.seconds_M[chosen], limits.most
         )
@@ -484,7 +485,8 @@ def _linked(tracks: _Tracks, chosen: Labels, distance: float, limits: SpeakerLim
     one, other = (there @ there.T).nonzero()
     others = column[one] != column[other]
     extra = np.zeros((count, count))
-    extra[one[others], other[others]] = apart
+    clear = tracks.seconds_M[chosen] >= _ENOUGH_SECONDS
+    extra[one[others], other[others]] = np.where(clear[one[others]] & clear[other[others]], apart, _APART)
     tree = linkage(_distances(tracks.embeddings_MD[chosen], extra), method="average")
     merges = int(np.searchsorted(tree[:, 2], distance, side="right"))
     merges = min(merges, count - min(limits.least, count))

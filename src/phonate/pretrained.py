@@ -375,15 +375,17 @@ NOT_INSTALLED = "not installed"
 """What the notes of an evaluation say of a judge that is missing."""
 
 
-def judge_notes(
-    recogniser: Transcriber | None, naturalness: MosPredictor | None, speakers: SpeakerEncoder | None
-) -> dict[str, str]:
+def judge_notes(recogniser: Transcriber | None, naturalness: MosPredictor | None) -> dict[str, str]:
     """The judges of an evaluation for its notes; None: not installed."""
     return {
         "recogniser": f"{recogniser.name}, {recogniser.language}" if recogniser else NOT_INSTALLED,
         "naturalness": "distillmos" if naturalness else NOT_INSTALLED,
-        "speaker_judge": "resemblyzer" if speakers else NOT_INSTALLED,
     }
+
+
+def speaker_note(speakers: SpeakerEncoder | None) -> dict[str, str]:
+    """The same of what compared voices."""
+    return {"speaker_judge": "resemblyzer" if speakers else NOT_INSTALLED}
 
 
 # ------------------------------- Times of words and phones: pocketsphinx, with the English models in its wheel

@@ -66,6 +66,16 @@ def test_rttm_beside_its_recordings(meetings):
     assert report.speakers == {"ann": 2, "bob": 1}
 
 
+def test_names_to_choose_from_are_listed_once(meetings):
+    names = ("m1", "talk", "unlike", "m2.Mix-Header", "m2.Mix-Handset")
+    lines = (f"SPEAKER {name} 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\n" for name in names)
+    (meetings / "train.rttm").write_text("".join(lines))
+    _, report = check_corpus(conversations(meetings))
+    told = [one.detail.partition("; ")[2] for one in report.refused if one.reason == "missing file"]
+    meant = "did you mean m2.Mix-Headset?"
+    assert told == [meant, meant, "choose from 'm1', 'm2', 'm2.Mix-Headset', 'm3'", ""]
+
+
 @pytest.mark.parametrize("name", ["call (2)", "board meeting 1", "a  b", "take_1 b"])
 def test_spaces_of_a_recordings_name_are_underscores_in_its_annotation(tmp_path, name):
     wav(tmp_path / f"calls/{name}.wav", 2.0)

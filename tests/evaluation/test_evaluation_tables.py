@@ -39,3 +39,10 @@ def test_figures_have_no_powers_of_ten(value: float, shown: str) -> None:
 
 def test_a_bar_in_a_cell_of_markdown_is_no_border() -> None:
     assert markdown(["what", "n"], [["a|b", "2"]]) == "| what | n |\n| --- | --- |\n| a\\|b | 2 |"
+
+
+def test_arrows_are_explained_where_there_are_any() -> None:
+    table = Evaluation("speech", {"this voice": {"rtf": 0.1, "mos": 4.0}}, "this voice")
+    assert "MOS 1–5 ↑" in table.header()
+    assert table.directions() == "↑ higher is better, ↓ lower is better"
+    assert table.directions(["rtf"]) == "", "neither is better"

@@ -134,6 +134,6 @@ def test_judges_of_speech_compute_on_the_device_of_the_evaluation(monkeypatch: p
 
         monkeypatch.setattr(evaluation, name, load)
     judges = evaluation.Judges("de", "cuda:1")
-    judges.load()
+    judges.load(recordings=True)
     assert devices == dict.fromkeys(("Transcriber", "SpeakerEncoder", "MosPredictor"), "cuda:1")
     assert judges.naturalness == "MosPredictor"

@@ -76,7 +76,7 @@ def my_recordings(data: Path) -> None:
 
 
 CHAPTERS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "voice.md": (my_voice, ["hello.wav", "runs/speech/report.html", "my_voice_onnx/model.onnx"]),
+    "voice.md": (my_voice, ["hello.wav", "runs/speech/report.html", "my_voice_sherpa/model.onnx"]),
     "meetings.md": (meetings, ["tuesday.srt", "tuesday.rttm", "tuesday.html", "tuesday.txt"]),
     "converter.md": (my_recordings, ["anna.wav"]),
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import wave
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from phonate.training.checkpoints.files import problems
 from phonate.training.checkpoints.listing import BASE_VOCODER, BASE_VOICE
 from phonate.training.checkpoints.loading import load
 from phonate.training.plan import Plan, plan
+from phonate.training.run import Run
+from phonate.workflows import train
 
 PACKAGE = Path(phonate.__file__).parent
 TEXT = "The baker sold a yellow boat. Nobody knew why."
@@ -218,6 +221,10 @@ def test_a_lexicon_changes_what_is_said(tmp_path: Path) -> None:
     assert np.array_equal(teacher, phonate.load(BASE_VOICE, "speech").speak(TEXT.replace("baker", "teacher")))
 
 
+JUDGED = {"data.judged": 8, "training.validation.metric_for_best_model": "quality"}
+"""As the recipe speech says, where judges are installed."""
+
+
 def decided(plan: Plan) -> dict[str, Any]:
     """Every option that the plan decides, with its value."""
     return {".".join(path): change.value for path, change in plan.decided.items()}
@@ -256,7 +263,7 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
 def test_where_it_does_not_fit_training_starts_from_scratch(tmp_path: Path, override: str, unlike: str) -> None:
     chosen = plan("speech", [f"data.path={tmp_path}", override])
     features = {"data.vocoder": None} if "data.audio" in override else {}
-    assert decided(chosen) == {**features, "training.init_from": None}
+    assert decided(chosen) == {**features, **JUDGED, "training.init_from": None}
     assert chosen.reason.endswith(f"training from scratch: {BASE_VOICE} has {unlike}" + " (data.audio)" * len(features))
     assert ("base/vocoder has other features" in chosen.reason) == bool(features)
 
@@ -301,8 +308,25 @@ def test_where_no_judges_are_installed_training_starts_and_says_so(
     assert "val_loss chooses the checkpoint" not in chosen.reason, "as nobody measures mos and quality"
 
 
+def test_a_resume_says_that_judges_are_installed_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = [f"data.path={corpus(tmp_path / 'mine', 4, 2.0)}", "training.max_steps=9"]
+    monkeypatch.setattr("phonate.tasks.speech.start.missing", lambda _: True)
+    without = plan("speech", options).resolved.to_yaml().replace("max_steps: 9", "max_steps: 8")
+    monkeypatch.setattr("phonate.tasks.speech.start.missing", lambda _: False)
+    monkeypatch.setattr(train, "resolve_checkpoint", Path)
+    monkeypatch.setattr(train, "load", lambda *_: SimpleNamespace(recipe_yaml=without))
+    caplog.set_level("INFO")
+    train._checkpoint_to_resume(plan("speech", options, resume=str(tmp_path)), Run(tmp_path))
+    told = "resuming with changed settings: data.judged 0 -> 8 (packages that judge speech: installed); "
+    assert told + "training.max_steps 8 -> 9" in caplog.text
+    assert "metric_for_best_model" not in caplog.text, "the loss chooses among so few recordings"
+
+
 def test_null_turns_it_off(tmp_path: Path) -> None:
-    assert not plan("speech", [f"data.path={tmp_path}", "training.init_from=null"]).decisions
+    (judges,) = plan("speech", [f"data.path={tmp_path}", "training.init_from=null"]).decisions
+    assert judges.changes == JUDGED
 
 
 def test_a_recipe_of_ones_own_is_not_overruled(tmp_path: Path) -> None:

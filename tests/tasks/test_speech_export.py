@@ -314,6 +314,16 @@ def test_a_language_that_piper_pronounces_otherwise_is_refused(code: str) -> Non
         require_piper(voice, Path("run"))  # type: ignore[arg-type]  # reads the inventory alone
 
 
+@pytest.mark.parametrize(("phones", "form"), [("english", "sherpa"), ("characters", "onnx")])
+def test_who_has_other_phones_than_piper_is_told_what_takes_them(phones: str, form: str) -> None:
+    from phonate.config.errors import InputError
+    from phonate.tasks.speech.export import require_piper
+
+    voice = SimpleNamespace(inventory=SimpleNamespace(phonemizer_name=phones))
+    with pytest.raises(InputError, match=f"Piper speaks espeak's phones, .* choose form=.{form}"):
+        require_piper(voice, Path("run"))  # type: ignore[arg-type]  # reads the inventory alone
+
+
 def test_of_boundaries_side_by_side_the_weightiest_is_said(synthesiser: Synthesiser) -> None:
     import torch
 
@@ -481,6 +491,7 @@ def test_sentences_that_nobody_recorded_are_judged(
     assert {"wer", "skipped", "repeated", "mos", "rtf"} <= found["systems"]["this voice"].keys()
     assert found["notes"]["texts"] == 2
     assert found["notes"]["words"] == 9
+    assert "speaker_judge" not in found["notes"], "there is no voice to compare with"
     assert main(["evaluate", str(copy), "--data", str(tmp_path / "no.txt")]) == 2
     (tmp_path / "there").mkdir()
     (tmp_path / "there/samples").write_text("a file, where the samples go")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -23,11 +24,13 @@ from small_tasks import (
 )
 
 from phonate.compute.distributed import Ranks
+from phonate.compute.system import unwritten
 from phonate.config.errors import InputError, Interrupted, TrainingError, command_line
 from phonate.training.callbacks import Callback
 from phonate.training.run import Run
 from phonate.training.settings import TrainingSettings
 from phonate.training.setup import merged_for
+from phonate.training.task import Sound
 from phonate.training.tracking import read_events
 from phonate.training.trainer import Trainer
 
@@ -786,3 +789,47 @@ def test_a_warm_up_that_outlasts_the_run_is_said_once_and_not_of_a_try(steps, sa
 )
 def test_ranks_without_an_item_share_the_micro_batches_of_a_step(batch_size, times, ranks, merged):
     assert merged_for(settings(batch_size=batch_size, gradient_accumulation_steps=times), ranks) == merged
+
+
+class CrampedTask(OutsideMetricTask):
+    """Its evaluation, or its preview, finds the disk full."""
+
+    full: ClassVar[str] = ""
+
+    def evaluate(self, model, dataset, positions):
+        if self.full == "evaluate":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().evaluate(model, dataset, positions)
+
+    def previews(self, model):
+        return {"said": Sound(torch.zeros(100).numpy(), 16000)}
+
+
+@pytest.mark.parametrize("full", ["evaluate", "preview"])
+def test_a_disk_found_full_in_validation_costs_no_step(full, tmp_path, monkeypatch):
+    changes = {"checkpoint": {"interval": 100}, "validation": {"previews": True}}
+    whole = train(tmp_path / "whole", CrampedTask(), **changes)
+    said = rf"disk full.*; the last checkpoint is {tmp_path}/run/checkpoints/step-00000004$"
+    with monkeypatch.context() as patched:
+        if full == "evaluate":
+            patched.setattr(CrampedTask, "full", full)
+            said = rf"^disk full after step 4 \(.*B free in {tmp_path}/run.*\); make room, then .*resume.*" + said[9:]
+        else:
+            no_room = unwritten(tmp_path, OSError(errno.ENOSPC, ""))
+            no_room.__cause__ = OSError(errno.ENOSPC, "")
+            patched.setattr("phonate.audio.decoding.write_audio", lambda *_: (_ for _ in ()).throw(no_room))
+        with pytest.raises(TrainingError, match=said):
+            train(tmp_path / "run", CrampedTask(), **changes)
+    resumed = train(tmp_path / "run", CrampedTask(), resume="latest", **changes)
+    assert same(weights(whole), weights(resumed))
+    seen = [[row["quality"] for row in lines(tmp_path / name, "validation")] for name in ("whole", "run")]
+    assert seen[0] == seen[1]
+
+
+def test_another_error_of_a_file_stays_what_it_is(tmp_path, monkeypatch):
+    def missing(*_):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "x")
+
+    monkeypatch.setattr(CrampedTask, "evaluate", missing)
+    with pytest.raises(FileNotFoundError):
+        train(tmp_path / "run", CrampedTask())

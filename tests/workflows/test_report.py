@@ -302,6 +302,9 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
         "(82 words; one word is 1.2 points of WER): similarity to target 0.71 (natural: 0.5; higher is better)." in text
     )
     assert "RTF F0 error" in text
+    table["systems"] = {"this model": {"rtf": 0.02}}
+    (run / "evaluation.json").write_text(json.dumps(table))
+    assert "↑ higher is better" not in page_of(run).text, "no column has an arrow"
 
 
 @pytest.mark.parametrize(

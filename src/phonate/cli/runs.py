@@ -31,7 +31,8 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="PATH",
-        help="a corpus to evaluate on, not trained on (default: what training held out); for speech also a .txt file",
+        help="a corpus to evaluate on, not trained on (default: what training held out); for speech also a .txt "
+        "file, one sentence per line",
     )
     add_vocoder(parser)
     parser.add_argument(
@@ -62,7 +63,6 @@ def evaluate(args: argparse.Namespace) -> int:
 
     log_to_console()
 
-    from phonate.config.metrics import DIRECTIONS
     from phonate.evaluation.tables import in_words
     from phonate.pretrained import NOT_INSTALLED
     from phonate.workflows.evaluate import evaluate
@@ -80,7 +80,7 @@ def evaluate(args: argparse.Namespace) -> int:
         print_json(evaluation.document())
     else:
         print_table(evaluation.rows(), evaluation.header())
-        print(f"\n{DIRECTIONS}")
+        print("\n".join(["", *filter(None, [evaluation.directions()])]))
         if evaluation.legend:
             print(evaluation.legend.removesuffix(".").replace("; ", "\n") + "\n")
         for name, value in evaluation.notes.items():

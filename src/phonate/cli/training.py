@@ -62,12 +62,12 @@ def demo(args: argparse.Namespace) -> int:
     say = partial(print, flush=True)
     result = demo(output, args.data, args.minutes, say, args.task, args.synthetic, args.language)
     from phonate.cli.output import print_table
-    from phonate.config.metrics import DIRECTIONS
 
     if result.evaluation is not None:
         print()
         print_table(result.evaluation.rows(result.metrics), result.evaluation.header(result.metrics))
-        print(f"{DIRECTIONS}; the report explains each\n")
+        arrows = result.evaluation.directions(result.metrics)
+        print(f"{arrows}{arrows and '; '}the report explains each\n")
     print(f"report: {result.report}")
     print("next:")
     for command in result.next_commands:

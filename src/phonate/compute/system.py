@@ -282,9 +282,11 @@ def why_unwritten(path: Path, error: OSError, needed: int = 0) -> str:
     return f"disk full: {megabytes(needed)} needed, {megabytes(max(needed - free, 1000))} more than is free"
 
 
-def is_full(error: OSError) -> bool:
-    """Whether a disk or a user's share of it is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+def is_full(error: BaseException | None) -> bool:
+    """Whether a disk or a user's share of it is full, by an error or what caused it."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return error is not None and is_full(error.__cause__)
 
 
 def free_bytes(path: Path) -> int:

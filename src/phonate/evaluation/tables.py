@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from phonate.config.errors import PhonateError
-from phonate.config.metrics import Metric, by_name
+from phonate.config.metrics import DIRECTIONS, Metric, by_name
 
 if TYPE_CHECKING:
     from phonate.audio.decoding import FloatArray
@@ -147,6 +147,10 @@ class Evaluation:
     def header(self, metrics: Sequence[str] | None = None) -> list[str]:
         """Column headings with units and better direction, for those of `metrics` that were measured."""
         return ["system", *(described(metric, self.columns).heading for metric in self._columns(metrics))]
+
+    def directions(self, metrics: Sequence[str] | None = None) -> str:
+        """What the arrows in `header` mean; "" where it has none."""
+        return DIRECTIONS if any(described(one, self.columns).better for one in self._columns(metrics)) else ""
 
     def rows(self, metrics: Sequence[str] | None = None) -> list[list[str]]:
         """Cells of the table; a missing metric is a dash."""

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phonate.compute.system import ProcessLock, write_whole
+from phonate.compute.system import ProcessLock, free_bytes, is_full, megabytes, write_whole
 from phonate.config.documents import value_at
 from phonate.config.errors import InputError, TrainingError, given_options, option, same_command
 from phonate.config.words import number_of
@@ -200,6 +200,16 @@ class Run:
             lock.release(remove=True)
             for folder in (self.logs, *folders):
                 folder.rmdir()
+
+    def full_disk_error(self, error: BaseException, step: int) -> TrainingError | None:
+        """The error for a disk that was found full outside of a save, when `step` steps were done; else None."""
+        if not (isinstance(error, OSError) and is_full(error)):
+            return None
+        where, elsewhere = (f"{error.filename}: ", "") if error.filename else ("", "; caches may be on another disk")
+        free = f"{megabytes(free_bytes(self.path))} free in {self.path}{elsewhere}"
+        return TrainingError(
+            f"{where}disk full after step {step} ({free}); make room, then continue with: {self.resumed_with}"
+        )
 
     def write(self, name: str, content: str) -> None:
         """Write a text file of the run, whole or not at all."""

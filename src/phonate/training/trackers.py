@@ -162,6 +162,8 @@ class PreviewFolder(Sink):
                     write_audio(target.with_name(target.name + ".flac"), preview.waveform, preview.sample_rate)
                 else:
                     target.with_name(target.name + ".png").write_bytes(png(grey(preview.values)))
+        except InputError as error:  # of a sound
+            raise TrainingError(f"{error}; or set training.validation.previews=false") from error
         except OSError as error:
             raise TrainingError(
                 f"{self.folder}: can't write previews: {error.strerror}; fix this, then resume; or set "

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from phonate.compute.distributed import LostRankError, Ranks
-from phonate.compute.system import return_freed_pages
+from phonate.compute.system import is_full, return_freed_pages
 from phonate.config.documents import parse
 from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.config.metrics import plain
@@ -278,13 +278,13 @@ class Trainer:
                     self._leave()
             except TrainingError as error:
                 raise TrainingError(f"{error}; {self.saver.last_save()}") from error
-            except (RuntimeError, MemoryError) as error:
+            except (OSError, RuntimeError, MemoryError) as error:
                 lost = self.ranks.lost(error)
                 if lost is not None:
                     self.checkpoints.abandon()
                     saved = self.saver.last_save()
                     raise LostRankError(lost if lost.endswith(saved) else f"{lost}; {saved}") from error
-                explained = memory_error(error, self.step)
+                explained = memory_error(error, self.step) or self.run.full_disk_error(error, self.step)
                 if explained is None:
                     raise
                 raise TrainingError(f"{explained}; {self.saver.last_save()}") from error
@@ -572,6 +572,10 @@ class Trainer:
             raise InputError(
                 f"{error}. Step {self.step} is saved to {self.checkpoints.folder}: go on with {self.run.resume_option}"
             ) from None
+        except (OSError, TrainingError) as error:
+            if is_full(error) and self.ranks.world_size == 1:
+                self.save()  # as above; what is full need not be the disk of the run
+            raise
         progress.averaged_is_better = validation.averaged
         self.emit(validation.metrics, split="validation")
         progress.last_validation = {f"val_{name}": value for name, value in validation.metrics.items()}

@@ -34,7 +34,7 @@ from phonate.data.settings import SpokenData
 from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
-from phonate.training.checkpoints.loading import changed_settings, load, load_first_intact
+from phonate.training.checkpoints.loading import SettingChange, changed_settings, load, load_first_intact
 from phonate.training.metrics import Best
 from phonate.training.plan import Plan, plan
 from phonate.training.reporting import told_end
@@ -364,8 +364,15 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
     if own not in (None, task):
         raise listing.wrong_task(run.path if resume == "auto" else resume, own, task)
     if checkpoint.recipe_yaml and (changed := changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml())):
-        logger.info("resuming with changed settings: %s", "; ".join(map(str, changed)))
+        logger.info("resuming with changed settings: %s", "; ".join(_told(one, plan) for one in changed))
     return checkpoint
+
+
+def _told(change: SettingChange, plan: Plan) -> str:
+    """A change in words, and where nobody asked for it what decided it."""
+    path = tuple(change.path.split("."))
+    decision, origin = plan.decided.get(path), plan.resolved.origins.get(path)
+    return f"{change} ({origin})" if decision is not None and origin == decision.source else str(change)
 
 
 def _refuse_anothers_checkpoints(run: Run, config: CheckpointConfig, resuming: bool) -> None:

@@ -76,6 +76,7 @@ class Recordings:
         self.root = root
         self.problems: list[Problem] = []
         """Folders that can't be read."""
+        self._told = set[str]()
         self._files: dict[str, list[Path]] = {}
         for file in audio_files(root, problems=self.problems):
             self._files.setdefault(printable(file.stem), []).append(file)
@@ -117,9 +118,16 @@ class Recordings:
         return Problem(name, place, "several files", f"recording {name!r} may be {names}; keep one of them")
 
     def _near(self, name: str) -> str:
-        """What may be meant by the name of no recording; of many it is not looked for, as that takes long."""
+        """What may be meant by the name of no recording, or once all names; of many it is not looked for, as that takes
+        long."""
         known = sorted(self._files)
-        return f"; {nearest(name, known)}" if 0 < len(known) <= _MOST_COMPARED else ""
+        if not 0 < len(known) <= _MOST_COMPARED:
+            return ""
+        if (mend := nearest(name, known)) in self._told:
+            return ""
+        if not mend.startswith("did you mean"):
+            self._told.add(mend)
+        return f"; {mend}"
 
     def of_labels(self, name: str, place: str) -> Path | Problem:
         """The file of the recording that labels at `place` call `name`: the one beside them, or as `find` says."""

@@ -24,7 +24,7 @@ from phonate.data.parallel import track
 from phonate.evaluation.speakers import Calibration, calibrate
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_edits, plain, word_edits
-from phonate.pretrained import Embedding, SpeakerEncoder, Transcriber, judge_of
+from phonate.pretrained import Embedding, SpeakerEncoder, Transcriber, judge_of, speaker_note
 from phonate.tasks.cloning.data import CloningCorpus, CloningSample
 from phonate.tasks.cloning.inference import VoiceCloner
 from phonate.tasks.cloning.settings import METRICS, CloningData
@@ -115,7 +115,7 @@ def evaluate(
     notes = {
         "pairs": len(pairs),
         "speakers": len({pair.sample.speaker for pair in pairs}),
-        "speaker_judge": "resemblyzer" if judge else "not installed",
+        **speaker_note(judge),
         "languages": {
             language.code or script: {
                 "calibration": language.calibration and asdict(language.calibration),

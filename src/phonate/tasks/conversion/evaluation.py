@@ -35,7 +35,7 @@ from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, tra
 from phonate.evaluation.speakers import profiles, similarity
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_error_rate, plain, word_error_rate
-from phonate.pretrained import Embedding, MosPredictor, SpeakerEncoder, Transcriber, judge_notes, judge_of
+from phonate.pretrained import Embedding, MosPredictor, SpeakerEncoder, Transcriber, judge_notes, judge_of, speaker_note
 from phonate.tasks.conversion.inference import Converter, Target, long_term
 
 if TYPE_CHECKING:
@@ -316,7 +316,8 @@ def evaluate(
         "speakers": len({source.clip.speaker for source in sources}),
         "target_clips": sum(len(target.clips) for target in targets),
         "speakers_ranked_among": len({*judges.profiles, *(target.name for target in targets)}),
-        **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
+        **judge_notes(judges.recogniser, judges.naturalness),
+        **speaker_note(judges.speakers),
         "recordings_trained_on": overlap and overlap.recordings + len(borrowed),
         "references_refused": refused,
         "references": references_of(judges, sources),

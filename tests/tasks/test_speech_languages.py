@@ -80,7 +80,7 @@ def test_without_espeak_only_that_is_said(
     path = noises(tmp_path / "few", 1.0)
     assert main(["train", "speech", f"data.path={path}", "data.language=de", "--output", str(tmp_path / "run")]) != 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "needs the Python package espeakng-loader: pip install 'phonate[espeak]'" in line
+    assert "needs the package espeakng_loader, which is not installed; pip install 'phonate[espeak]'" in line
 
 
 @pytest.mark.parametrize("phonemes", ["espeak", "characters"])

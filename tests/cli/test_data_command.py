@@ -175,7 +175,7 @@ def test_checking_imports_no_torch(tone_corpus):
 def test_a_page_of_the_worst_clips_and_what_it_drops(tone_corpus, tmp_path):
     shown = phonate("check", tone_corpus, "--page", tmp_path / "worst.html")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "worst.html: the 18 worst clips; of all 18, 0 have findings\n" in shown.stdout
+    assert "worst.html: the 18 worst clips; of all 18, 18 have findings: 18 noise\n" in shown.stdout
     (tmp_path / "drop.txt").write_text("anna/00\nanna/99\n")
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(f"task: conversion\ndata:\n  path: {tone_corpus}\n  drop: {tmp_path / 'drop.txt'}\n")

@@ -89,8 +89,9 @@ def test_recordings_of_one_name_are_all_used_and_named(place):
         "ben/00",
         "ben/01",
     ]
-    warning, minutes = messages(read_log(place / "training/output"), "WARNING")
+    warning, minutes, others = messages(read_log(place / "training/output"), "WARNING")
     assert "anna, the target, has 0.1 minutes of recordings" in minutes
+    assert "beside the target there is 1 other speaker" in others
     assert "anna/00.flac and " in warning
     assert warning.endswith("anna/00.wav have the same name; both are used, the second as anna/00.wav")
 

@@ -557,7 +557,7 @@ def test_an_evaluation_of_few_says_so(
     monkeypatch.setattr("phonate.workflows.evaluate.evaluate", lambda *given, **options: found)
     assert main(["evaluate", "runs/mine"]) == 0
     printed = capsys.readouterr().out
-    assert ("so few texts say little" in printed) == told
+    assert ("so few texts say little: give 10 or more that" in printed) == told
     assert "\nWER: errors of the recogniser\nRTF: seconds a second\n\n" in printed
 
 

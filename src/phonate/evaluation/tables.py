@@ -126,7 +126,7 @@ class Evaluation:
             count = self.notes.get(name)
             if isinstance(count, int) and 0 < count < FEW:
                 few = f"a single {name.removesuffix('s')} says" if count == 1 else f"so few {name} say"
-                caveats.append(f"{few} little: give more that the model was not trained on, by --data")
+                caveats.append(f"{few} little: give {FEW} or more that the model was not trained on, by --data")
         return caveats
 
     def document(self) -> dict[str, Any]:

@@ -406,7 +406,10 @@ class Converter(Inference):
         Raises InputError if the model or the vocoder is not causal, or for an unknown speaker.
         """
         if not self.model.causal:
-            raise InputError("this model reads a whole recording at once; train one by the recipe conversion-live")
+            raise InputError(
+                "this model reads a whole recording at once; train one by the recipe conversion-live-whisper "
+                "or conversion-live, and give it a causal vocoder"
+            )
         number, vocoder = self.speaker(speaker), self._causal_vocoder
         if vocoder is None:
             raise InputError(

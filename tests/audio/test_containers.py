@@ -1051,6 +1051,11 @@ def test_of_several_sound_tracks_the_one_that_players_choose_is_read(tmp_path: P
         samples, _ = read_audio(path)
     np.testing.assert_allclose(samples, tone(1.0, 440.0), atol=1e-4)
     assert "3 sound tracks (Desktop, Microphone, Music); Microphone alone is read" in caplog.text
+    caplog.clear()
+    path.write_bytes(path.read_bytes().replace(b"Microphone", b"Micr\xf3fono!"))  # no UTF-8
+    with caplog.at_level(logging.WARNING):
+        np.testing.assert_array_equal(read_audio(path)[0], samples)
+    assert "3 sound tracks (Desktop, Micr\ufffdfono!, Music); Micr\ufffdfono! alone is read" in caplog.text
 
 
 @pytest.mark.parametrize("ending", ["amr", "3gp"])

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from phonate.audio.decoding import open_recording, probe, read_audio, read_blocks, read_start
+from phonate.cli import main
 from phonate.config.errors import DataError
 
 RATE = 16000
@@ -47,6 +48,22 @@ def test_a_stream_is_not_continued_as_if_it_began(tmp_path: Path) -> None:
         next(opened.blocks())
         with pytest.raises(RuntimeError, match="open it again"):
             next(opened.blocks())
+
+
+def test_what_a_decoder_did_not_expect_names_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_options(*_: object, **options: object) -> None:
+        raise TypeError(f"open() got an unexpected keyword argument {min(options)!r}")
+
+    path = tmp_path / "a.m4a"
+    write_m4a(path, noise(1.0))
+    monkeypatch.setattr(av, "open", without_options)
+    assert main(["convert", "base/voice", str(path), "-o", str(tmp_path / "a.wav")]) == 1
+    assert capsys.readouterr().err.endswith(
+        f"error: TypeError: open() got an unexpected keyword argument 'format' (while {path} was read); "
+        "--traceback shows where\n"
+    )
 
 
 @pytest.mark.parametrize("recording", [".wav", ".flac", ".mp3", ".ogg", ".m4a"], indirect=True)

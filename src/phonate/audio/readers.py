@@ -31,7 +31,7 @@ from phonate.audio.containers.frames import frame_bytes
 from phonate.audio.containers.joined import parts, with_end
 from phonate.audio.containers.kinds import AUDIO_SUFFIXES, FLAC, MP3, MP4, OTHER, RAW_SUFFIXES, Kind, after_tags, told
 from phonate.audio.containers.part import EARLY_SECONDS, JITTER_SECONDS, Edit, Part
-from phonate.config.errors import DataError
+from phonate.config.errors import DataError, PhonateError
 
 if TYPE_CHECKING:
     import av.container
@@ -94,8 +94,14 @@ def opened(path: Path) -> Iterator[Reader]:
         files = parts(path)
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror}); see who may read it") from error
-    with _opened_part(path, files[0]) as reader:
-        yield reader if len(files) == 1 else _JoinedReader(path, files, reader)
+    try:
+        with _opened_part(path, files[0]) as reader:
+            yield reader if len(files) == 1 else _JoinedReader(path, files, reader)
+    except PhonateError:
+        raise
+    except Exception as error:  # of a decoder, which does not say in which file
+        error.add_note(f"while {path} was read")
+        raise
 
 
 @contextmanager
@@ -602,7 +608,8 @@ def _tracks(container: av.container.InputContainer, stream: av.AudioStream) -> I
     streams = list(container.streams.audio)
     if len(streams) < 2:
         return
-    names = [one.metadata.get("title") or f"number {number}" for number, one in enumerate(streams, start=1)]
+    titles = [one.metadata.get("title") or f"number {number}" for number, one in enumerate(streams, start=1)]
+    names = [title.encode(errors="surrogateescape").decode(errors="replace") for title in titles]
     yield f"holds {len(streams)} sound tracks ({', '.join(names)}); {names[streams.index(stream)]} alone is read"
 
 
@@ -639,7 +646,9 @@ def _opened_track(path: Path, part: Part, kind: Kind, source: _Range | None) -> 
     options = {"protocol_whitelist": "file"} | ({"ignore_editlist": "1"} if part.edits else {})
     file = f"file:{path}" if source is None else source  # else 10:30:00.m4a is an address
     form = kind.demuxer
-    with _told(path), av.open(file, "r", format=form, options=options, metadata_errors="replace") as container:
+    # Tags need not be UTF-8. PyAV 19, for Python from 3.12 on, escapes what is not, and can't be told to.
+    tags: dict[str, Any] = {"metadata_errors": "surrogateescape"} if int(av.__version__.split(".")[0]) < 19 else {}
+    with _told(path), av.open(file, "r", format=form, options=options, **tags) as container:
         # A header cut in the middle lists streams that have no decoder or no rate.
         streams = [stream for stream in container.streams.audio if stream.codec_context]
         if not streams or not (stream := _track(streams)).codec_context.sample_rate:

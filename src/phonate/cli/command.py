@@ -131,7 +131,8 @@ def _fail(error: Exception, args: argparse.Namespace) -> int:
         about = f"{error.filename}: " if error.filename else ""
         print_error(f"{about}{error.strerror}")
     else:
-        summary = " ".join(str(error).split())
+        notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]  # tracebacks have several lines
+        summary = " ".join([*str(error).split(), *(f"({note})" for note in notes)])
         print_error(f"{type(error).__name__}: {summary}; --traceback shows where")
     _keep_traceback(error, getattr(args, "logs", None))
     return 1

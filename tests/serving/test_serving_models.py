@@ -178,7 +178,8 @@ def test_names_of_models() -> None:
 def test_a_package_that_is_missing_is_told_before_anything_is_served(
     monkeypatch: pytest.MonkeyPatch, models: list[str]
 ) -> None:
-    monkeypatch.setattr("phonate.pretrained.missing", lambda *extras: ["faster_whisper"])
+    absent = {"faster_whisper"}
+    monkeypatch.setattr("phonate.config.errors.not_installed", lambda *names: [one for one in names if one in absent])
     with pytest.raises(MissingPackageError, match="whisper needs the package faster_whisper, which is not installed"):
         hosted(models)
 

@@ -329,7 +329,7 @@ def test_long_single_sequences_are_cut_and_every_token_is_learnt(tmp_path: Path)
 
 def test_a_recipe_without_a_task_is_recognised(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text("data:\n  path: pairs.tsv\n  target: French\nmodel:\n  model_type: encoder_decoder\n")
+    recipe.write_text("data:\n  path: pairs.tsv\n  source: English\nmodel:\n  model_type: encoder_decoder\n")
     assert resolve(recipe).recipe.task == "sequence"
     recipe.write_text("data:\n  path: pairs.tsv\n")
     with pytest.raises(RecipeError, match="write task:"):

@@ -502,7 +502,7 @@ def test_names_are_told_in_one_line(place):
     done, document, said = run(voice_mode="voice")
     assert done
     assert all(line.removeprefix("ℹ️ ").removeprefix("⚠️ ").isprintable() for line in said), said
-    warning, minutes = messages(document, "WARNING")
+    warning, minutes, _ = messages(document, "WARNING")
     assert "the target, has 0." in minutes
     assert r"of\nanna/not\na\x1b[31msound.wav: unreadable" in warning
 

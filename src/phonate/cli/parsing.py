@@ -130,7 +130,7 @@ EXAMPLES = (
     "checkpoints list runs/speech",
     "checkpoints verify runs/speech",
     "checkpoints prune runs/speech --keep 2",
-    "checkpoints export runs/speech --format sherpa -o my_voice_sherpa",
+    "checkpoints export runs/speech --format sherpa -o voice_sherpa",
     "checkpoints merge runs/cloning -o merged",
     "checkpoints push runs/speech hf:me/my-voice",
     "checkpoints compare runs/speech 100 150",

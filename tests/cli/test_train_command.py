@@ -9,7 +9,10 @@ import re
 import shlex
 import signal
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,8 +25,10 @@ from phonate.cli.training import _estimated
 from phonate.compute.distributed import Ranks
 from phonate.config.registry import load_plugin
 from phonate.config.resolve import resolve
+from phonate.data.loading import MicroBatch
 from phonate.training.checkpoints.files import RECORDINGS
 from phonate.training.checkpoints.loading import Checkpoint, load
+from phonate.training.step import TrainStep
 from phonate.training.tracking import log_file
 
 RECIPE = """\
@@ -203,6 +208,38 @@ def test_a_dry_run_of_a_resumed_run_estimates_what_is_left(
         estimates = json.loads(capsys.readouterr().out)["metrics"]
         assert estimates["steps"] == left
         assert estimates["hours"] == pytest.approx(left * estimates["seconds_per_step"] / 3600)
+
+
+def test_a_dry_run_times_short_epochs_whole_by_the_mean(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def step(self: TrainStep, group: Sequence[MicroBatch], *_: object) -> None:
+        nonlocal now
+        now += sum(len(planned.ids) for planned in group)  # a second for each sample
+
+    monkeypatch.setattr(TrainStep, "__call__", step)
+    monkeypatch.setattr("phonate.workflows.train.time", SimpleNamespace(perf_counter=lambda: now, time=time.time))
+    for batch_size, seconds in ((48, 32), (24, 64 / 3), (64, 64)):  # of 64 samples: the last batch has 16, 16, 64
+        assert main([*arguments, "--dry-run", "--json", f"training.batch_size={batch_size}"]) == 0
+        assert json.loads(capsys.readouterr().out)["metrics"]["seconds_per_step"] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("load", "told"), [(7.1, "busy: idle, it trains several times faster"), (0.6, "slower")])
+def test_a_dry_run_says_how_busy_the_machine_was(
+    load: float,
+    told: str,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("psutil.getloadavg", lambda: (load, 1.0, 1.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert main([*arguments, "--dry-run"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert f"a load of {load} on 2 cores" in line
+    assert line.endswith(f"{told}.")
 
 
 LATER = """

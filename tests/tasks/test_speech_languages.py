@@ -143,7 +143,7 @@ def test_a_dry_run_leaves_the_training_of_the_aligner_out_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("phonate.workflows.train.MIN_SECONDS", 0.1)
+    monkeypatch.setattr("phonate.workflows.train.LEAST_SECONDS", 0.1)
     (tmp_path / "voice").mkdir()
     for number in range(4):
         sound = voiced_tone(1.0, 120.0, (700.0, 1800.0), seed=number)

@@ -211,6 +211,7 @@ def _what_stays(run: Run | None) -> str:
 
 def _train(args: argparse.Namespace) -> int:
     from phonate.compute.importing import faster_import, lasting
+    from phonate.compute.resources import load
 
     with lasting():
         # before anything heavy is imported, so that a mistake in the recipe is reported at once
@@ -222,6 +223,7 @@ def _train(args: argparse.Namespace) -> int:
     if planned.is_search and not args.dry_run:
         return _search(args, planned)
 
+    others = load()  # before this process adds its own
     trained = train_plan(planned, dry_run=args.dry_run)
     if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
         from phonate.cli.output import print_json, print_table
@@ -231,7 +233,7 @@ def _train(args: argparse.Namespace) -> int:
             print_json({**outcome, "metrics": trained.metrics})
         elif args.dry_run:
             print_table([_estimated(name, value) for name, value in trained.metrics.items()], ["estimate", "value"])
-            print("\nTimes are those of a few steps, with the machine as busy as it was just now.")
+            print(f"\n{_circumstances(*others)}")
         else:
             print(_summary(trained))
     return 0
@@ -270,6 +272,14 @@ def _estimated(name: str, value: float) -> list[str]:
         value, unit = 1024 * value, "MiB"
     words = {"hours": "time without validation"}.get(name, name).removesuffix("_gib").replace("_", " ")
     return [words, f"{value:.3g} {unit}" if unit else f"{value:,.0f}"]
+
+
+def _circumstances(load: float, cores: int) -> str:
+    """How busy the machine was when a dry run began, and what that means for its times."""
+    measured = f"Times are the mean of a few steps; before them the machine had a load of {load:.1f} on {cores} cores"
+    if load > cores:
+        return f"{measured}, so it was busy: idle, it trains several times faster."
+    return f"{measured}: with a load above its cores, it trains several times slower."
 
 
 def _summary(trained: Trained) -> str:

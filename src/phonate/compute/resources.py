@@ -71,6 +71,14 @@ def memory_bytes(root: Path = Path("/")) -> int:
     return min([int(psutil.virtual_memory().total), *_memory_limits(root)])
 
 
+def load() -> tuple[float, int]:
+    """How many programs computed or waited for a core, as a mean of the last minute, and the cores that they share: in
+    a container those of its host."""
+    import psutil
+
+    return psutil.getloadavg()[0], os.cpu_count() or 1
+
+
 def _shares(root: Path) -> Iterator[float]:
     """Cores that the control group and those above it allow; empty without a limit."""
     for folder in _folders(root, None):

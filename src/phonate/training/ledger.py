@@ -234,11 +234,16 @@ class TimeLeft:
         if self._first is not None:
             self._first = (self._first[0], self._first[1] + seconds)
 
+    @property
+    def measured(self) -> tuple[int, float]:
+        """Steps since the measurement began, and the seconds of all of them."""
+        if self._first is None:
+            return 0, 0.0
+        return self._latest[0] - self._first[0], self._latest[1] - self._first[1]
+
     def _seconds_per_step(self) -> float | None:
         """The mean since the measurement began; None where that is too short."""
-        if self._first is None:
-            return None
-        steps, seconds = self._latest[0] - self._first[0], self._latest[1] - self._first[1]
+        steps, seconds = self.measured
         return seconds / steps if steps >= LEAST_STEPS and seconds >= LEAST_SECONDS else None
 
     def __str__(self) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +34,7 @@ from phonate.training.callbacks import Callback
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import SettingChange, changed_settings, load, load_first_intact
+from phonate.training.ledger import LEAST_SECONDS, LEAST_STEPS
 from phonate.training.metrics import Best
 from phonate.training.plan import Plan, plan
 from phonate.training.reporting import told_end
@@ -50,11 +50,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("phonate")
 
-MIN_STEPS, MAX_STEPS = 3, 30
 # --------------------------------------------------------------------------- `phonate train --dry-run`
 
-MIN_SECONDS = 5.0
-"""Seconds to measure. At least 3 steps are measured."""
+MAX_STEPS = 30
+"""Steps to time where they are short."""
 
 
 def estimate(
@@ -124,25 +123,26 @@ def _seconds_per_step(trainer: Trainer, steps: range, joining: Iterable[int]) ->
 
 
 def _time_steps(trainer: Trainer, first: int) -> float:
-    """Median seconds of steps from `first` on, after one that is not timed, including waiting for data."""
+    """Seconds per step from `first` on, waiting for data included: the mean, as training estimates its time left.
+
+    Epochs of few steps are timed whole, for the last batch of an epoch may be much smaller than the others.
+    """
     trainer.model.train()
     trainer.progress.step = first
     times = trainer.settings.gradient_accumulation_steps
-    took: list[float] = []
-    begun = time.perf_counter()
+    cycle = trainer.steps_per_epoch if trainer.steps_per_epoch <= LEAST_STEPS else 1
     for epoch in itertools.count():
         for window in accumulation_groups(trainer.train_source.epoch(epoch), times):
             trainer.train_step(window, trainer.step, trainer.ema)
             trainer.progress.step += 1
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
-            took.append(time.perf_counter() - begun)
-            steps, seconds = len(took) - 1, sum(took[1:])
-            done = max(steps / MAX_STEPS, min(steps / MIN_STEPS, seconds / MIN_SECONDS))
+            trainer.time_left.step(trainer.step, time.perf_counter())
+            steps, seconds = trainer.time_left.measured
+            done = max(steps / MAX_STEPS, min(steps / LEAST_STEPS, seconds / LEAST_SECONDS))
             report_progress("timing steps, per cent", min(int(100 * done), 100), 100)
-            if done >= 1:
-                return statistics.median(took[1:])
-            begun = time.perf_counter()  # the bar is not part of a step
+            if done >= 1 and (steps % cycle == 0 or steps >= MAX_STEPS):
+                return seconds / steps
     raise AssertionError
 
 

@@ -80,7 +80,8 @@ def write(
         return path
     form, codec = FFMPEG.get(ending) or OF_A_RATE[ending][:2]
     samples = samples.reshape(len(samples), -1)
-    with av.open(str(path), "w", format=form) as file:
+    options = {"movie_timescale": "1000"} if form in ("ipod", "mov", "mp4") else {}
+    with av.open(str(path), "w", format=form, options=options) as file:
         layout = "mono" if samples.shape[1] == 1 else "stereo"
         stream = file.add_stream(codec, rate=48_000 if codec == "libopus" else rate, layout=layout)
         if codec == "wmav2":

@@ -26,7 +26,8 @@ def _write(path: Path, codec: str, options: dict[str, str] | None = None) -> np.
     """Three seconds that rise from 300 to 1500 Hz, as they are read without further edits."""
     time = np.arange(3 * RATE) / RATE
     samples = (0.4 * np.sin(2 * np.pi * (300 * time + 200 * time**2))).astype(np.float32)
-    with av.open(str(path), "w", format=KINDS[codec], options=options or {}) as file:
+    options = {"movie_timescale": "1000"} | (options or {})  # lists are in its units
+    with av.open(str(path), "w", format=KINDS[codec], options=options) as file:
         stream = file.add_stream(codec, rate=RATE, layout="mono")
         size = stream.codec_context.frame_size or 1024
         resampler = av.AudioResampler(stream.format.name, "mono", RATE, size)

@@ -234,7 +234,7 @@ def test_tuning_is_advised_where_it_is_possible(trained, monkeypatch, fewest):
         return {evaluation._OTHERWISE["overlap"]: right, evaluation._DIARIZED: nobody}, evaluation._DIARIZED, ""
 
     monkeypatch.setattr(evaluation, "_systems", systems)
-    monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", fewest)
+    monkeypatch.setattr(evaluation, "FEWEST_TUNED_ON", fewest)
     for data in (None, str(trained / "corpus")):
         assert ("advice" in evaluation.evaluate(trained / "run", data).notes) == (fewest == 2)
 
@@ -250,7 +250,7 @@ def test_what_tuning_leaves_alone_is_not_among_its_values(trained, tmp_path, mon
     diarizer.recipe = diarizer.recipe.model_copy(update=changed)
     monkeypatch.setattr(Diarizer, "load", _first(diarizer, Diarizer.load))
     monkeypatch.setattr(evaluation, "_tuned", lambda *_: (smoothed.model_copy(update={"threshold": 0.35}), 0.3, 0.2))
-    monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", 2)
+    monkeypatch.setattr(evaluation, "FEWEST_TUNED_ON", 2)
     assert evaluation.tune(run) == {"threshold": 0.35}
 
 
@@ -273,7 +273,7 @@ def test_values_that_are_worse_when_voices_are_taken_anew_are_not_kept(trained, 
 
     monkeypatch.setattr(Diarizer, "analyse", analyse)
     monkeypatch.setattr(Diarizer, "decode", decode)
-    monkeypatch.setattr(evaluation, "_FEWEST_TUNED_ON", 2)
+    monkeypatch.setattr(evaluation, "FEWEST_TUNED_ON", 2)
     one = LabelledRecording("one", list, turns, 6.0)
     monkeypatch.setattr(evaluation, "validation_recordings", lambda recipe: [one, one])
     with caplog.at_level("INFO"):

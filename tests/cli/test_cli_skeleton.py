@@ -77,7 +77,18 @@ def test_a_mistake_in_a_recipe_imports_no_torch(recipe: Path) -> None:
     done = fresh(arguments, none_of("torch", "numpy", "lhotse", "rich"))
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == ("error: command line training.optimizer.lrr: no such option; did you mean lr?\n")
+    line = "error: command line training.optimizer.lrr: no such option; did you mean training.optimizer.lr?\n"
+    assert done.stderr == line
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("output=runs/x", "--output runs/x"), ("dry_run=true", "--dry-run"), ("resume=auto", "--resume auto")],
+)
+def test_an_option_written_as_an_override_is_named(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "speech", word])
+    assert capsys.readouterr().err == f"error: {word}: write {meant}; see phonate train --help\n"
 
 
 def test_importing_phonate_is_light() -> None:

@@ -297,7 +297,11 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
         (tmp_path / "resumed" / "logs" / "error.txt").unlink(missing_ok=True)
         assert main([*arguments, "--resume", named]) == 1
         assert "resumed/logs/error.txt" in capsys.readouterr().err
-        assert "ZeroDivisionError" in (tmp_path / "resumed" / "logs" / "error.txt").read_text()
+        kept = (tmp_path / "resumed" / "logs" / "error.txt").read_text()
+        assert "ZeroDivisionError" in kept
+    assert main([*arguments, "--output", "resumed", "--dry-run"]) == 1  # it writes nothing into a run
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert (tmp_path / "resumed" / "logs" / "error.txt").read_text() == kept
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
     mend = "nor auto, which goes on with runs/mine; give the folder of a run of my_task; phonate train makes one"

@@ -102,7 +102,7 @@ def test_overrides_in_python() -> None:
     assert found.recipe.data.path == "a/b"
     assert found.origins["training", "max_steps"] == "overrides"
     assert mistakes(overrides={"training.optimizer.lrr": 1}) == [
-        "overrides training.optimizer.lrr: no such option; did you mean lr?"
+        "overrides training.optimizer.lrr: no such option; did you mean training.optimizer.lr?"
     ]
 
 
@@ -299,7 +299,10 @@ def test_every_mistake_is_told_in_the_order_of_the_file() -> None:
         ("training.epochs", "command line training.epochs: an override is written key.path=value, without spaces"),
         ("=1", "command line : a key is names joined by dots, such as training.optimizer.lr"),
         ("a..b=1", "command line a..b: a key is names joined by dots, such as training.optimizer.lr"),
-        ("training.optimizer.lrr=1", "command line training.optimizer.lrr: no such option; did you mean lr?"),
+        (
+            "training.optimizer.lrr=1",
+            "command line training.optimizer.lrr: no such option; did you mean training.optimizer.lr?",
+        ),
         ("training.epochs=many", "command line training.epochs: expected a whole number, got 'many'"),
         ("training.epochs.x=1", "command line training.epochs: expected a whole number, got a mapping"),
         ("training.callbacks=[{type: pruning}]", ""),

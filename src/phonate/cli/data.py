@@ -221,6 +221,7 @@ def _print_report(outcome: dict[str, Any]) -> None:
         print(
             f"{without_text} without a text: enough for conversion and the vocoder; speech and recognition need one, "
             f"such as {outcome['text_missing']}, or data.transcribe=true"
+            + ("; diarization needs RTTM labels" if outcome["segments"] == outcome["usable"] else "")
         )
     if outcome["segments"] > outcome["usable"]:
         speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]

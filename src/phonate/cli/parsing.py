@@ -189,8 +189,7 @@ class Parser(argparse.ArgumentParser):
             message = f"{_MISSING}: {', '.join(names)}"
         elif message.startswith(_MISSING) and self._subparsers is None:
             message = self._in_order(message)
-        takes_overrides = any(action.dest == "overrides" for action in self._actions)
-        meant = _option_of(message) if takes_overrides else None
+        meant = _option_of(message) if self.takes_overrides else None
         near = _nearest_flag(message, self._flags())
         mend = f"write {meant}" if meant else f"did you mean {near}?" if near else self._taken(message)
         parts = [self._with_values(_in_words(message)), mend]
@@ -211,6 +210,11 @@ class Parser(argparse.ArgumentParser):
             return f"{_MISSING}: {', '.join(missing)}"
         others = "".join(f", {name}" for name in missing if name not in row)
         return f"{_MISSING}: {' '.join(row)}, of which {lacking} {'is' if lacking == 1 else 'are'} missing{others}"
+
+    @property
+    def takes_overrides(self) -> bool:
+        """Whether words such as `data.path=my_voice` may follow."""
+        return any(action.dest == "overrides" for action in self._actions)
 
     def required_row(self) -> list[str]:
         """The arguments without a name that must be given, in their order."""
@@ -242,6 +246,11 @@ class Parser(argparse.ArgumentParser):
             if re.match(r"--[a-z][^\s=]*(=|$)", word) and word.partition("=")[0] not in self._option_string_actions:
                 takes_value = "=" not in word and re.match("[^-=][^=]*$", value)
                 self.error(f"unrecognized arguments: {word}" + (f" {value}" if takes_value else ""))
+            name, equals, value = word.partition("=")
+            flag = f"--{name.replace('_', '-')}"
+            action = self._option_string_actions.get(flag)
+            if equals and action is not None and self.takes_overrides:
+                self.error(f"{word}: write {flag if action.nargs == 0 else f'{flag} {value}'}")
 
     def _taken(self, message: str) -> str:
         """What became of words: those of a text without quotes are too many; and an option with an optional value took

@@ -219,7 +219,8 @@ def _train(args: argparse.Namespace) -> int:
         with faster_import():
             from phonate.workflows.train import train_plan
 
-    args.logs = args.run.logs  # an error leaves its traceback there
+    if not args.dry_run:
+        args.logs = args.run.logs  # an error leaves its traceback there
     if planned.is_search and not args.dry_run:
         return _search(args, planned)
 

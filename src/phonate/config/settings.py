@@ -435,7 +435,8 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
             return f"{key}: missing; give it as in {call}{meant}"
         return f"{nearest_key} {key}: missing required option; give {key}=...{meant}"
     if "extra_forbidden" in kinds:
-        return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root)}'}"
+        in_file = place.key != place.value  # elsewhere, the option is written with those above it
+        return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root, short=in_file)}'}"
     where = f"{place.value} {key}".rstrip()
     return f"{where}: {refused(details, place.text)}"
 
@@ -462,12 +463,12 @@ def _called_elsewhere(path: Key, root: type[Settings]) -> Key:
     return (*above, name) if known else ()  # some belong to tasks with recordings
 
 
-def instead(path: Key, root: type[Settings]) -> str:
-    """What to write instead of an option that does not exist."""
+def instead(path: Key, root: type[Settings], *, short: bool = True) -> str:
+    """What to write instead of an option that does not exist. `short`: without the sections that it is in, too."""
     if elsewhere := _called_elsewhere(path, root):
         return f"phonate calls it {'.'.join(elsewhere)}"
     if meant := _meant(path, root):
-        names = (one[-1] if one[:-1] == path[:-1] else ".".join(one) for one in meant)
+        names = (one[-1] if short and one[:-1] == path[:-1] else ".".join(one) for one in meant)
         return f"did you mean {' or '.join(names)}?"
     known = names_at(root, path[:-1])
     return "the options are " + ", ".join(known) if known else "nothing can be set here"

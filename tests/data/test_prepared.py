@@ -70,9 +70,11 @@ def test_digests_follow_sound_text_and_speaker_and_nothing_else(folder):
 def test_of_many_recordings_that_cannot_be_used_the_first_are_named(folder, caplog):
     for number in range(5):
         (folder / "ann" / f"broken{number}.wav").write_bytes(b"RIFF, but no sound")
-    prepare(corpus(folder))
+    prepared = prepare(corpus(folder))
     (message,) = [record.getMessage() for record in caplog.records if "can't be used" in record.getMessage()]
-    said = "5 recordings can't be used (5 unreadable; `phonate data check RECIPE` lists all), and are left out: "
+    listing = prepared.folder / "report.json"
+    said = f"5 recordings can't be used (5 unreadable; {listing} lists all), and are left out: "
+    assert listing.read_text().count("/broken") >= 5
     assert message.startswith(said)
     assert message.count("broken") == 3
     assert message.endswith(" and 2 more")

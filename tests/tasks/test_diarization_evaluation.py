@@ -94,6 +94,26 @@ def test_recordings_without_speech_are_refused(trained, tmp_path, capsys):
     assert main(["evaluate", str(trained / "run"), "--data", str(tmp_path)]) == 2
 
 
+def test_recordings_without_labels_are_refused(trained, tmp_path, capsys):
+    """They would be one speaker throughout."""
+    (write_meetings(tmp_path / "meetings", 3) / "meetings.rttm").unlink()
+    assert main(["evaluate", str(trained / "run"), "--data", str(tmp_path / "meetings")]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    said = "no labels say who speaks when in 3 of 3 recordings: m0, m1, m2; put labels beside them"
+    assert told.startswith(f"error: {tmp_path / 'meetings'}: {said}")
+    assert "data.drop" not in told, "a run's recipe is given"
+
+
+def test_recordings_that_cannot_be_used_are_named(trained, tmp_path, capsys):
+    labels = write_meetings(tmp_path / "meetings", 3) / "meetings.rttm"
+    labels.write_text("".join(line for line in labels.read_text().splitlines(keepends=True) if " m1 " not in line))
+    assert main(["evaluate", str(trained / "run"), "--data", str(tmp_path / "meetings"), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["notes"]["recordings"] == 2
+    assert "1 recording can't be used, and is left out: " in captured.err
+    assert "m1.wav" in captured.err
+
+
 def test_baselines_of_real_meetings(recordings, trained):
     """About what others measured: 42 to 44 % with Silero as detector, 57 % on other extracts."""
     from phonate.tasks.diarization.evaluation import Baseline

@@ -579,7 +579,7 @@ def prepare(settings: RecordingData, progress: Progress | None = None) -> Prepar
     except (OSError, ValueError, EOFError) as error:
         raise damaged_cache(folder, error) from error
     report_json = _report(folder)
-    _warn_refused(report_json, settings.label, folder / REPORT if prepared_before else None)
+    _warn_refused(report_json, settings.label, folder / REPORT, prepared_before)
     quieter = [f"{one['id']}: {one['detail']}" for one in report_json["warnings"] if one["reason"] == _LOUDNESS]
     if quieter:
         shown = "; ".join(quieter[:3]) + ("; ..." if len(quieter) > 3 else "")
@@ -619,17 +619,17 @@ def refused(settings: RecordingData) -> list[dict[str, str]] | None:
     return problems
 
 
-def _warn_refused(report: Mapping[str, Any], label: str, told: Path | None) -> None:
-    """Log what the corpora `label` list and can't be used; where that was done before, which is in the file `told`,
-    only how many."""
+def _warn_refused(report: Mapping[str, Any], label: str, file: Path, before: bool) -> None:
+    """Log what the corpora `label` list and can't be used, of which the `file` is the report; where that was done
+    `before`, only how many."""
     untrained = [one for one in report["refused"] if one["reason"] == "speaker not in training"]
     unusable = [one for one in report["refused"] if one["reason"] != "speaker not in training"]
     warn_left_out("are of speakers who are not in training", [f"{one['id']}: {one['detail']}" for one in untrained])
-    if unusable and told is not None:
+    if unusable and before:
         many = that_many(len(unusable), "recording", "can't be used, and are left out")
-        logger.warning("%s: %s, as before; %s says why", label, many, told)
+        logger.warning("%s: %s, as before; %s says why", label, many, file)
     else:
-        warn_refused(unusable)
+        warn_refused(unusable, str(file))
 
 
 def _split(settings: RecordingData, index: Index) -> tuple[Positions, Positions, Positions]:

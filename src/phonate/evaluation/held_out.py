@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import PhonateError, fixed_recipe
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, load_row, official_split
-from phonate.data.corpora.validation import warn_refused
+from phonate.data.corpora.validation import CheckedRow, warn_refused
 from phonate.data.prepared import prepare
-from phonate.data.settings import VoiceData
+from phonate.data.settings import RecordingData, VoiceData
 
 logger = logging.getLogger("phonate")
 
@@ -59,13 +61,23 @@ def kept_for_validation(data: VoiceData, ids: Collection[str]) -> Iterator[Clip]
             yield Clip(index.id[position], speaker, index.text[position] or "", prepared.cache.waveform(position))
 
 
-def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
-    """The usable recordings of another `corpus`, loaded one at a time at the sample rate of a run's `data`."""
-    others = {"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None, "executor": "local"}
+Corpus = TypeVar("Corpus", bound=RecordingData)
+
+
+def check_other(data: Corpus, corpus: str) -> list[CheckedRow]:
+    """The usable recordings of another `corpus`, by what a run's `data` require of one, with a warning that names the
+    others. Raises DataError if there are none."""
+    others = {"path": corpus, "format": "auto", "speaker": None, "drop": None, "limit": None}
+    others["executor"] = "local"  # the cluster that prepared the corpus of the run may not be here
     with fixed_recipe():
         checked, report = check_corpus(data.model_copy(update=others))
-    warn_refused([vars(problem) for problem in report.refused])
-    for one in checked:
+    warn_refused([vars(problem) for problem in report.refused], f"`phonate data check {shlex.quote(corpus)}`")
+    return checked
+
+
+def clips_of(data: VoiceData, corpus: str) -> Iterator[Clip]:
+    """The usable recordings of another `corpus`, loaded one at a time at the sample rate of a run's `data`."""
+    for one in check_other(data, corpus):
         row = one.row
         waveform = load_row(row, data.audio.sample_rate)
         yield Clip(row.id, str(row.speaker), row.text or "", waveform, row.path, row.start)

@@ -99,15 +99,16 @@ def warn_left_out(reason: str, recordings: Sequence[str]) -> None:
         logger.warning("%s: %s%s", many, listed, more)
 
 
-def warn_refused(problems: Sequence[Mapping[str, Any]]) -> None:
-    """Log which recordings can't be used: of a few what is wrong with each, of many how many have what."""
+def warn_refused(problems: Sequence[Mapping[str, Any]], listing: str) -> None:
+    """Log which recordings can't be used: of a few what is wrong with each, of many how many have what, and the
+    `listing`, a file or a command, that has all."""
     if len(problems) <= _NAMED:
         warn_left_out("can't be used", [f"{one['place']}: {one['detail']}" for one in problems])
         return
     counts = ", ".join(
         f"{count} {reason}" for reason, count in Counter(one["reason"] for one in problems).most_common()
     )
-    reason = f"can't be used ({counts}; `phonate data check RECIPE` lists all)"
+    reason = f"can't be used ({counts}; {listing} lists all)"
     warn_left_out(reason, [one["place"] for one in problems])
 
 

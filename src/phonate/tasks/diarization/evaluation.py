@@ -28,16 +28,17 @@ import torch
 from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray, resample
-from phonate.config.errors import InputError, PhonateError, option
+from phonate.config.errors import InputError, PhonateError, fixed_recipe, option
 from phonate.config.randomness import generator
 from phonate.config.words import number_of
 from phonate.data.annotations import SpeakerTurn, turns_from_activity
 from phonate.data.conversations import turns_of
-from phonate.data.corpora.manifest import check_corpus, list_corpus
+from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import DER, JER, DiarizationErrors, score
+from phonate.evaluation.held_out import check_other
 from phonate.evaluation.tables import FEW, THESE, TUNED_ON, Evaluation, before_training, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
@@ -51,6 +52,7 @@ from phonate.tasks.diarization.settings import (
     DiarizationData,
     DiarizationRecipe,
     has_corpus,
+    require_turns,
 )
 from phonate.training.checkpoints.files import is_packaged
 from phonate.training.run import Run
@@ -143,14 +145,17 @@ class LabelledRecording:
     """The recording's file; None for simulated conversations and prepared recordings."""
 
 
-def conversations_of(data: DiarizationData, path: str) -> Iterator[LabelledRecording]:
-    """The usable recordings of the corpus at `path`, read at the sample rate of `data`.
+def conversations_of(data: DiarizationData, path: str, *, whole: bool = False) -> Iterator[LabelledRecording]:
+    """The usable recordings of the corpus at `path`, read at the sample rate of `data`. `whole`: those without labels
+    are of one speaker throughout.
 
-    Raises DataError if there are none.
+    Raises DataError if there are none, and where nothing says who speaks when in one of them.
     """
-    others = {"path": path, "datasets": (), "simulation": None, "format": "auto", "drop": None, "limit": None}
-    others["executor"] = "local"  # the cluster that prepared the corpus of a run may not be here
-    for one in check_corpus(data.model_copy(update=others))[0]:
+    recordings = check_other(data.model_copy(update={"datasets": (), "simulation": None}), path)
+    if not whole:
+        with fixed_recipe():
+            require_turns(path, [one.row for one in recordings])
+    for one in recordings:
         turns = [
             SpeakerTurn(segment.start, segment.end or one.seconds, str(segment.speaker))
             for segment in one.segments
@@ -237,7 +242,10 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     if diarizer.label_type == "custom":
         raise InputError(f"{run}: models with label_type custom can't be evaluated: the labels' meaning is not known")
     settings = diarizer.recipe.data
-    recordings = list(validation_recordings(diarizer.recipe) if data is None else conversations_of(settings, data))
+    whole = diarizer.label_type in SAME_SPEAKERS
+    recordings = list(
+        validation_recordings(diarizer.recipe) if data is None else conversations_of(settings, data, whole=whole)
+    )
     if not any(one.turns for one in recordings):
         raise InputError(f"{data or run}: none of the {len(recordings)} recordings contains labelled speech")
     systems, focus, start = _systems(diarizer)

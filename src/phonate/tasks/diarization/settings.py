@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from phonate.config.errors import DataError, InputError
+from phonate.config.errors import DataError, InputError, to_set
 from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
@@ -23,6 +23,9 @@ from phonate.data.settings import (
 )
 from phonate.nn.settings import SYNONYMS, TransformerSettings
 from phonate.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from phonate.data.corpora.rows import Row
 
 # ------------------------------------ Settings of the corpus for diarization: the recipe's `data` part
 
@@ -366,7 +369,6 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
     """
     from phonate.data.corpora.manifest import list_corpus  # takes a while
     from phonate.data.corpora.rows import Row
-    from phonate.data.labels import some
 
     data = recipe.data
     if recipe.training.eval_knobs.label_type in SAME_SPEAKERS or not has_corpus(data):
@@ -377,8 +379,7 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
         rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
     except DataError:  # who reads the corpus says so; options can be explained without it
         return ()
-    unlabelled = [row.id for row in rows if any((one.start, one.end) == (0.0, None) for one in row.segments)]
-    timed = len(unlabelled) < len(rows)
+    timed = len(_unlabelled(rows)) < len(rows)
     if rows and all(len(row.speakers) < 2 for row in rows) and not (data.mixing is not None and timed):
         several = len({speaker for row in rows for speaker in row.speakers}) > 1
         simulate = "simulate them of these speakers: data.simulation={}"
@@ -388,12 +389,27 @@ def start(recipe: DiarizationRecipe) -> Iterable[Start]:
             f"{data.label}: no recording has two speakers by its labels; put labels beside conversations (meeting.wav, "
             f"meeting.rttm), or {simulate if several else alone}"
         )
-    if unlabelled and timed:
-        raise DataError(
-            f"{data.label}: no labels say who speaks when in {len(unlabelled)} of {len(rows)} recordings: "
-            f"{some(unlabelled)}; put labels beside them, or take them out (their ids in a file, data.drop=FILE)"
-        )
+    if timed:
+        require_turns(data.label, rows)
     return ()
+
+
+def require_turns(corpus: str, rows: Sequence[Row]) -> None:
+    """Raise DataError where nothing says who speaks when in one of the `rows` of a corpus: it would be speech of one
+    speaker from beginning to end."""
+    from phonate.data.labels import some
+
+    if unlabelled := _unlabelled(rows):
+        raise DataError(
+            f"{corpus}: no labels say who speaks when in {len(unlabelled)} of {len(rows)} recordings: "
+            f"{some(unlabelled)}; put labels beside them (meeting.rttm beside meeting.wav), or "
+            + to_set("data.drop to a file with their ids", "take them out")
+        )
+
+
+def _unlabelled(rows: Sequence[Row]) -> list[str]:
+    """The ids of those whose speech has no times."""
+    return [row.id for row in rows if any((one.start, one.end) == (0.0, None) for one in row.segments)]
 
 
 INFO = TaskInfo(

@@ -168,7 +168,8 @@ SOUNDS = 6
 """Number of texts with sounds of every system in the report."""
 _SPOKEN = "this voice"
 _MEANINGS = {
-    "wer, cer": "errors of the recogniser",
+    "wer": "word errors of the recogniser",
+    "cer": "its character errors",
     "skipped, repeated": "words omitted or said again",
     "mos": "predicted mean opinion score, 1 to 5",
     "speaker": "cosine of voices with the natural recording",
@@ -178,6 +179,7 @@ _MEANINGS = {
     "seconds": "length relative to the natural one",
     "rtf": "seconds of computation per second of audio",
 }
+_ENGLISH = {"cer": 'its character errors; "140" for "one hundred and forty" counts in CER alone'}
 
 
 def evaluate(
@@ -229,7 +231,7 @@ def evaluate(
         **judge_notes(judges.recogniser, judges.naturalness),
         **(speaker_note(judges.speakers) if recordings else {}),
     }
-    meaning = legend(_MEANINGS, results)
+    meaning = legend(_MEANINGS | (_ENGLISH if judges.english else {}), results)
     return Evaluation("speech", results, _SPOKEN, meaning, notes, items, sounds, synthesiser.sample_rate)
 
 

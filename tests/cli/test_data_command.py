@@ -400,11 +400,11 @@ def test_a_data_set_names_the_speaker_that_is_given(tone_corpus, tmp_path, caplo
     from phonate.data.settings import VoiceData
     from phonate.workflows.datasets.from_recordings import make_dataset
 
-    make_dataset(tone_corpus, tmp_path / "named", split=False, transcribe=None, speaker="anna")
+    make_dataset(VoiceData(path=str(tone_corpus), speaker="anna"), tmp_path / "named", split=False, transcribe=None)
     rows, _ = list_corpus(VoiceData(path=str(tmp_path / "named")))
     assert ({row.speaker for row in rows}, len(rows)) == ({"anna"}, 18)
     assert "one speaker" not in caplog.text
-    make_dataset(tone_corpus / "anna", tmp_path / "alone", split=False, transcribe=None)
+    make_dataset(VoiceData(path=str(tone_corpus / "anna")), tmp_path / "alone", split=False, transcribe=None)
     assert "taken to be of one speaker; name them by data.speaker" in caplog.text
 
 

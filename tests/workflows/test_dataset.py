@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from phonate import pretrained
 from phonate.audio.decoding import read_audio
 from phonate.config.errors import DataError, InputError
-from phonate.data.corpora.manifest import read_corpus
+from phonate.data.corpora.manifest import list_corpus, read_corpus
+from phonate.data.corpora.rows import Row
 from phonate.data.settings import VoiceData
 from phonate.pretrained import Transcript
 from phonate.workflows.datasets import from_recordings
@@ -126,7 +128,7 @@ def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recording
 
     steps: list[tuple[str, int, int]] = []
     report = make_dataset(
-        book,
+        VoiceData(path=str(book)),
         tmp_path / "ann",
         split=True,
         transcribe=load_transcriber(None, "en"),
@@ -159,10 +161,10 @@ def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recording
 def test_windows_change_no_more_than_where_pieces_end(
     book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = make_dataset(book, tmp_path / "whole", split=True, transcribe=None)
+    whole = make_dataset(VoiceData(path=str(book)), tmp_path / "whole", split=True, transcribe=None)
     monkeypatch.setattr(from_recordings, "WINDOW", 12.0)
     monkeypatch.setattr(from_recordings, "_SEARCHED", 10.0)
-    windows = make_dataset(book, tmp_path / "windows", split=True, transcribe=None)
+    windows = make_dataset(VoiceData(path=str(book)), tmp_path / "windows", split=True, transcribe=None)
     assert windows["seconds"]["recorded"] == whole["seconds"]["recorded"]
     assert windows["seconds"]["kept"] == pytest.approx(whole["seconds"]["kept"], rel=0.05)
     ids = [one["id"] for one in windows["made"]]
@@ -182,14 +184,16 @@ def test_a_recording_that_is_damaged_far_in_leaves_nothing(tmp_path: Path, monke
     soundfile.write(tmp_path / "in/nan.wav", sound, rate, subtype="FLOAT")
     soundfile.write(tmp_path / "in/good.wav", np.nan_to_num(sound), rate, subtype="FLOAT")
     monkeypatch.setattr(from_recordings, "require", lambda *_: None)
-    report = make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
+    report = make_dataset(VoiceData(path=str(tmp_path / "in")), tmp_path / "out", split=True, transcribe=None)
     assert report["why"]["unreadable"] == 1
     names = {file.stem.rpartition("-")[0] for file in (tmp_path / "out/wavs").iterdir()}
     assert names == {"good"}
 
 
 def test_pieces_alone_and_rates(book: Path, tmp_path: Path) -> None:
-    report = make_dataset(book, tmp_path / "pieces", split=True, transcribe=None, sample_rate=16000)
+    report = make_dataset(
+        VoiceData(path=str(book)), tmp_path / "pieces", split=True, transcribe=None, sample_rate=16000
+    )
     files = sorted((tmp_path / "pieces/wavs").iterdir())
     assert len(files) == report["pieces"] == len(report["made"])
     assert files[0].name == "chapter_one-0001.flac"
@@ -202,10 +206,93 @@ def test_folders_of_speakers_stay_speakers(tmp_path: Path) -> None:
         (tmp_path / "in" / speaker).mkdir(parents=True)
         soundfile.write(tmp_path / "in" / speaker / "1.wav", 0.1 * np.ones(RATE), RATE)
     heard: Any = Heard("One.", "Two.")
-    make_dataset(tmp_path / "in", tmp_path / "out", split=False, transcribe=heard)
+    make_dataset(VoiceData(path=str(tmp_path / "in")), tmp_path / "out", split=False, transcribe=heard)
     found, _ = read_corpus(VoiceData(path=str(tmp_path / "out")))
     said = [one for cut in found for one in cut.supervisions]
     assert {(one.speaker, one.text) for one in said} == {("ann", "One."), ("bob", "Two.")}
+
+
+def spoken(seconds: float = 3.0) -> np.ndarray:
+    """What `loud` takes for speech, with a pause in the middle."""
+    sound = 0.1 * np.random.default_rng(0).standard_normal(int(seconds * RATE))
+    sound[len(sound) // 2 :][: int(0.6 * RATE)] = 0.0
+    return sound
+
+
+def folder_of_speakers(root: Path) -> None:
+    for speaker, seconds in (("anna", 20.0), ("ben", 30.0), ("cléo", 40.0)):
+        (root / speaker).mkdir()
+        soundfile.write(root / speaker / "long.wav", spoken(seconds), RATE)
+
+
+def list_of_speakers_splits_and_texts(root: Path) -> None:
+    lines = [
+        "file_name,speaker,split,text",
+        'a.wav,anna,train,"Hello, you."',
+        "b.wav,ben,test,",
+        'c.wav,ben,dev,"""Oh,"" said he."',
+    ]
+    (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+    for name in "abc":
+        soundfile.write(root / f"{name}.wav", spoken(20.0 if name == "b" else 4.0), RATE)
+
+
+def conversation_with_labels(root: Path) -> None:
+    soundfile.write(root / "talk.wav", spoken(30.0), RATE)
+    turns = {"anna": (0.0, 10.0), "ben": (10.0, 10.0), "cleo": (21.0, 8.0)}
+    lines = [f"SPEAKER talk 1 {start} {length} <NA> <NA> {name} <NA> <NA>" for name, (start, length) in turns.items()]
+    (root / "talk.rttm").write_text("\n".join(lines) + "\n")
+
+
+def splits_of_speakers(root: Path) -> None:
+    for folder in ("train/anna", "train/ben", "dev/anna"):
+        (root / folder).mkdir(parents=True)
+        soundfile.write(root / folder / f"{folder[:3]}.wav", spoken(20.0), RATE)
+
+
+SOURCES = [folder_of_speakers, list_of_speakers_splits_and_texts, conversation_with_labels, splits_of_speakers]
+
+
+@pytest.mark.parametrize("transcribed", [False, True], ids=["no texts", "transcribed"])
+@pytest.mark.parametrize("corpus", SOURCES, ids=lambda one: one.__name__)
+def test_the_pieces_are_of_those_who_spoke_in_the_source(
+    corpus: Callable[[Path], None],
+    transcribed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Speakers, splits and texts that exist, by the command."""
+    from phonate.cli import main
+
+    monkeypatch.setattr(from_recordings, "speech_in", loud)
+    monkeypatch.setattr(from_recordings, "load_transcriber", lambda *_: Heard(*["Well."] * 99))
+    (source := tmp_path / "in").mkdir()
+    corpus(source)
+
+    def known(folder: Path) -> tuple[object, ...]:
+        assert main(["data", "check", str(folder), "--json"]) == 0
+        speakers = json.loads(capsys.readouterr().out)["speakers"]
+        rows, _ = list_corpus(VoiceData(path=str(folder)))
+        pairs = {(name, row.split) for row in rows if isinstance(row, Row) for name in row.speakers}
+        return set(speakers), pairs, {row.text for row in rows if isinstance(row, Row) and row.text} - {"Well."}
+
+    options = ["--transcribe"] if transcribed else []
+    assert main(["data", "prepare", str(source), "--split", *options, "-o", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert known(tmp_path / "out") == known(source)
+
+
+def test_texts_of_what_is_cut_are_told_to_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(from_recordings, "speech_in", loud)
+    monkeypatch.setattr(from_recordings, "require", lambda *_: None)
+    (tmp_path / "in/anna").mkdir(parents=True)
+    soundfile.write(tmp_path / "in/anna/long.wav", spoken(20.0), RATE)
+    (tmp_path / "in/anna/long.txt").write_text("All of it.")
+    make_dataset(VoiceData(path=str(tmp_path / "in")), tmp_path / "out", split=True, transcribe=None)
+    assert "1 recording is cut into pieces without the text; add " in caplog.text
 
 
 def test_recordings_of_like_names_are_all_kept(tmp_path: Path) -> None:
@@ -214,7 +301,7 @@ def test_recordings_of_like_names_are_all_kept(tmp_path: Path) -> None:
     sounds = {"a b": 0.1, "a_b": 0.2, "A_B": 0.3, "a_b_2": 0.4, "x-y": 0.5, "x/y": 0.6}
     for name, level in sounds.items():
         soundfile.write(tmp_path / f"in/{name}.wav", np.full(RATE, level), RATE)
-    report = make_dataset(tmp_path / "in", tmp_path / "out", split=False, transcribe=None)
+    report = make_dataset(VoiceData(path=str(tmp_path / "in")), tmp_path / "out", split=False, transcribe=None)
     ids = [one["id"] for one in report["made"]]
     assert len({one.lower() for one in ids}) == len(sounds)
     levels = [round(float(read_audio(tmp_path / f"out/wavs/{one}.flac")[0].max()), 1) for one in ids]
@@ -235,8 +322,11 @@ def test_codes_of_languages_are_understood_before_anything_is_cut(monkeypatch: p
 
 def test_pieces_that_are_not_understood_are_left_out_and_listed(tone_corpus: Path, tmp_path: Path) -> None:
     heard = Heard("One | two.", "...", "", "Four.", "Unsure.", "Six.")
-    report = make_dataset(tone_corpus / "anna", tmp_path / "set", split=False, transcribe=heard)
-    assert (tmp_path / "set/metadata.csv").read_text().splitlines()[0] == "00|One two."
+    report = make_dataset(VoiceData(path=str(tone_corpus / "anna")), tmp_path / "set", split=False, transcribe=heard)
+    assert (tmp_path / "set/metadata.csv").read_text().splitlines()[:2] == [
+        "id|speaker_id|text",
+        "00|anna|One two.",
+    ]
     assert (report["pieces"], report["why"]) == (3, {"no words": 2, "low confidence": 1})
     assert [Path(one["source"]).name for one in report["dropped"]] == ["01.wav", "02.wav", "04.wav"]
     assert sorted(file.stem for file in (tmp_path / "set/wavs").iterdir()) == ["00", "03", "05"]
@@ -249,7 +339,7 @@ def test_recordings_that_are_no_use_are_listed(tmp_path: Path) -> None:
     noise = 0.001 * np.random.default_rng(0).standard_normal(3 * 16000)
     soundfile.write(tmp_path / "in/silent.wav", noise, 16000)
     with pytest.raises(DataError, match="2 recordings"):
-        make_dataset(tmp_path / "in", tmp_path / "out", split=True, transcribe=None)
+        make_dataset(VoiceData(path=str(tmp_path / "in")), tmp_path / "out", split=True, transcribe=None)
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report["why"] == {"unreadable": 1, "no speech": 1}
 
@@ -258,11 +348,11 @@ def test_mistakes_are_one_line(tone_corpus: Path, tmp_path: Path, monkeypatch: p
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     with pytest.raises(InputError, match="not empty"):
-        make_dataset(tone_corpus, tmp_path / "full", split=False, transcribe=Heard())
-    with pytest.raises(DataError, match="no recordings"):
-        make_dataset(tmp_path / "full", tmp_path / "new", split=False, transcribe=Heard())
-    with pytest.raises(DataError, match="file: not a recording"):
-        make_dataset(tmp_path / "full/file", tmp_path / "new", split=False, transcribe=Heard())
+        make_dataset(VoiceData(path=str(tone_corpus)), tmp_path / "full", split=False, transcribe=Heard())
+    with pytest.raises(DataError, match="no audio files"):
+        make_dataset(VoiceData(path=str(tmp_path / "full")), tmp_path / "new", split=False, transcribe=Heard())
+    with pytest.raises(DataError, match="file: an empty file"):
+        make_dataset(VoiceData(path=str(tmp_path / "full/file")), tmp_path / "new", split=False, transcribe=Heard())
     monkeypatch.setattr(pretrained, "load_whisper", lambda *_: SimpleNamespace(supported_languages=("en",)))
     with pytest.raises(InputError, match=r'tiny\.en .*language="de", only English; .*model='):
         load_transcriber("tiny.en", "de")

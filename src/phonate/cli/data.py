@@ -111,13 +111,12 @@ def _outcome(args: argparse.Namespace) -> dict[str, Any]:
 
         rate = SAMPLE_RATE if args.rate is None else args.rate or None
         outcome = make_dataset(
-            args.path,
+            prepare.settings_to_cut(args.path, args.overrides),
             args.output,
             split=args.split,
             transcribe=transcriber,
             sample_rate=rate,
             progress=progress,
-            speaker=prepare.speaker_option(args.overrides),
         )
         settings, transcriber = prepare.corpus_settings(args.output), None  # its own texts need no judge
     else:

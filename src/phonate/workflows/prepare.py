@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from phonate.audio.decoding import is_recording
 from phonate.config.documents import shipped
 from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.resolve import Recipe, parse_overrides
@@ -75,13 +76,20 @@ def _suited(data: CorpusData) -> RecordingData:
     return ConversationData(**options)
 
 
-def speaker_option(overrides: Sequence[str]) -> str | None:
-    """The speaker that overrides give, for what is made of recordings; others would have no effect there."""
+_OF_LISTING = ("format", "unit", "speaker", "speaker_folder", "speaker_in_name", "drop", "limit")
+
+
+def settings_to_cut(source: str, overrides: Sequence[str]) -> VoiceData:
+    """The settings of a recording, a folder or a metadata file of which a data set is made; overrides that would have
+    no effect there are refused."""
+    if _is_recipe(source):
+        raise InputError(f"{source}: {option('output')} takes no recipe; give the path of a corpus or a recording")
     options = _data_options(overrides, "FOLDER")
-    speaker = options.pop("speaker", None)
-    if options:
-        raise InputError(f"data.{next(iter(options))}: has no effect with {option('output')}; leave it out")
-    return None if speaker is None else str(speaker)
+    usual = ("speaker",) if is_recording(Path(source)) else _OF_LISTING
+    useless = next((name for name in options if name not in usual), None)
+    if useless is not None:
+        raise InputError(f"data.{useless}: has no effect with {option('output')}; leave it out")
+    return CorpusData(**options | {"path": source})
 
 
 def _data_options(overrides: Sequence[str], source: str, known: type[Settings] = CorpusData) -> dict[str, Any]:

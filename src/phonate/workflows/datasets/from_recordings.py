@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,25 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phonate.audio.containers.kinds import USUAL_SUFFIXES
 from phonate.audio.decoding import (
     FloatArray,
     is_recording,
+    joined,
+    probe,
     read_audio,
     read_blocks,
     resample,
-    sample_rate_of,
     write_audio,
 )
 from phonate.audio.whisper import model_for
 from phonate.compute.system import writing
 from phonate.config.errors import DataError, InputError, option
 from phonate.config.language_codes import primary
-from phonate.config.words import number_of
-from phonate.data.corpora.names import not_people
-from phonate.data.corpora.rows import REPORT, audio_files, printable
-from phonate.data.corpora.validation import has_words
+from phonate.config.words import number_of, that_many
+from phonate.data.corpora.manifest import list_corpus
+from phonate.data.corpora.rows import REPORT, SLACK_SECONDS, Problem, Row, by_segment, printable, row_file
+from phonate.data.corpora.validation import Unusable, has_words, require_part, unique_rows
 from phonate.data.parallel import Progress
+from phonate.data.settings import RecordingData
 from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
 
 if TYPE_CHECKING:
@@ -259,16 +259,17 @@ SAMPLE_RATE = 22050
 
 @dataclass
 class _Result:
-    pieces: list[tuple[str, Path, Piece]] = field(default_factory=list)
-    """Id, source file, and which part of it."""
+    pieces: list[tuple[str, Row, Piece]] = field(default_factory=list)
+    """Id, what it was cut from, and which part of the file."""
     dropped: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     texts: dict[str, str] = field(default_factory=dict)
+    """By id, of pieces that the corpus has texts of, or that were transcribed."""
 
-    def drop(self, source: Path, why: str, piece: Piece) -> None:
+    def drop(self, row: Row, why: str, piece: Piece) -> None:
         self.dropped.append(
             {
-                "source": printable(str(source)),
+                "source": _source(row),
                 "start": round(piece.start, 3),
                 "end": round(piece.end, 3),
                 "seconds": round(piece.seconds, 3),
@@ -278,75 +279,75 @@ class _Result:
 
 
 def make_dataset(
-    source: str | Path,
+    data: RecordingData,
     output: str | Path,
     *,
     split: bool,
     transcribe: Transcriber | None,
     sample_rate: int | None = SAMPLE_RATE,
     progress: Progress | None = None,
-    speaker: str | None = None,
 ) -> dict[str, Any]:
-    """Write the recordings of `source`, a file or a folder, to `output` as `wavs/*.flac`, with `metadata.csv`
-    (`id|text`, or with a header `id|speaker_id|text` where several folders are speakers, or a speaker is given) if they
-    are transcribed or a speaker is given, and with `report.json`, whose content is returned.
+    """Write the recordings of a corpus, or the one that `data.path` is, to `output` as `wavs/*.flac`, with
+    `metadata.csv` of what the corpus says of them (speakers, official splits and texts) and `report.json`, whose
+    content is returned. A recording of several speakers is cut into its segments first.
 
     Args:
-        split: Segment them at pauses into pieces of 2 to 14 s; False: take them whole.
-        transcribe: Transcribes the pieces; those without words, or with words that can't be trusted, are left out.
+        split: Segment them at pauses into pieces of 2 to 14 s; False: take them whole. Those of at most 14 s that have
+            a text stay whole, and keep it; pieces of longer ones have none of their own.
+        transcribe: Transcribes the pieces without a text; those without words, or with words that can't be trusted, are
+            left out.
         sample_rate: Highest rate of the written files in Hz; recordings of lower rates keep theirs. None: no limit.
-        speaker: Who speaks in all of them, whatever the folders are called. None: each folder names a speaker; a
-            warning says so where that makes one of all.
 
     What is left out is in the report, with times and reasons. Raises DataError if nothing remains.
     """
     if split:
         require("splitting", TRANSCRIPTION)  # before anything is written
-    files = _recordings(Path(source))
+    rows, problems = _rows(data)
     folder = _new_folder(Path(output))
-    result = _Result()
-    names = _names(files, Path(source))
-    for done, file in enumerate(files, start=1):
-        _cut(file, names[file], folder, result, split, sample_rate)
+    result = _Result(dropped=[{"source": one.place, "why": one.reason, "detail": one.detail} for one in problems])
+    names = _names(rows)
+    for done, row in enumerate(rows, start=1):
+        _cut(row, names[row.id], folder, result, split, sample_rate)
         if progress is not None:
-            progress("cutting recordings" if split else "reading recordings", done, len(files))
-    speakers = _speakers(files, Path(source)) if speaker is None else dict.fromkeys(files, speaker)
-    if transcribe is not None:
-        _transcribe(folder, result, transcribe, speakers, progress)
-    elif speaker is not None:
-        lines = [f"{id}|{one_line(speaker)}|\n" for id, _, _ in result.pieces]
-        with writing(folder):
-            (folder / "metadata.csv").write_text("".join(["id|speaker_id|text\n", *lines]), encoding="utf-8")
-    if not speakers:
+            progress("cutting recordings" if split else "reading recordings", done, len(rows))
+    if transcribe is None:
+        _tell_of_lost_texts(data.label, result)
+    _write_list(folder, result, transcribe, progress)
+    root = Path(data.label).resolve()  # a folder, or a list in it: after it a speaker is called whom nothing names
+    if data.speaker is None and {row.speaker for row in rows} <= {None, root.name, root.parent.name}:
         logger.warning(
             "%s: all of it is taken to be of one speaker; name them by data.speaker=NAME, or, where several people "
             "speak, cut it by speakers first (phonate diarize)",
-            printable(str(source)),
+            printable(data.label),
         )
-    report = _report(folder, result, files, transcribe)
+    report = _report(folder, result, len(rows) + len(problems), transcribe)
     with writing(folder):
         (folder / REPORT).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
     if not report["pieces"]:
         why = ", ".join(f"{count} {reason}" for reason, count in report["why"].items()) or "no speech was found"
         raise DataError(
-            f"{source}: nothing remains of {number_of(len(files), 'recording')} ({why}); "
+            f"{data.label}: nothing remains of {number_of(report['recordings'], 'recording')} ({why}); "
             f"details are in {folder / REPORT}"
         )
     return report
 
 
-def _recordings(source: Path) -> list[Path]:
-    if is_recording(source):
-        return [source]
-    if not source.is_dir():
-        problem = "not a recording" if source.exists() else "no such file or folder"
-        raise DataError(
-            f"{source}: {problem}; give a recording ({', '.join(USUAL_SUFFIXES)}, ...), or a folder of them"
-        )
-    files = list(audio_files(source))
-    if not files:
-        raise DataError(f"{source}: no recordings in this folder; give a recording, or a folder of recordings")
-    return files
+def _rows(data: RecordingData) -> tuple[list[Row], list[Problem]]:
+    """What is to be cut, of one speaker each, and what can't be."""
+    if data.path is not None and is_recording(path := Path(data.path)):
+        return [Row.clip(printable(path.stem), path, data.speaker, None, printable(str(path)))], []
+    listed, listing = list_corpus(data)
+    apart: list[Row | Problem] = []
+    for row in listed:
+        several = isinstance(row, Row) and len({one.speaker for one in row.segments}) > 1
+        apart += by_segment([row], one_speaker=True) if several else [row]
+    rows = list(unique_rows(apart, listing))
+    return rows, listing.refused
+
+
+def _source(row: Row) -> str:
+    """The file of a row, as reports name it."""
+    return printable(str(row.path) if row.member is None else row.source)
 
 
 def _new_folder(folder: Path) -> Path:
@@ -359,69 +360,62 @@ def _new_folder(folder: Path) -> Path:
     return folder
 
 
-def _names(files: Sequence[Path], source: Path) -> dict[Path, str]:
-    """The prefix of the ids of each recording's pieces: no two have the same, in capitals or not."""
-    alike = Counter(file.with_suffix("") for file in files)
-    names: dict[Path, str] = {}
+def _names(rows: Sequence[Row]) -> dict[str, str]:
+    """The prefix of the ids of each row's pieces, by the row's id: no two have the same, in capitals or not."""
+    names: dict[str, str] = {}
     used_names: set[str] = set()
-    for file in files:
-        inside = file.relative_to(source) if source.is_dir() else Path(file.name)
-        whole = inside if alike[file.with_suffix("")] > 1 else inside.with_suffix("")
-        plain = re.sub(r"[^\w.-]+", "_", printable(whole.as_posix()).replace("/", "-"))
+    for row in rows:
+        plain = re.sub(r"[^\w.-]+", "_", row.id.replace("/", "-"))
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
-        names[file] = next(name for name in itertools.chain([plain], numbered) if name.lower() not in used_names)
-        used_names.add(names[file].lower())
+        names[row.id] = next(name for name in itertools.chain([plain], numbered) if name.lower() not in used_names)
+        used_names.add(names[row.id].lower())
     return names
 
 
-def _speakers(files: Sequence[Path], source: Path) -> dict[Path, str]:
-    """The folder that each recording lies in, which names its speaker; empty where it is the same for all."""
-    folders = {file: printable(file.parent.name if file.parent != source else source.resolve().name) for file in files}
-    if (kind := not_people(folders.values())) is not None:
-        logger.warning(
-            "%s: the folders name the speakers (%s), but seem to be %s; if all are of one, set data.speaker=NAME",
-            printable(str(source)),
-            ", ".join(sorted({*folders.values()})[:3]),
-            kind,
-        )
-    return folders if len({*folders.values()}) > 1 else {}
-
-
-def _cut(file: Path, name: str, folder: Path, result: _Result, split: bool, sample_rate: int | None) -> None:
-    """Write the pieces of a recording; none of one that turns out to be damaged."""
-    pieces: list[tuple[str, Path, Piece]] = []
+def _cut(row: Row, name: str, folder: Path, result: _Result, split: bool, sample_rate: int | None) -> None:
+    """Write the pieces of a row; none of one that turns out to be damaged."""
+    pieces: list[tuple[str, Row, Piece]] = []
     short: list[Piece] = []
     length = 0.0
     try:
-        rate = sample_rate_of(file)
-        for window in _windows(file, rate, split):
-            for piece in window.pieces:
-                id = f"{name}-{len(pieces) + 1:04d}" if split else name
-                samples = window.waveform[round(piece.start * rate) : round(piece.end * rate)]
-                write_audio(_file(folder, id), *_at_most(samples, rate, sample_rate))
-                pieces.append((id, file, piece.shifted(window.start)))
-            short += [piece.shifted(window.start) for piece in window.short]
-            length = window.start + len(window.waveform) / rate
-    except DataError as error:
+        with row_file(row) as file:
+            info = probe(file)
+            row = row.of_file(info.duration)
+            end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
+            whole = not split or (has_words(row.text) and end - row.start <= LONGEST)
+            rate = info.sample_rate
+            for window in _windows(row, file, rate, whole):
+                for piece in window.pieces:
+                    id = name if whole else f"{name}-{len(pieces) + 1:04d}"
+                    samples = window.waveform[round(piece.start * rate) : round(piece.end * rate)]
+                    write_audio(_file(folder, id), *_at_most(samples, rate, sample_rate))
+                    pieces.append((id, row, piece.shifted(row.start + window.start)))
+                short += [piece.shifted(row.start + window.start) for piece in window.short]
+                length = window.start + len(window.waveform) / rate
+    except (DataError, Unusable) as error:
         for id, _, _ in pieces:
             _file(folder, id).unlink()
-        result.dropped.append({"source": printable(str(file)), "why": "unreadable", "detail": printable(str(error))})
+        why, detail = (error.reason, error.detail) if isinstance(error, Unusable) else ("unreadable", str(error))
+        result.dropped.append({"source": _source(row), "why": why, "detail": printable(detail)})
         return
     result.seconds += length
     result.pieces += pieces
+    if whole and row.text is not None:
+        result.texts[name] = one_line(row.text)
     for piece in short:
-        result.drop(file, "too short", piece)
+        result.drop(row, "too short", piece)
     if not pieces and not short:
-        result.drop(file, "no speech", Piece(0.0, length))
+        result.drop(row, "no speech", Piece(row.start, row.start + length))
 
 
-def _windows(file: Path, rate: int, split: bool) -> Iterator[Window]:
-    """A recording with its pieces: in windows, or whole."""
-    if split:
-        yield from windows_of(read_blocks(file, block_seconds=WINDOW), rate)
-    else:
-        waveform, _ = read_audio(file)
+def _windows(row: Row, file: Path, rate: int, whole: bool) -> Iterator[Window]:
+    """A row with its pieces: whole, or in windows."""
+    blocks = read_blocks(file, start=row.start, stop=row.end, channel=row.channel, block_seconds=WINDOW)
+    if whole:
+        waveform = joined(blocks)
         yield Window(0.0, waveform, [Piece(0.0, len(waveform) / rate)], [])
+    else:
+        yield from windows_of(blocks, rate)
 
 
 def _at_most(samples: FloatArray, rate: int, most: int | None) -> tuple[FloatArray, int]:
@@ -432,34 +426,57 @@ def _file(folder: Path, id: str) -> Path:
     return folder / "wavs" / f"{id}.flac"
 
 
-def _transcribe(
-    folder: Path, result: _Result, transcriber: Transcriber, speakers: dict[Path, str], progress: Progress | None
-) -> None:
-    """Transcribe all pieces and leave out those that are not understood. Lines are written one by one, so that an
-    interruption loses none of them."""
+def _tell_of_lost_texts(label: str, result: _Result) -> None:
+    """Warn of recordings whose texts are of no piece."""
+    cut = {row.id for id, row, _ in result.pieces if has_words(row.text) and id not in result.texts}
+    if cut:
+        logger.warning(
+            "%s: %s; add %s, or cut them to %g s yourself",
+            printable(label),
+            that_many(len(cut), "recording", "are cut into pieces without the text"),
+            option("transcribe"),
+            LONGEST,
+        )
+
+
+def _write_list(folder: Path, result: _Result, transcriber: Transcriber | None, progress: Progress | None) -> None:
+    """List the pieces with what is known of them, if anything is; those without a text are transcribed, and left out
+    where they are not understood. Lines are written one by one, so that an interruption loses none of them."""
+    speakers = any(row.speaker is not None for _, row, _ in result.pieces)
+    splits = any(row.split is not None for _, row, _ in result.pieces)
+    if transcriber is None and not (speakers or splits or result.texts):
+        return
     pieces, result.pieces = result.pieces, []
     with writing(folder), (folder / "metadata.csv").open("w", encoding="utf-8") as metadata:
-        if speakers:
-            metadata.write("id|speaker_id|text\n")
-        for done, (id, source, piece) in enumerate(pieces, start=1):
-            if piece.seconds > WHISPER_SECONDS:
-                outcome = {"why": f"longer than {WHISPER_SECONDS:g} s; use --split"}
-            else:
-                outcome = transcribed(transcriber, *read_audio(_file(folder, id)))
-            if "why" in outcome:
+        if speakers or splits:
+            metadata.write("|".join(["id", *["speaker_id"] * speakers, *["split"] * splits, "text"]) + "\n")
+        for done, (id, row, piece) in enumerate(pieces, start=1):
+            why = _transcribed(_file(folder, id), id, piece, transcriber, result)
+            if why is not None:
                 _file(folder, id).unlink()
-                result.drop(source, outcome["why"], piece)
+                result.drop(row, why, piece)
             else:
-                fields = [id, *([one_line(speakers[source])] if speakers else []), outcome["text"]]
-                metadata.write("|".join(fields) + "\n")
+                said = [*[row.speaker] * speakers, *[row.split] * splits, result.texts.get(id)]
+                metadata.write("|".join([id, *(one_line(one or "") for one in said)]) + "\n")
                 metadata.flush()
-                result.texts[id] = outcome["text"]
-                result.pieces.append((id, source, piece))
-            if progress is not None:
+                result.pieces.append((id, row, piece))
+            if transcriber is not None and progress is not None:
                 progress("transcribing", done, len(pieces))
 
 
-def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transcriber | None) -> dict[str, Any]:
+def _transcribed(file: Path, id: str, piece: Piece, transcriber: Transcriber | None, result: _Result) -> str | None:
+    """Add the text of a piece that has none, if it is to be transcribed; returns why it has none."""
+    if transcriber is None or has_words(result.texts.get(id)):
+        return None
+    if piece.seconds > WHISPER_SECONDS:
+        return f"longer than {WHISPER_SECONDS:g} s; use --split"
+    outcome = transcribed(transcriber, *read_audio(file))
+    if "text" in outcome:
+        result.texts[id] = outcome["text"]
+    return outcome.get("why")
+
+
+def _report(folder: Path, result: _Result, recordings: int, transcribe: Transcriber | None) -> dict[str, Any]:
     kept_seconds = sum(piece.seconds for _, _, piece in result.pieces)
     dropped = sum(one.get("seconds", 0.0) for one in result.dropped)
     counts: dict[str, int] = {}
@@ -467,7 +484,7 @@ def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transc
         counts[one["why"]] = counts.get(one["why"], 0) + 1
     return {
         "folder": str(folder),
-        "recordings": len(files),
+        "recordings": recordings,
         "pieces": len(result.pieces),
         "seconds": {
             "recorded": round(result.seconds, 2),
@@ -484,10 +501,10 @@ def _report(folder: Path, result: _Result, files: list[Path], transcribe: Transc
 
 
 def _origins(result: _Result) -> Iterator[dict[str, Any]]:
-    for id, source, piece in result.pieces:
+    for id, row, piece in result.pieces:
         yield {
             "id": id,
-            "source": printable(str(source)),
+            "source": _source(row),
             "start": round(piece.start, 3),
             "end": round(piece.end, 3),
             "text": result.texts.get(id),

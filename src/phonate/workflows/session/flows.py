@@ -393,7 +393,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     if target.is_dir():  # a session that was interrupted while it transcribed
         shutil.rmtree(target)
     dataset = make_dataset(
-        detector.voice_data_dir,
+        VoiceData(path=str(detector.voice_data_dir), format="folder"),
         target,
         split=True,
         transcribe=transcriber,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,11 +29,25 @@ def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_pa
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "18 of 19 recordings can be used" in shown.stdout
     assert "18 without a text" in shown.stdout, "which training a voice would refuse"
+    assert "\nanna 0.1 min, ben 0.1 min, cleo 0.1 min\n" in shown.stdout
     assert shown.stdout.count("; diarization needs RTTM labels") == 1
     assert "broken.wav" in shown.stdout
     document = json.loads(phonate("check", corpus, "--json").stdout)
     assert document["reasons"] == {"unreadable": 1}
     assert document["speakers"] == {"anna": 6, "ben": 6, "cleo": 6}
+
+
+def test_a_text_that_is_empty_is_called_so(tone_corpus, tmp_path):
+    corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
+    (corpus / "ben/03.txt").write_text("\n")
+    line = next(line for line in phonate("check", corpus).stdout.splitlines() if "without a text" in line)
+    assert "such as the empty 03.txt beside 03.wav, or data.transcribe=true" in line
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: recognition\ndata: {{path: {corpus}}}\n")
+    refused = json.loads(phonate("check", recipe, "--json").stdout)["refused"]
+    assert [Path(one["place"]).name for one in refused if "write it into the empty 03.txt beside" in one["detail"]] == [
+        "03.wav"
+    ]
 
 
 @pytest.mark.parametrize("action", ["check", "describe"])
@@ -138,6 +153,26 @@ def test_a_recipe_stands_for_its_corpus(tone_corpus, tmp_path):
     recipe.write_text(f"task: conversion\ndata:\n  path: {tone_corpus}\n  audio:\n    max_seconds: 1.0\n")
     document = json.loads(phonate("check", recipe, "--json").stdout)
     assert document["reasons"] == {"too long": 12}
+    assert document["refused"][0]["detail"].endswith("max_seconds 1; cut it"), "pieces are longer"
+
+
+@pytest.mark.parametrize(
+    ("task", "command"),
+    [
+        ("conversion", "; cut it: phonate data prepare {corpus} --split -o NEW"),
+        ("recognition", "; cut it: phonate data prepare {corpus} --split --transcribe -o NEW"),
+    ],
+)
+def test_what_is_too_long_comes_with_the_command_that_cuts_it(task, command, tmp_path):
+    corpus = tmp_path / "my corpus"
+    (corpus / "anna").mkdir(parents=True)
+    soundfile.write(corpus / "anna/long.wav", 0.1 * np.ones(8000 * 25), 8000)
+    (corpus / "anna/long.txt").write_text("Words that are said there.")
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"task: {task}\ndata:\n  path: {corpus}\n  audio:\n    max_seconds: 20\n")
+    shown = phonate("check", recipe)
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("too long")]
+    assert line.endswith(f"longer than data.audio.max_seconds 20{command.format(corpus=shlex.quote(str(corpus)))}")
 
 
 @pytest.mark.parametrize("place", ["nowhere", "empty"])

@@ -227,6 +227,7 @@ def test_progress_is_that_of_all_recordings(
         (["transcribe", "calls", "--format", "srt"], "--format srt: only for files in a folder; name it by -o FOLDER"),
         (["transcribe", "calls", "-o", "a.ctm", "--format", "srt"], "--format: only for a folder"),
         (["transcribe", "calls", "--page", "a.html"], "--page: is for one recording; leave it out, or give one"),
+        (["transcribe", "others", "--page", "a.html"], "leave it out, or give others/two 2.wav"),
         (["diarize", "calls", "--stream"], "--stream: is for one recording"),
         (["diarize", "calls", "absent.wav"], "absent.wav: no such file"),
         (["diarize", "calls/may", "others"], "others/two 2.wav: both would be written as two 2; rename one"),
@@ -241,6 +242,10 @@ def test_progress_is_that_of_all_recordings(
         (["transcribe", "model.pt", "calls"], "model.pt: neither a run nor a recording; give the folder of a run"),
         (["convert", "model.pt", "calls", "-o", "out"], "model.pt: neither a run nor a recording"),
         (["convert", "calls", "calls/may", "-o", "out"], "calls: a recording; the run comes first, as in RUN calls"),
+        (
+            ["convert", "mine", "others", "-o", "q.wav"],
+            "q.wav: a folder was given, not its recording others/two 2.wav; give that, or -o FOLDER, and --format",
+        ),
         (["convert", "mine", "calls", "-o", "all.wav"], "there are several recordings; give a folder, and --format"),
         (["convert", "mine", "calls", "-o", "out", "--format", "mp3"], "only .flac and .wav can be written"),
         (["convert", "mine", "calls", "-o", "calls"], "calls/broken.wav: is a recording that is read; choose"),

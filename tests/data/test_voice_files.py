@@ -191,6 +191,7 @@ def test_the_rules(tmp_path):
     assert refused["quiet.wav"].reason == "low quality"
     assert "quality 0.50 is under 0.7: quiet (RMS 0.000" in refused["quiet.wav"].detail
     assert [(Path(one.place).name, one.reason) for one in report.warnings] == [("long.wav", "too long")]
+    assert f"cut it: phonate data prepare {tmp_path} --split -o NEW" in report.warnings[0].detail
     assert (report.listed, report.usable) == (6, 4)
     assert report.seconds == pytest.approx(5 + 2 + 30 + 5)
 

@@ -83,7 +83,15 @@ class Batch:
         from phonate.config.errors import InputError
 
         if self.several and (option := next(iter(options), None)):
-            raise InputError(f"{option}: is for one recording; leave it out, or give one")
+            one = self.recordings[0].path if len(self.recordings) == 1 else "one"
+            raise InputError(f"{option}: is for one recording; leave it out, or give {one}")
+
+    @property
+    def needs_folder(self) -> str:
+        """That the results of several don't go into one file, and what to give."""
+        if len(self.recordings) > 1:
+            return "there are several recordings; give a folder"
+        return f"a folder was given, not its recording {self.recordings[0].path}; give that, or -o FOLDER"
 
 
 def batch_of(args: argparse.Namespace, default: str | None) -> Batch:
@@ -214,7 +222,7 @@ class Targets:
         check(str(output) if kind != "folder" else f"{output / 'name'}{form}")
         one = f", or one {' or '.join(joined)} file" if joined else ""
         if several and kind == "file":
-            raise InputError(f"{output}: there are several recordings; give a folder, and --format{one}")
+            raise InputError(f"{output}: {batch.needs_folder}, and --format{one}")
         if args.format is not None and kind != "folder":
             raise InputError(f"--format: only for a folder; the name of {output} says its format")
         if kind == "folder" and output.is_file():

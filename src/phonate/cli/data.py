@@ -11,6 +11,7 @@ from phonate.cli.parsing import language_code
 from phonate.config.words import number_of
 
 SHOWN = 20
+_NAMED = 8  # speakers, at most, of whom a check tells how long each speaks
 FURTHER = "further"  # outcomes of the other corpora that a recipe names
 _LONG = {"dropped", "made", "worst", FURTHER}  # lists that only --json prints
 
@@ -205,8 +206,7 @@ def _given(args: argparse.Namespace, *names: str) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in given)
 
 
-def _print_report(outcome: dict[str, Any]) -> None:
-    from phonate.cli.output import print_table
+def _print_totals(outcome: dict[str, Any]) -> None:
     from phonate.data.corpora.rows import one_line
 
     hours, speakers = outcome["seconds"] / 3600, len(outcome["speakers"])
@@ -216,6 +216,16 @@ def _print_report(outcome: dict[str, Any]) -> None:
         f"{outcome['path']} ({outcome['format']}): {usable} of {outcome['listed']} {what} can be used, "
         f"{f'{hours:.2f} h' if hours >= 1 else f'{60 * hours:.1f} min'}, {number_of(speakers, 'speaker')}"
     )
+    minutes = outcome.get("minutes_by_speaker", {})
+    if 2 <= len(minutes) <= _NAMED:
+        print(", ".join(f"{one_line(name)} {spoken:.1f} min" for name, spoken in minutes.items()))
+
+
+def _print_report(outcome: dict[str, Any]) -> None:
+    from phonate.cli.output import print_table
+    from phonate.data.corpora.rows import one_line
+
+    _print_totals(outcome)
     if without_text := outcome.get("without_text"):
         print(
             f"{without_text} without a text: enough for conversion and the vocoder; speech and recognition need one, "
@@ -239,7 +249,7 @@ def _print_report(outcome: dict[str, Any]) -> None:
         odd, findings = outcome["with_findings"], outcome["findings"]
         kinds = ", ".join(f"{count} {reason}" for reason, count in findings.items())
         have = f"{odd} {'has' if odd == 1 else 'have'} findings{kinds and f': {kinds}'}"
-        print(f"{outcome['page']}: the {outcome['shown']} worst clips; of all {usable}, {have}")
+        print(f"{outcome['page']}: the {outcome['shown']} worst clips; of all {outcome['usable']}, {have}")
     for kind in ("refused", "warnings"):
         problems = outcome[kind]
         if problems:

@@ -34,6 +34,7 @@ from phonate.data.corpora.validation import (
     decoding,
     reason_of,
     require_length,
+    to_cut,
     unusual,
 )
 from phonate.data.parallel import Progress, Stage, map_files
@@ -209,7 +210,7 @@ def validate_voice_files(
         usable.append(outcome)
         report.usable += 1
         report.seconds += outcome.seconds
-        report.warnings.extend(_warnings(outcome))
+        report.warnings.extend(_warnings(outcome, detector.voice_data_dir))
     return usable, report
 
 
@@ -244,12 +245,13 @@ def examine(path: Path, rules: VoiceRules) -> VoiceFile | Problem:
     )
 
 
-def _warnings(file: VoiceFile) -> Iterator[Problem]:
-    """Warnings about a recording that is used."""
+def _warnings(file: VoiceFile, folder: Path) -> Iterator[Problem]:
+    """Warnings about a recording in `folder` that is used."""
     for finding in unusual(file.remarks):
         yield _problem(file.path, finding.reason, finding.detail)
     if file.seconds < file.whole_seconds:
-        detail = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used; cut it at pauses to use all"
+        used = f"{file.whole_seconds:.1f} s, only the first {file.seconds:g} are used"
+        detail = f"{used}; to use all, {to_cut(folder, file.seconds)}"
         yield _problem(file.path, "too long", detail)
     suffix = wrong_suffix(file.path, file.format)
     if suffix is not None:

@@ -19,7 +19,7 @@ from phonate.config.resolve import Recipe, parse_overrides
 from phonate.config.settings import Settings, takes_text
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
-from phonate.data.corpora.validation import CheckedRow, of_trained_speakers, text_beside, validate
+from phonate.data.corpora.validation import CheckedRow, has_empty_text, of_trained_speakers, text_beside, validate
 from phonate.data.parallel import Progress
 from phonate.data.settings import ConversationData, LanguageCode, RecordingData, SpokenData, VoiceData, cache_root
 from phonate.tasks.cloning.settings import CloningData
@@ -181,14 +181,25 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
         settings.require_speakers(report.speakers)
     outcome = report.to_json()
     outcome["whole_recordings"] = _whole(usable)
+    outcome["minutes_by_speaker"] = _minutes_by_speaker(usable)
     if (
         type(settings) in (VoiceData, CorpusData) and report.segments == report.usable
     ):  # clips, for no task, which would refuse them
         without = [one.row for one in usable if not one.row.text]
         outcome["without_text"] = len(without)
         if without:
-            outcome["text_missing"] = text_beside(without[0])
+            outcome["text_missing"] = text_beside(next(filter(has_empty_text, without), without[0]))
     return outcome
+
+
+def _minutes_by_speaker(usable: Sequence[CheckedRow]) -> dict[str, float]:
+    """How long each speaker speaks."""
+    minutes: dict[str, float] = {}
+    for one in usable:
+        for segment in one.segments:
+            name, end = str(segment.speaker), segment.end if segment.end is not None else one.seconds
+            minutes[name] = minutes.get(name, 0.0) + (end - segment.start) / 60
+    return {name: round(value, 2) for name, value in sorted(minutes.items())}
 
 
 def _whole(usable: Sequence[CheckedRow]) -> int:
@@ -225,12 +236,9 @@ def describe(settings: RecordingData, progress: Progress | None = None) -> dict[
 def _describe(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     checked, report = check_corpus(settings, progress)
     seconds = np.array([one.seconds for one in checked])
-    minutes: dict[str, float] = {}
+    minutes = _minutes_by_speaker(checked)
     rates: dict[str, int] = {}
     for one in checked:
-        for segment in one.segments:
-            name, end = str(segment.speaker), segment.end if segment.end is not None else one.seconds
-            minutes[name] = minutes.get(name, 0.0) + (end - segment.start) / 60
         rates[str(one.sample_rate)] = rates.get(str(one.sample_rate), 0) + 1
     return {
         "path": report.path,
@@ -243,7 +251,7 @@ def _describe(settings: RecordingData, progress: Progress | None) -> dict[str, A
         "segments": report.segments,
         "speech_minutes": round(report.speech_seconds / 60, 2),
         "overlap_minutes": round(report.overlap_seconds / 60, 2),
-        "minutes_by_speaker": {name: round(value, 2) for name, value in sorted(minutes.items())},
+        "minutes_by_speaker": minutes,
         "sample_rates": rates,
         "seconds": {
             "shortest": round(float(seconds.min()), 2),

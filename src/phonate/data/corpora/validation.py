@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ from phonate.data.corpora.rows import (
     printable,
     row_file,
 )
+from phonate.data.corpora.transcripts import text_of
 from phonate.data.parallel import Progress as Progress
 from phonate.data.parallel import Stage, Threads, report_progress
 
@@ -321,10 +323,26 @@ def require_part(start: float, end: float | None, duration: float, slack: float)
     return duration if end is None else min(end, duration)
 
 
-def require_length(seconds: float, settings: str, least: float = 0.0, most: float | None = None) -> None:
-    """Raises Unusable for a recording shorter than the option min_seconds of `settings`, or longer than max_seconds."""
+PIECE_SECONDS = 14.0
+"""The longest piece that `phonate data prepare --split` makes."""
+
+
+def to_cut(folder: str | Path, most: float | None, text: bool = False) -> str:
+    """The advice to cut a recording of the corpus in `folder` to at most so many seconds, with the command where it
+    can. `text`: its text is needed, and is of the whole."""
+    if most is None or most < PIECE_SECONDS:
+        return "cut it"
+    named = shlex.quote(printable(str(folder))) if is_remote(str(folder)) or os.path.exists(folder) else "FOLDER"
+    return f"cut it: phonate data prepare {named} --split{' --transcribe' if text else ''} -o NEW"
+
+
+def require_length(
+    seconds: float, settings: str, least: float = 0.0, most: float | None = None, mend: str = "cut it"
+) -> None:
+    """Raises Unusable for a recording shorter than the option min_seconds of `settings`, or longer than max_seconds.
+    `mend`: what to do with one that is longer."""
     if most is not None and not seconds <= most:
-        raise Unusable("too long", f"{seconds:.1f} s, longer than {settings}.max_seconds {most:g}; cut it")
+        raise Unusable("too long", f"{seconds:.1f} s, longer than {settings}.max_seconds {most:g}; {mend}")
     if not seconds >= least:
         short = f"{seconds:.3f} s, shorter than {settings}.min_seconds {least:g}; record longer ones, or join them"
         raise Unusable("too short", short)
@@ -591,7 +609,7 @@ def usable_rows(
     report.listed = len(listed)
     unique = list(unique_rows(listed, report))
     usable: list[CheckedRow] = []
-    one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, then)
+    one: Callable[[Row], _Outcome[Result]] = partial(_checked, requirements, report.path, then)
     local = Threads(threads or min(THREADS, max(2, cores())), source_of, notes)
     results = executor_of(executor, local).map(one, unique, _crashed, file_of)
     for done, (problems, result) in enumerate(results, start=1):
@@ -612,9 +630,9 @@ _Outcome = tuple[list[Problem], tuple[CheckedRow, Result] | None]
 
 
 def _checked(
-    requirements: Requirements, then: Callable[[CheckedRow, FloatArray | None], Result], row: Row
+    requirements: Requirements, corpus: str, then: Callable[[CheckedRow, FloatArray | None], Result], row: Row
 ) -> _Outcome[Result]:
-    checked, problems, waveform = check(row, requirements)
+    checked, problems, waveform = check(row, requirements, corpus)
     return problems, None if checked is None else (checked, then(checked, waveform))
 
 
@@ -717,10 +735,14 @@ def unique_rows(rows: Iterable[Row | Problem], report: Report) -> Iterator[Row]:
             yield row
 
 
-def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list[Problem], FloatArray | None]:
-    """The row with what its file holds, warnings, and its samples as `inspect` returns them; or None and the one
-    reason why it can't be used."""
+def check(
+    row: Row, requirements: Requirements, corpus: str = ""
+) -> tuple[CheckedRow | None, list[Problem], FloatArray | None]:
+    """The row of `corpus`, a path, with what its file holds, warnings, and its samples as `inspect` returns them; or
+    None and the one reason why it can't be used."""
     file = row.path
+    least, most = requirements.min_seconds, requirements.max_seconds
+    mend = to_cut(corpus, most if requirements.one_speaker else None, requirements.text)
     try:
         _require_labels(row, requirements)
         with ExitStack() as stack:
@@ -732,7 +754,7 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
                 info = recording.info(None if whole is None else len(whole))
             row = row.of_file(info.duration)
             end = require_part(row.start, row.end, info.duration, SLACK_SECONDS)
-            require_length(end - row.start, "data.audio", requirements.min_seconds, requirements.max_seconds)
+            require_length(end - row.start, "data.audio", least, most, mend)
             _require_segments(row, end, info.duration, requirements)
             if row.end is not None and row.end > info.duration:
                 row = replace(row, end=None)
@@ -743,7 +765,7 @@ def check(row: Row, requirements: Requirements) -> tuple[CheckedRow | None, list
             else:
                 inspection, waveform = inspected(whole, recording)
         # Again, by the samples that are there: some headers only estimate the length.
-        require_length(inspection.seconds, "data.audio", requirements.min_seconds, requirements.max_seconds)
+        require_length(inspection.seconds, "data.audio", least, most, mend)
         inspection.require_sound()
     except Unusable as why:
         if row.member is not None:
@@ -791,7 +813,16 @@ def _is_file(row: Row) -> bool:
 
 def text_beside(row: Row) -> str:
     """Where the text of a recording may be written."""
-    return f"{row.path.stem}.txt beside {row.path.name}" if _is_file(row) else row.place
+    if not _is_file(row):
+        return row.place
+    if has_empty_text(row) and (file := text_of(row.path)) is not None:
+        return f"the empty {file.name} beside {row.path.name}"
+    return f"{row.path.stem}.txt beside {row.path.name}"
+
+
+def has_empty_text(row: Row) -> bool:
+    """Whether there is a text, such as a file of it, without anything in it."""
+    return not row.text and any(one.text == "" for one in row.segments)
 
 
 def _require_segments(row: Row, end: float, duration: float, requirements: Requirements) -> None:

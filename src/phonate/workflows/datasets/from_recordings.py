@@ -32,7 +32,7 @@ from phonate.config.language_codes import primary
 from phonate.config.words import number_of, that_many
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import REPORT, SLACK_SECONDS, Problem, Row, by_segment, printable, row_file
-from phonate.data.corpora.validation import Unusable, has_words, require_part, unique_rows
+from phonate.data.corpora.validation import PIECE_SECONDS, Unusable, has_words, require_part, unique_rows
 from phonate.data.parallel import Progress
 from phonate.data.settings import RecordingData
 from phonate.pretrained import TRANSCRIPTION, Transcriber, require, speech_spans
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("phonate")
 
-SHORTEST, LONGEST = 2.0, 14.0
+SHORTEST, LONGEST = 2.0, PIECE_SECONDS
 """Length of a piece in seconds."""
 # --------------- Segmentation of long recordings at pauses, into pieces of a length suited to training
 

@@ -20,7 +20,7 @@ from phonate.config.metrics import plain, told
 from phonate.config.words import number_of
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
-from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker
+from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker, to_cut
 from phonate.data.dialogues import SUFFIXES, text_files
 from phonate.data.parallel import Progress, Stage
 from phonate.data.settings import VoiceData
@@ -571,7 +571,8 @@ def _write_list(work: Work, task: str, listed: Path, recordings: Sequence[_Recor
         if needs_text(task) and not one.row.text:
             left_out.append(f"{place}: no text; left out")
         elif needs_text(task) and one.is_long:
-            left_out.append(f"{place}: too long, and its text is of the whole; left out, cut it at pauses")
+            mend = to_cut(work.voice_data_dir, work.config.settings.rules.max_seconds, text=True)
+            left_out.append(f"{place}: too long, and its text is of the whole; left out, {mend}")
         else:
             used.append(one)
     lines: list[str] = []

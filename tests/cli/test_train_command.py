@@ -98,20 +98,45 @@ def test_a_run_from_its_start_to_a_longer_end(
     assert (run / "metrics.jsonl").read_bytes() == before
 
     with monkeypatch.context() as patched:
-        patched.setattr("phonate.workflows.train.load", stopped_before_validation)
+        for module in ("phonate.workflows.train", "phonate.training.checkpoints.loading"):
+            patched.setattr(f"{module}.load", stopped_before_validation)
         assert main(["train", "runs/mine", "--resume", "auto", "--plugin", str(plugin)]) == 0
     assert "resumed from runs/mine/checkpoints/step-00000008" in capsys.readouterr().err
 
+    records = {
+        name: (run / name).read_bytes() for name in ("recipe.yaml", "system.json", "metrics.jsonl", "time.jsonl")
+    }
     assert main([*arguments, "--resume", "auto", "training.max_steps=5"]) == 0
+    assert records == {name: (run / name).read_bytes() for name in records}
     past = "this run is past training.max_steps=5 already, so nothing is trained; add training.max_steps=16 to train as"
     error = capsys.readouterr().err
     assert f"{past} long again (any number above 8 trains on)" in error
     assert "resuming with changed settings: " in error
+    assert "time: " not in error
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["run"], printed["step"]) == ("runs/mine", 12)
     assert printed["metrics"]["val_loss"] > 0
+
+
+def test_a_run_that_stopped_early_says_in_one_line_how_it_is_trained_on(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = "training.early_stopping={patience: 1, min_delta: 100.0}"
+    assert main([*arguments, "training.epochs=9", stopping]) == 0
+    before = (tmp_path / "runs/mine/time.jsonl").read_bytes()
+    capsys.readouterr()
+    resume = ["train", "runs/mine", "--resume", "auto", "--plugin", str(tmp_path / "my_task.py")]
+    assert main(resume) == 0
+    out, error = capsys.readouterr()
+    told = r"this run stopped early: val_loss has not improved on [\d.]+ for 1 validation; add "
+    mend = r"training\.early_stopping\.patience=2 to train on \(any number above 1 does\)\n"
+    assert re.fullmatch(told + mend, error)
+    assert out.startswith("runs/mine: step 8, best val_loss ")
+    assert (tmp_path / "runs/mine/time.jsonl").read_bytes() == before
+    assert main([*resume, "training.early_stopping.patience=2"]) == 0
+    assert capsys.readouterr().out.startswith("runs/mine: step 12, ")
 
 
 COLLECTOR = """

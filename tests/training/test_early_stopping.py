@@ -103,9 +103,18 @@ def test_a_run_that_stays_stopped_says_why(tmp_path, caplog):
     caplog.clear()
     with caplog.at_level("INFO"):
         assert stale(tmp_path / "run", 2, resume="latest").step == 6
-    (line,) = [record.message for record in caplog.records if "stopped early" in record.message]
-    assert "quality has not improved on 100 % for 2 validations" in line
-    assert "patience" in line
+    assert [record.message for record in caplog.records] == [
+        "this run stopped early: quality has not improved on 100 % for 2 validations; add "
+        "training.early_stopping.patience=4 to train on (any number above 2 does)"
+    ]
+
+
+def test_a_run_that_stays_stopped_by_a_listed_callback_says_whose_patience_to_raise(tmp_path, caplog):
+    for resume in (None, "latest"):
+        callback = CALLBACKS.get("early_stopping")(metric="quality", patience=2, restore_best_weights=False)
+        with caplog.at_level("INFO"):
+            assert train(tmp_path / "run", Stale(), resume=resume, callbacks=[callback], **options()).step == 6
+    assert "; raise the patience of its callback to train on (any number above 2 does)" in caplog.text
 
 
 def test_a_stopped_run_goes_on_without_early_stopping(tmp_path):

@@ -17,7 +17,8 @@ from test_trainer import lines as metrics
 from test_trainer import train
 
 from phonate.config.errors import InputError
-from phonate.training.ledger import KINDS, Ledger, read, told
+from phonate.training.ledger import KINDS, Ledger, newest_step, read, told
+from phonate.training.tracking import read_events
 
 
 def lines(path: Path, *rows: tuple[float, int, dict[str, float]]) -> Path:
@@ -73,6 +74,38 @@ def test_a_resume_that_is_refused_loses_nothing(tmp_path: Path) -> None:
         file.write(json.dumps({"began": began + 50, "step": 0, "seconds": {"save": 0.1}}) + "\n")
     train(tmp_path / "run", max_steps=8, resume="latest")
     assert "lost" not in read(path)
+
+
+def test_a_resume_that_trains_nothing_leaves_the_records_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def records() -> dict[str, bytes]:
+        files = (path for path in sorted((tmp_path / "run").rglob("*")) if path.is_file() and path.name != ".lock")
+        return {str(path): path.read_bytes() for path in files}
+
+    written = {"tensorboard": True, "interval": 2}
+    train(tmp_path / "run", max_steps=4, logging=written)
+    before = records()
+    for steps, said in ((4, "this run is finished"), (2, "this run is past training.max_steps=2 already")):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            assert train(tmp_path / "run", max_steps=steps, resume="latest", logging=written).step == 4
+        assert [record.message.startswith(said) for record in caplog.records] == [True]
+        assert records() == before
+    with caplog.at_level("INFO"):
+        train(tmp_path / "run", max_steps=6, resume="latest", logging=written)
+    assert any(record.message.startswith("time: ") for record in caplog.records)
+    assert {"recover", "train"} <= read(tmp_path / "run/time.jsonl").keys()
+    assert len(read_events(tmp_path / "run/metrics.jsonl", "resumed")) == 1
+
+
+def test_steps_are_noted_between_log_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phonate.training.ledger.OFTEN", 0.0)
+    train(tmp_path / "run", max_steps=3, logging={"interval": 100}, validation={"interval": 100})
+    rows = [json.loads(line) for line in (tmp_path / "run/time.jsonl").read_text().splitlines()]
+    assert {0, 1, 2, 3} == {row["step"] for row in rows}
+    assert newest_step(tmp_path / "run/time.jsonl") == 3
+    assert newest_step(tmp_path / "nothing.jsonl") == 0
 
 
 def test_an_incomplete_last_line_and_no_file(tmp_path: Path) -> None:

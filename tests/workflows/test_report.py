@@ -152,6 +152,14 @@ def test_a_run_that_is_not_at_its_end_says_so(run: Path, training: str, said: st
     assert f"phonate checkpoints verify {quoted}" in text
 
 
+def test_a_run_that_is_training_has_the_steps_of_its_times(run: Path) -> None:
+    (run / "recipe.yaml").write_text("task: conversion\ntraining: {max_steps: 4500}\n")
+    with (run / "time.jsonl").open("a") as file:
+        seconds = {"recover": 30.0, "train": 90.0, "data": 10.0, "validate": 10.0}
+        file.write(json.dumps({"began": 1500.0, "step": 47, "seconds": seconds}) + "\n")
+    assert "for 47 of 4,500 steps (unfinished) in 4.0 min" in page_of(run).text
+
+
 def test_a_run_that_was_at_its_end_was_not_resumed(run: Path) -> None:
     again = {"step": 40, "split": "event", "event": "resumed", "epoch": 0, "checkpoint": "checkpoints/step-00000040"}
     with (run / "metrics.jsonl").open("a") as file:

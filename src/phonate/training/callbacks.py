@@ -343,31 +343,24 @@ class EarlyStoppingCallback(Callback):
         self.restore_best_weights = restore_best_weights
         self.watch = MetricWatch(metric, mode, min_delta, setting="training.early_stopping.metric")
 
+    @property
+    def why(self) -> str:
+        """Why it stops training."""
+        stale = number_of(self.watch.stale, "validation")
+        return f"{self.watch.metric} has not improved on {self.watch.best_in_words} for {stale}"
+
     def on_train_begin(self, trainer: TrainerView) -> None:
         """Check that this metric selects the best checkpoint, and whether a resumed run has already stopped."""
         conflict = trainer.settings.restore_conflict(self.watch.metric)
         if self.restore_best_weights and conflict is not None:
             raise InputError(conflict)
         if self.watch.stale >= self.patience:
-            logger.info(
-                "stopped early before step %d: %s has not improved on %s for %s; raise patience above that to continue",
-                trainer.step + 1,
-                self.watch.metric,
-                self.watch.best_in_words,
-                number_of(self.watch.stale, "validation"),
-            )
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: TrainerView, metrics: Mapping[str, float]) -> None:
         """Count the validation, and stop once patience is exhausted."""
         if not self.watch.observe(metrics) and self.watch.stale >= self.patience:
-            logger.info(
-                "stopped early at step %d: %s has not improved on %s for %s",
-                trainer.step,
-                self.watch.metric,
-                self.watch.best_in_words,
-                number_of(self.watch.stale, "validation"),
-            )
+            logger.info("stopped early at step %d: %s", trainer.step, self.why)
             trainer.should_stop = True
 
     def on_train_end(self, trainer: TrainerView) -> None:
@@ -382,6 +375,18 @@ class EarlyStoppingCallback(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state`."""
         self.watch.restore(state)
+
+
+def stopped_early(callbacks: Iterable[Callback], settings: TrainingSettings) -> str:
+    """What is said of a resumed run that early stopping has ended, and how it is trained on; "" where it goes on."""
+    for one in callbacks:
+        if isinstance(one, EarlyStoppingCallback) and (stale := one.watch.stale) >= one.patience:
+            short = settings.early_stopping is not None and settings.early_stopping.patience == one.patience
+            mend = (
+                f"add training.early_stopping.patience={2 * stale}" if short else "raise the patience of its callback"
+            )
+            return f"this run stopped early: {one.why}; {mend} to train on (any number above {stale} does)"
+    return ""
 
 
 # -------------------------------------- Redraw random features (Performer projections) during training

@@ -1,7 +1,8 @@
 """Where the time of a run went, over all its processes: RUN/time.jsonl; and how long it will still take.
 
 Each process of a run begins with a line and adds one at each log line, validation and save, with its seconds so far by
-kind. So little is unknown after a kill: what came after the last line counts as idle.
+kind, and every quarter of a minute in between. So little is unknown after a kill: what came after the last line counts
+as idle.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ KINDS = {
 }
 """What a second of a run is, in the order in which it is told, and in words."""
 FILE = "time.jsonl"
+OFTEN = 15.0
+"""Seconds after which a line is due, where nothing else has written one."""
 
 
 class Ledger:
@@ -63,7 +66,9 @@ class Ledger:
         self._last = time.perf_counter() - (now - self._began)
         self._compiling = _compile_seconds() if compiles else None
         self._before: dict[str, float] = {}
-        self._begun = False
+        self._written = 0.0
+        self.begun = False
+        """Whether the first line is written: something was, or will be, trained."""
 
     def mark(self, kind: str) -> None:
         """Assign the time since the last mark to `kind`."""
@@ -87,7 +92,7 @@ class Ledger:
 
     def begin(self, step: int) -> None:
         """Write the first line of this process, which goes on from step `step`."""
-        self._begun = True
+        self.begun = True
         self.write(step)
         if self._path is not None:
             total = read(self._path, logger.warning)
@@ -99,10 +104,17 @@ class Ledger:
         whole = sum(total.values())
         return {f"time/{kind}": 100.0 * value / whole for kind, value in total.items() if value > 0.0}
 
+    def write_if_due(self, step: int) -> None:
+        """Add a line where the last one was a while ago; the time since the last mark went into steps."""
+        if time.perf_counter() - self._written >= OFTEN:
+            self.mark("train")
+            self.write(step)
+
     def write(self, step: int) -> None:
         """Add a line: `step` steps are done. None of a process that did not begin: a checkpoint was refused, say."""
-        if self._path is None or not self._begun:
+        if self._path is None or not self.begun:
             return
+        self._written = self._last
         line = _Line(self._began, step, self._seconds)
         try:
             with self._path.open("ab") as file:
@@ -141,6 +153,11 @@ def read(path: Path, tell: Callable[[str], None] = logger.debug) -> dict[str, fl
         for kind, value in seconds.items():
             total[kind] = total.get(kind, 0.0) + value
     return {kind: total[kind] for kind in KINDS if total.get(kind, 0.0) > 0.0}
+
+
+def newest_step(path: Path) -> int:
+    """Steps that were done at the last line; 0 where there is none."""
+    return max((line.step for line in [*_lines(path, logger.debug)][-1:]), default=0)
 
 
 def _lines(path: Path, tell: Callable[[str], None]) -> Iterator[_Line]:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from phonate.compute.distributed import like
 from phonate.config.errors import CheckpointError, InputError
 from phonate.config.metrics import Better, plain
-from phonate.config.words import number_of
 from phonate.data.batches import Consumed, digest_of
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
 from phonate.training.checkpoints.loading import changed_settings, difference, misfits
@@ -384,8 +383,6 @@ class Saver:
         self._saved_step = -1  # what was saved later may be damaged: it is saved again
         task.step = max(0, self.progress.step - 1)
         self.train_step.weights = self.train_step.loss_weights(task.step)
-        step, epochs = self.progress.step, self.progress.epoch
-        logger.info("resumed from %s at step %d, %s done", checkpoint.path, step, number_of(epochs, "epoch"))
 
     def restore_best(self) -> Path | None:
         """Load the weights of the best validation into the model; None where there was no validation."""

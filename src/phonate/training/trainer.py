@@ -26,10 +26,11 @@ from phonate.config.documents import parse
 from phonate.config.errors import InputError, Interrupted, TrainingError
 from phonate.config.metrics import plain
 from phonate.config.resolve import Resolved
+from phonate.config.words import number_of
 from phonate.data.loading import LeftOut, MicroBatch, accumulation_groups
 from phonate.data.settings import RecordingData
 from phonate.training import quarantine
-from phonate.training.callbacks import Callback, CallbackList
+from phonate.training.callbacks import Callback, CallbackList, stopped_early
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, files, listing
 from phonate.training.checkpoints.loading import load_first_intact
 from phonate.training.checks import check_settings, check_watched
@@ -296,7 +297,7 @@ class Trainer:
                 self.reporter.close()
                 self.ledger.mark("save")
                 self.ledger.write(self.step)
-        if self.ranks.is_main:
+        if self.ranks.is_main and self.ledger.begun:
             logger.info("time: %s", told(read(self.run.path / FILE)))
         return self.progress.last_validation
 
@@ -314,8 +315,6 @@ class Trainer:
             self.checkpoints.open()  # before anything of another process is replaced
         if checkpoint is not None:
             self.saver.restore(checkpoint)
-            if (ended := told_end(self.settings, self.step, self.epoch)) and self.ranks.is_main:
-                logger.info(ended)
             if self.progress.batches:
                 recipe = parse(checkpoint.recipe_yaml, files.RECIPE).values if checkpoint.recipe_yaml else {}
                 size = recipe["training"]["batch_size"] if recipe else None
@@ -325,18 +324,37 @@ class Trainer:
             if self.ema is not None:
                 self.ema.reset()
         self.train_source.leave_out(self.quarantine.samples)
-        self._open_stream(checkpoint)
-        if checkpoint is not None:
-            self.reporter.stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
-        self.saver.check_space()
+        if ended := "" if checkpoint is None else self._told_end():
+            if self.ranks.is_main:
+                logger.info(ended)
+        else:
+            self._go_on(checkpoint)
         self.model.train()
         for hook in self.callbacks.on_train_begin:
             hook(self)
+        if checkpoint is not None and self.finished and not self.progress.unfinished:
+            return  # nothing is trained: what the run says of itself is true as it is
         describe(self.run, self.train_step, self.hyperparameters, self.recipe_yaml)  # when callbacks have frozen theirs
         self.generators.start()
         self.ledger.mark("start" if checkpoint is None else "recover")
         self.ledger.begin(self.step)
         self._make_up()
+
+    def _told_end(self) -> str:
+        """What is said of a resumed run of which nothing is left to train; "" where it goes on."""
+        if self.progress.unfinished:
+            return ""
+        ended = told_end(self.settings, self.step, self.epoch)
+        return ended or stopped_early(self.callbacks.callbacks, self.settings)
+
+    def _go_on(self, checkpoint: Checkpoint | None) -> None:
+        """Open what a run writes to that begins or, from `checkpoint`, goes on."""
+        self._open_stream(checkpoint)
+        if checkpoint is not None:
+            done = number_of(self.epoch, "epoch")
+            logger.info("resumed from %s at step %d, %s done", checkpoint.path, self.step, done)
+            self.reporter.stream.event(self.step, "resumed", epoch=self.epoch, checkpoint=str(checkpoint.path))
+        self.saver.check_space()
 
     def _make_up(self) -> None:
         """Do what remained of a step when a signal stopped the run between it and its validation."""
@@ -479,6 +497,8 @@ class Trainer:
             self.ledger.mark("train")
             self.reporter.log(self.ledger.shares())
             self.ledger.write(progress.step)
+        else:
+            self.ledger.write_if_due(progress.step)
         self.reporter.stream.tick(progress.step)
         progress.unfinished = True
         left_out = self.quarantine.new(one for planned in self._group for one in planned.left_out)

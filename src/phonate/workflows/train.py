@@ -8,10 +8,10 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
@@ -30,7 +30,13 @@ from phonate.config.tasks import TaskInfo, referred, task_info
 from phonate.data.loading import accumulation_groups
 from phonate.data.progress import report_progress
 from phonate.data.settings import SpokenData
-from phonate.training.callbacks import Callback
+from phonate.training.callbacks import (
+    Callback,
+    CallbackList,
+    EarlyStoppingCallback,
+    build_callbacks,
+    stopped_early,
+)
 from phonate.training.checkpoints import Checkpoint, files, listing, resolve_checkpoint
 from phonate.training.checkpoints.listing import save_dir
 from phonate.training.checkpoints.loading import SettingChange, changed_settings, load, load_first_intact
@@ -235,7 +241,8 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
                 recipe=plan.resolved,
                 began=began,
             )
-            if info.validation and trainer.validator is not None and any(not one.is_term for one in task.metrics or ()):
+            measures = trainer.validator is not None and any(not one.is_term for one in task.metrics or ())
+            if info.validation and measures and not (checkpoint and _is_past(settings, checkpoint)):
                 logger.info(info.validation)
             metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
@@ -253,19 +260,34 @@ def _ended(plan: Plan, info: TaskInfo) -> Trained | None:
     newest = next(iter(listing.newest_first(listing.scan(run.path / settings.checkpoint.save_dir))), None)
     if newest is None or newest.metadata is None:
         return None
-    if not (told := told_end(settings, newest.step, newest.metadata.epoch)):
-        return None
+    told = told_end(settings, newest.step, newest.metadata.epoch)
     try:
+        if not told and not files.read_json(newest.path / files.STATE)["trainer"]["should_stop"]:
+            return None
         checkpoint = load(newest.path, settings.checkpoint.verify_integrity)
     except CheckpointError:
         return None
     progress = checkpoint.state["trainer"]
-    if progress["unfinished"] or changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml()):
+    told = told or _stopped_early(settings, checkpoint.state["callbacks"], info)
+    if not told or progress["unfinished"] or changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml()):
         return None
     logger.info(told)
     best = Best(**progress["best"])
     use, chosen = run.use(info, plan.resolved.values), best if best.value is not None else None
     return Trained(run, progress["validation"], newest.step, chosen, use, info.metrics or ())
+
+
+def _is_past(settings: TrainingSettings, checkpoint: Checkpoint) -> bool:
+    return bool(told_end(settings, checkpoint.metadata.global_step, checkpoint.metadata.epoch))
+
+
+def _stopped_early(settings: TrainingSettings, states: Sequence[Mapping[str, Any]], info: TaskInfo) -> str:
+    """What is said of the run whose callbacks are in these `states`, where early stopping has ended it; else ""."""
+    early = [one for one in build_callbacks(settings) if isinstance(one, EarlyStoppingCallback)]
+    CallbackList(early).restore(one for one in states if one["type"] == EarlyStoppingCallback.__qualname__)
+    for one in early:
+        one.watch.declared = info.metrics or ()
+    return stopped_early(early, settings)
 
 
 def _estimated(plan: Plan, device: torch.device, transcribed: str, callbacks: Sequence[Callback]) -> Trained:

@@ -242,6 +242,8 @@ class _Story:
     """Steps at which training was resumed."""
     spent: dict[str, float]
     """Seconds of all processes by kind."""
+    timed: int
+    """Steps that were done when their seconds were noted last."""
 
     @classmethod
     def read(cls, run: Run) -> _Story:
@@ -261,6 +263,7 @@ class _Story:
             system=read_json(run.path / files.SYSTEM),
             resumes=sorted(step for step in resumed if step < last),  # nothing was trained where it was at its end
             spent=ledger.read(run.path / ledger.FILE),
+            timed=ledger.newest_step(run.path / ledger.FILE),
         )
 
     @property
@@ -279,7 +282,7 @@ class _Story:
     @property
     def step(self) -> int:
         steps = [int(line["step"]) for line in self.lines] + [info.step for info in self.checkpoints]
-        return max(steps, default=0)
+        return max([self.timed, *steps])
 
     @property
     def ended(self) -> bool:

@@ -29,11 +29,12 @@ import torch
 from torch import Tensor, nn
 
 from gauges import clock, used
+from phonate.compute.resources import multiplies_in_bf16
 from phonate.config.resolve import resolve
 from phonate.tasks.conversion.features import FeatureExtractor
 from phonate.tasks.conversion.model import VoiceTransformer, build_model
 from phonate.tasks.speech.model import NOISE, Prosody, build_acoustic
-from phonate.training.precision import Precision, multiplies_in_bf16
+from phonate.training.precision import Precision
 
 FORMATS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _MIB = 2**20

@@ -76,7 +76,8 @@ def test_the_devices_are_a_table(monkeypatch, capsys):
         ["GPU 0", "5.55 of 5.62 GiB free", "CUDA, capability 7.5", "NVIDIA GeForce GTX 1660 SUPER"],
         ["GPU 1", "3.89 of 3.94 GiB free", "CUDA, capability 6.1", "Quadro P1000"],
     ]
-    assert lines[3][:3] == ["CPU", "125.71 GiB", "12 cores"]
+    bf16 = {True: "yes", False: "no", None: "not known"}[resources.multiplies_in_bf16()]
+    assert lines[3][:3] == ["CPU", "125.71 GiB", f"12 cores; bf16 instructions: {bf16}"]
 
 
 def test_the_devices_as_json(monkeypatch, capsys):
@@ -89,6 +90,37 @@ def test_the_devices_as_json(monkeypatch, capsys):
     assert found[1]["compute_capability"] == "6.1"
     assert found[2]["cores"] == 12
     assert found[2]["memory_gb"] == 125.71
+    assert found[2]["bf16"] is resources.multiplies_in_bf16()
+
+
+@pytest.mark.parametrize(
+    ("told", "has"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 avx2\n", True),
+        ("processor\t: 0\nflags\t\t: fpu amx_bf16 amx_tile\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx2\nbugs\t\t: bf16\n", False),
+        ("processor\t: 0\nFeatures\t: fp asimd svebf16 i8mm bf16\nCPU part\t: 0xd40\n", True),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", False),
+    ],
+)
+def test_linux_says_whether_a_processor_multiplies_in_bf16(tmp_path, told, has):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(told)
+    assert resources.multiplies_in_bf16(tmp_path) is has
+
+
+@pytest.mark.parametrize(
+    ("told", "has"),
+    [
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "arm64", "bf16": True}, True),
+        ({"architecture": "ppc64le"}, None),
+    ],
+)
+def test_elsewhere_torch_says_it(tmp_path, monkeypatch, told, has):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told)
+    assert resources.multiplies_in_bf16(tmp_path) is has
 
 
 def test_this_machine_is_looked_at_without_torch():

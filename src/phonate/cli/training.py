@@ -365,9 +365,10 @@ def resources_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def resources(args: argparse.Namespace) -> int:
-    """Show what there is to train on: GPUs with their free memory, cores, and memory.
+    """Show what there is to train on: GPUs with their free memory, cores, memory, and bf16 of the processor.
 
-    Limits of containers and CUDA_VISIBLE_DEVICES are respected. Listing the GPUs takes none of their memory.
+    Limits of containers and CUDA_VISIBLE_DEVICES are respected. Listing the GPUs takes none of their memory. On a
+    processor with bf16 instructions, training.mixed_precision=bf16 can make training faster.
     """
     from phonate.cli.output import log_to_console, print_json, print_table
     from phonate.compute.resources import ResourceDetector
@@ -385,7 +386,8 @@ def _device(device: dict[str, Any]) -> list[str]:
     """A device as a row of a table."""
     total = f"{device['memory_gb']:.2f} GiB"
     if device["type"] == "cpu":
-        return ["CPU", total, number_of(device["cores"], "core"), device["name"]]
+        bf16 = {True: "yes", False: "no", None: "not known"}[device["bf16"]]
+        return ["CPU", total, f"{number_of(device['cores'], 'core')}; bf16 instructions: {bf16}", device["name"]]
     capability = device["compute_capability"]
     power = f"CUDA, capability {capability}" if device["type"] == "cuda" else capability
     return [f"GPU {device['id']}", f"{device['free_gb']:.2f} of {total} free", power, device["name"]]

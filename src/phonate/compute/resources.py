@@ -120,6 +120,24 @@ def _text(file: Path) -> str:
         return ""
 
 
+_BF16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""What instructions for products in bf16 are called: two of x86, and ARM's."""
+
+
+def multiplies_in_bf16(root: Path = Path("/")) -> bool | None:
+    """Whether the processor has instructions for products in bf16. None: that is not known.
+
+    Linux tells it; elsewhere torch does, since 2.10. `root` is the parent of /proc.
+    """
+    if flags := re.search(r"^(?:flags|Features)\s*:(.*)$", _text(root / "proc/cpuinfo"), re.MULTILINE):
+        return not _BF16.isdisjoint(flags[1].split())
+    import torch
+
+    has: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    known = _BF16 & has.keys()
+    return any(has[name] for name in known) if known else None
+
+
 # ------------------ The GPUs that this process would see, and their free memory, without starting CUDA
 
 GIB = 1024**3
@@ -374,7 +392,8 @@ class ResourceDetector:
         """The GPUs in CUDA's order, then the CPU.
 
         A GPU has the keys type ("cuda" or "mps"), id, name, memory_gb, free_gb, compute_capability; the CPU has type
-        ("cpu"), id, name, memory_gb, cores. One GB is 1024^3 bytes.
+        ("cpu"), id, name, memory_gb, cores, bf16 (whether it has instructions for that; None: not known). One GB is
+        1024^3 bytes.
         """
         devices: list[dict[str, Any]] = [
             {
@@ -388,7 +407,7 @@ class ResourceDetector:
             for gpu in self._probe.gpus()
         ]
         cpu = {"type": "cpu", "id": 0, "name": processor_name(), "memory_gb": self._probe.memory_gb()}
-        return [*devices, {**cpu, "cores": self._probe.cores()}]
+        return [*devices, {**cpu, "cores": self._probe.cores(), "bf16": multiplies_in_bf16()}]
 
     def get_device_memory(self, device_id: int) -> tuple[float, float]:
         """Free and total memory of GPU number `device_id` in GB, as they are now. Raises InputError."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from phonate.compute.resources import DeviceType
+from phonate.compute.resources import DeviceType, multiplies_in_bf16
 from phonate.config.errors import InputError
 from phonate.nn import kernels
 
@@ -177,14 +177,6 @@ def try_out(name: str, device: torch.device) -> None:
         if product.dtype is not FORMATS[name]:  # for some devices and formats torch only warns and uses fp32
             raise RuntimeError(f"autocast computes in {str(product.dtype).removeprefix('torch.')}")
         product.float().sum().backward()  # type: ignore[no-untyped-call]
-
-
-def multiplies_in_bf16() -> bool | None:
-    """Whether the processor has instructions for products in bf16. None: torch tells it of x86 only, since 2.10."""
-    has: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    if has.get("architecture") != "x86_64":
-        return None
-    return bool(has["avx512_bf16"] or has["amx_bf16"])
 
 
 def scaler_for(device: torch.device, init_scale: float, **options: Any) -> torch.amp.GradScaler | MPSGradScaler:

@@ -697,6 +697,31 @@ def test_what_is_not_there_is_looked_for_where_the_user_is(
         assert capsys.readouterr().err == f"error: {path}: no such file or folder{place}\n"
 
 
+def test_a_mistyped_path_is_answered_with_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("my_voice", "corpora/my_voice"):
+        Path(name).mkdir(parents=True)
+    Path("meeting.rttm").write_text("")
+    for command, meant in (
+        (["train", "speech", "data.path=my_vioce"], "my_voice"),
+        (["train", "speech", "data.path=corpora/my_vioce"], "corpora/my_voice"),
+        (["data", "check", "my_vioce"], "my_voice"),
+        (["data", "prepare", "my_vioce", "--split", "-o", "out"], "my_voice"),
+        (["demo", "--data", "my_vioce"], "my_voice"),
+        (["align", "my_vioce", "my_voice", "-o", "out.ctm"], "my_voice"),
+        (["score", "meetng.rttm", "meeting.rttm"], "meeting.rttm"),
+        (["train", "speech", "data.path=my_voice", "data.drop=meetng.rttm"], "meeting.rttm"),
+    ):
+        assert main(command) == 2, command
+        error = capsys.readouterr().err
+        assert error.endswith(f"; did you mean {meant}?\n"), error
+        assert error.count("\n") == 1
+    assert main(["data", "check", "gone/my_vioce"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_explain_prints_value_and_origin(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(recipe), "--plugin", TOY, "size=tiny", "training.ema.decay=0.5"]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]

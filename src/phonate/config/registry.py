@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ _LISTED = 40
 """Names that a message lists, at most."""
 _FEW = 8
 """The same where something else lists all."""
+_LOOKED_AT = 10_000
+"""Names in a folder that are compared with a mistyped one, at most."""
 
 
 def nearest(name: str, known: list[str], elsewhere: str = "") -> str:
@@ -40,6 +43,16 @@ def nearest(name: str, known: list[str], elsewhere: str = "") -> str:
     if close:
         return f"did you mean {close[0]}?"
     return f"there is only {known[0]!r}" if len(known) == 1 else f"choose from {listed(sorted(known), elsewhere)}"
+
+
+def nearest_path(path: Path) -> str:
+    """`; did you mean X?` with what lies beside a `path` that is not there and is called much like it; else ""."""
+    try:
+        names = [entry.name for entry in itertools.islice(path.parent.iterdir(), _LOOKED_AT)]
+    except OSError:  # there is no such folder either, or it can't be read
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
 
 def listed(names: Sequence[str], elsewhere: str = "") -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError, InputError
+from phonate.config.registry import nearest_path
 from phonate.data import annotations as nist
 from phonate.data.annotations import SpeakerTurn, Zones
 from phonate.data.corpora.rows import Segment, audio_files, nfc, printable
@@ -294,7 +295,8 @@ def _read(source: str | Path, texts: bool = False) -> list[RecordingLabels]:
     """The labels of a file or folder; `texts`: beside others, those that can't hold any are passed over."""
     path = on_disk(source)
     if not path.exists():
-        raise DataError(f"{path}: no such file or folder; give one of labels, such as meeting.rttm")
+        mend = nearest_path(path) or "; give one of labels, such as meeting.rttm"
+        raise DataError(f"{path}: no such file or folder{mend}")
     files = [path]
     if path.is_dir():
         listed = label_files(path)

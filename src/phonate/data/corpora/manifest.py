@@ -25,6 +25,7 @@ from phonate.audio.containers.kinds import AUDIO_SUFFIXES, is_workbook, told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package
+from phonate.config.registry import nearest_path
 from phonate.data.corpora.layout import tell_speakers_in_folders
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import SAVE_WORKBOOK, read_lines, report_letters
@@ -169,7 +170,8 @@ _ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 
 
 def _absent(path: Path) -> DataError:
-    return DataError(f"{path}: no such file or folder{'' if path.is_absolute() else f' in {Path.cwd()}'}")
+    where = "" if path.is_absolute() else f" in {Path.cwd()}"
+    return DataError(f"{path}: no such file or folder{where}{nearest_path(path)}")
 
 
 def detect_format(path: Path) -> str:

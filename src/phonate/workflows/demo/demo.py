@@ -28,6 +28,7 @@ from phonate.audio.whisper import PACKAGES, is_included, model_for
 from phonate.compute.resources import multiplies_in_bf16
 from phonate.config.errors import DataError, InputError, MissingPackageError, install_command, option
 from phonate.config.metrics import Metric, by_name
+from phonate.config.registry import nearest_path
 from phonate.config.words import number_of
 from phonate.data.corpora.manifest import detect_format, list_corpus, require_corpora
 from phonate.data.corpora.rows import Problem, Row
@@ -533,7 +534,8 @@ def _require_usable(output: Path, data: Path | None, kind: Kind, synthetic: bool
             f"{option('language', language)}: only for your own recordings; give them with {option('data')}"
         )
     if data is not None and not data.exists():
-        raise InputError(f"{option('data')}: {data} does not exist; name a folder of recordings")
+        mend = nearest_path(data) or "; name a folder of recordings"
+        raise InputError(f"{option('data')}: {data} does not exist{mend}")
     if data is not None:
         require_corpora(SpeechData(path=str(data)))
         if detect_format(data) == "rttm":

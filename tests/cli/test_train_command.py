@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import itertools
 import json
 import logging
 import os
@@ -251,20 +252,30 @@ def test_a_dry_run_times_short_epochs_whole_by_the_mean(
         assert json.loads(capsys.readouterr().out)["metrics"]["seconds_per_step"] == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("load", "told"), [(7.1, "busy: idle, it trains several times faster"), (0.6, "slower")])
-def test_a_dry_run_says_how_busy_the_machine_was(
-    load: float,
-    told: str,
+@pytest.mark.parametrize(
+    ("in_use", "meanwhile"),
+    [
+        (100.0, ", while other programs used 1.5 of 2 cores"),
+        (20.0, ", while other programs used 0.0 of 2 cores"),
+        (0.0, ""),
+    ],
+)
+def test_a_dry_run_says_how_many_cores_others_used_meanwhile(
+    in_use: float,
+    meanwhile: str,
     arguments: list[str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("psutil.getloadavg", lambda: (load, 1.0, 1.0))
+    """This process took half a second of each; a system that counts nothing shows that all cores were idle."""
+    seconds = itertools.count()
+    monkeypatch.setattr("psutil.cpu_percent", lambda: in_use)
+    monkeypatch.setattr("psutil.cpu_count", lambda: 2)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("phonate.compute.resources._processor_seconds", lambda: 0.5 * next(seconds))
+    monkeypatch.setattr("phonate.compute.resources.time", SimpleNamespace(perf_counter=itertools.count().__next__))
     assert main([*arguments, "--dry-run"]) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert f"a load of {load} on 2 cores" in line
-    assert line.endswith(f"{told}.")
+    assert capsys.readouterr().out.splitlines()[-1] == f"Times are the mean of a few steps{meanwhile}."
 
 
 LATER = """
@@ -288,8 +299,11 @@ def test_a_dry_run_counts_what_joins_in_later(arguments: list[str], capsys: pyte
     seconds = {}
     for steps in (100, 200):  # the later phase never takes part, or in half of the steps
         assert main([*arguments, "--dry-run", "--json", f"training.max_steps={steps}"]) == 0
-        seconds[steps] = json.loads(capsys.readouterr().out)["metrics"]["seconds_per_step"]
+        printed = capsys.readouterr()
+        seconds[steps] = json.loads(printed.out)["metrics"]["seconds_per_step"]
     assert seconds[200] - seconds[100] > 0.01
+    each = re.findall(r"^steps (.*): [\d.e-]+ s each$", printed.err, re.MULTILINE)
+    assert each == ["1 to 100, of main", "101 to 200, of main, later"]
 
 
 @pytest.mark.parametrize(

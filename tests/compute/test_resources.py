@@ -531,3 +531,16 @@ def test_a_process_bound_to_one_core_has_one():
         "from phonate.compute.resources import cores; assert cores() == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_work_of_a_worker_is_this_process_s_own() -> None:
+    """While the worker is there, and where the system still counts it, after it has ended."""
+    before = resources._processor_seconds()
+    works = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", works], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        assert resources._processor_seconds() - before > 0.4
+        worker.communicate(b"\n")
+    if sys.platform == "linux":
+        assert resources._processor_seconds() - before > 0.4

@@ -26,7 +26,7 @@ def test_validations_count_as_often_as_they_come() -> None:
     """Whether the last one was just now or a while ago: with 100 steps between them, each takes a minute."""
     estimate = TimeLeft(1000, validation_interval=100)
     now = after(estimate, range(1, 101))
-    assert str(estimate) == "at least 15.0 min", "nobody knows yet how long the ten validations take"
+    assert str(estimate) == "15.0 min without validation", "nobody knows yet how long the ten take"
     estimate.validated(60.0)
     now = after(estimate, range(101, 102), now + 60.0)
     assert str(estimate) == "24.0 min", "899 steps and nine validations"
@@ -52,14 +52,18 @@ def test_another_validation_ends_the_run() -> None:
     assert str(estimate) == "21.7 min", "100 steps, and validations at 200 and 250"
 
 
-def test_steps_before_a_discriminator_joins_in_tell_the_least_that_is_left() -> None:
-    estimate = TimeLeft(1000, dearer_from=[500])
+def test_steps_before_a_discriminator_joins_in_tell_their_own_speed() -> None:
+    estimate = TimeLeft(1000, validation_interval=300, dearer_from=[500])
     now = after(estimate, range(1, 101))
-    assert str(estimate) == "at least 15.0 min"
-    now = after(estimate, range(101, 502), now)
-    assert str(estimate) == "at least 8.3 min", "the first of the dearer ones may be another warm-up"
+    assert str(estimate) == "15.0 min at this speed without validation"
+    now = after(estimate, range(101, 301), now)
+    estimate.validated(60.0)
+    now = after(estimate, range(301, 401), now + 60.0)
+    assert str(estimate) == "13.0 min at this speed", "600 steps and three validations"
+    now = after(estimate, range(401, 502), now)
+    assert str(estimate) == "–", "the first of the dearer ones may be another warm-up"
     after(estimate, range(502, 601), now, each=3.0)
-    assert str(estimate) == "20.0 min", "of the dearer ones alone"
+    assert str(estimate) == "23.0 min", "of the dearer ones alone"
 
 
 def test_a_run_that_goes_back_is_measured_anew() -> None:

@@ -211,7 +211,6 @@ def _what_stays(run: Run | None) -> str:
 
 def _train(args: argparse.Namespace) -> int:
     from phonate.compute.importing import faster_import, lasting
-    from phonate.compute.resources import load
 
     with lasting():
         # before anything heavy is imported, so that a mistake in the recipe is reported at once
@@ -224,7 +223,6 @@ def _train(args: argparse.Namespace) -> int:
     if planned.is_search and not args.dry_run:
         return _search(args, planned)
 
-    others = load()  # before this process adds its own
     trained = train_plan(planned, dry_run=args.dry_run)
     if int(os.environ.get("RANK", "0")) == 0:  # of the processes that torchrun started, one prints
         from phonate.cli.output import print_json, print_table
@@ -233,8 +231,9 @@ def _train(args: argparse.Namespace) -> int:
             outcome = {} if args.dry_run else {"run": str(trained.run.path), "step": trained.step}
             print_json({**outcome, "metrics": trained.metrics})
         elif args.dry_run:
+            others = trained.metrics.pop("cores_used_by_others", None)
             print_table([_estimated(name, value) for name, value in trained.metrics.items()], ["estimate", "value"])
-            print(f"\n{_circumstances(*others)}")
+            print(f"\n{_circumstances(others)}")
         else:
             print(_summary(trained))
     return 0
@@ -275,12 +274,11 @@ def _estimated(name: str, value: float) -> list[str]:
     return [words, f"{value:.3g} {unit}" if unit else f"{value:,.0f}"]
 
 
-def _circumstances(load: float, cores: int) -> str:
-    """How busy the machine was when a dry run began, and what that means for its times."""
-    measured = f"Times are the mean of a few steps; before them the machine had a load of {load:.1f} on {cores} cores"
-    if load > cores:
-        return f"{measured}, so it was busy: idle, it trains several times faster."
-    return f"{measured}: with a load above its cores, it trains several times slower."
+def _circumstances(others: float | None) -> str:
+    """What the times of a dry run are of, and how many cores other programs used meanwhile."""
+    cores = number_of(os.cpu_count() or 1, "core")
+    meanwhile = "" if others is None else f", while other programs used {others:.1f} of {cores}"
+    return f"Times are the mean of a few steps{meanwhile}."
 
 
 def _summary(trained: Trained) -> str:

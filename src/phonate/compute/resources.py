@@ -14,8 +14,9 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -71,12 +72,36 @@ def memory_bytes(root: Path = Path("/")) -> int:
     return min([int(psutil.virtual_memory().total), *_memory_limits(root)])
 
 
-def load() -> tuple[float, int]:
-    """How many programs computed or waited for a core, as a mean of the last minute, and the cores that they share: in
-    a container those of its host."""
+class OtherPrograms:
+    """How many cores programs beside this process and its workers use, from the moment when this is made: of all of the
+    machine, in a container of its host."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        psutil.cpu_percent()  # starts its measurement
+        self._began, self._own = time.perf_counter(), _processor_seconds()
+
+    def cores(self) -> float | None:
+        """Their mean since then. None where the system does not count them."""
+        import psutil
+
+        in_use = float(psutil.cpu_percent()) / 100 * (psutil.cpu_count() or 1)
+        if not in_use:
+            return None
+        return max(0.0, in_use - (_processor_seconds() - self._own) / (time.perf_counter() - self._began))
+
+
+def _processor_seconds() -> float:
+    """What this process and its workers, those that have ended included, took of the cores."""
     import psutil
 
-    return psutil.getloadavg()[0], os.cpu_count() or 1
+    process = psutil.Process()
+    seconds = sum(process.cpu_times()[:4])
+    for worker in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            seconds += sum(worker.cpu_times()[:4])
+    return float(seconds)
 
 
 def _shares(root: Path) -> Iterator[float]:

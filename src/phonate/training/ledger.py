@@ -213,7 +213,7 @@ class TimeLeft:
     """Estimates the time until a run ends: steps, waiting and saves by their mean, and the validations to come.
 
     The first step of a process warms it up and does not count. Where steps become dearer later, as with a discriminator
-    that joins in, or no validation has shown yet how long one takes, the estimate is a lower bound, and says so.
+    that joins in, or no validation has shown yet how long one takes, the estimate leaves that out, and says so.
 
     Args:
         total_steps: Optimizer steps of the whole run.
@@ -233,15 +233,11 @@ class TimeLeft:
         """Steps done when the measurement began, and when that was, later by what validations took since."""
         self._latest = (0, 0.0)
         """The same of the latest step."""
-        self._slowest = 0.0
-        """Seconds of a step before they became dearer the last time."""
 
     def step(self, step: int, now: float) -> None:
         """`step` steps are done at the time `now` in seconds."""
-        if self._first is None or step <= self._latest[0]:  # or training went back to a checkpoint
-            self._first = (step, now)
-        elif any(self._first[0] <= start < step for start in self._dearer_from):
-            self._slowest = max(self._slowest, self._seconds_per_step() or 0.0)
+        back = step <= self._latest[0]  # to a checkpoint
+        if self._first is None or back or any(self._first[0] <= start < step for start in self._dearer_from):
             self._first = (step, now)
         self._latest = (step, now)
 
@@ -264,19 +260,20 @@ class TimeLeft:
         return seconds / steps if steps >= LEAST_STEPS and seconds >= LEAST_SECONDS else None
 
     def __str__(self) -> str:
-        """`9.8 min`, `at least 9.8 min` for a lower bound, or an en dash where it can't be told yet."""
-        done, measured = self._latest[0], self._seconds_per_step()
-        each = measured or self._slowest
-        if not each:
+        """`9.8 min`, `9.8 min at this speed` before steps become dearer, `9.8 min without validation` before the first,
+        or an en dash where it can't be told yet."""
+        done, each = self._latest[0], self._seconds_per_step()
+        if each is None:
             return UNKNOWN
         validations = self._validations_from(done)
         mean = sum(self._validations) / len(self._validations) if self._validations else 0.0
-        unknown = validations and not self._validations
-        dearer = measured is None or any(start >= done for start in self._dearer_from if start < self._total)
+        unknown = validations > 0 and not self._validations
+        dearer = any(done <= start < self._total for start in self._dearer_from)
         seconds = (self._total - done) * each + validations * mean
-        if not (unknown or dearer):
-            return duration(seconds)
-        return f"at least {duration(seconds)}" if seconds >= 0.5 else UNKNOWN  # at least nothing tells nothing
+        if unknown and seconds < 0.5:
+            return UNKNOWN
+        left_out = " without validation" if unknown else ""
+        return f"{duration(seconds)}{' at this speed' if dearer else ''}{left_out}"
 
     def _validations_from(self, step: int) -> int:
         """Validations that follow when `step` steps are done, that after this step included."""

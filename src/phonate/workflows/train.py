@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from phonate.compute import device as devices
 from phonate.compute import distributed
 from phonate.compute.distributed import Ranks
-from phonate.compute.resources import GIB
+from phonate.compute.resources import GIB, OtherPrograms
 from phonate.compute.system import peak_memory
 from phonate.config.documents import parse
 from phonate.config.errors import CheckpointError, InputError, NoRunError
@@ -66,7 +66,8 @@ def estimate(
     resolved: Resolved, task: Task, device: torch.device, output: Path, done: int | None = None
 ) -> dict[str, float]:
     """Seconds per step, hours without validation, memory and disk usage of the run described by `resolved`, on the
-    disk of `output`. `done`: steps that a resumed run has behind it. None: it begins.
+    disk of `output`, and how many cores other programs used meanwhile. `done`: steps that a resumed run has behind it.
+    None: it begins.
 
     Steps are timed before and after each phase joins in, such as a discriminator's, which makes them dearer. The first
     of them, which includes allocation and warm-up, is not timed.
@@ -93,7 +94,7 @@ def estimate(
         steps = range(min(done or 0, total_steps), total_steps)
         if done:
             logger.info("%d of %d steps are done; estimated are the %d that are left", done, total_steps, len(steps))
-        step_seconds = _seconds_per_step(trainer, steps or range(total_steps), joining)
+        step_seconds, others_cores = _seconds_per_step(trainer, steps or range(total_steps), joining)
         trainer.save()
         trainer.checkpoints.flush()
         checkpoint = sum(file.stat().st_size for file in trainer.checkpoints.latest().rglob("*") if file.is_file())
@@ -116,20 +117,31 @@ def estimate(
         "checkpoint_gib": checkpoint / GIB,
         "disk_gib": checkpoint * copies / GIB,
         "disk_free_gib": shutil.disk_usage(beside).free / GIB,
+        **({} if others_cores is None else {"cores_used_by_others": others_cores}),
     }
 
 
-def _seconds_per_step(trainer: Trainer, steps: range, joining: Iterable[int]) -> float:
-    """Seconds per step, on average over `steps`. `joining`: the steps from which on a phase takes part."""
+def _seconds_per_step(trainer: Trainer, steps: range, joining: Iterable[int]) -> tuple[float, float | None]:
+    """Seconds per step, on average over `steps`, and the cores that other programs used meanwhile, where the system
+    tells. `joining`: the steps from which on a phase takes part."""
     ends = [*sorted(start for start in joining if steps.start < start < steps.stop), steps.stop]
     stretches = [(first, end) for first, end in itertools.pairwise([steps.start, *ends]) if end - first > MAX_STEPS]
     stretches = stretches or [([steps.start, *ends][-2], steps.stop)]  # of a short run the last is the dearest
-    seconds = sum((end - first) * _time_steps(trainer, first) for first, end in stretches)
-    return seconds / sum(end - first for first, end in stretches)
+    seconds, others_cores = 0.0, list[float]()
+    for first, end in stretches:
+        each, others = _time_steps(trainer, first)
+        seconds += (end - first) * each
+        others_cores += [] if others is None else [others]
+        if len(stretches) > 1:
+            trained = ", ".join(one.name for one in trainer.phases if one.phase.start <= first)
+            logger.info("steps %d to %d, of %s: %.3g s each", first + 1, end, trained, each)
+    meanwhile = sum(others_cores) / len(others_cores) if others_cores else None
+    return seconds / sum(end - first for first, end in stretches), meanwhile
 
 
-def _time_steps(trainer: Trainer, first: int) -> float:
-    """Seconds per step from `first` on, waiting for data included: the mean, as training estimates its time left.
+def _time_steps(trainer: Trainer, first: int) -> tuple[float, float | None]:
+    """Seconds per step from `first` on, waiting for data included: the mean, as training estimates its time left; and
+    the cores that other programs used meanwhile.
 
     Epochs of few steps are timed whole, for the last batch of an epoch may be much smaller than the others.
     """
@@ -137,18 +149,20 @@ def _time_steps(trainer: Trainer, first: int) -> float:
     trainer.progress.step = first
     times = trainer.settings.gradient_accumulation_steps
     cycle = trainer.steps_per_epoch if trainer.steps_per_epoch <= LEAST_STEPS else 1
+    others: OtherPrograms | None = None
     for epoch in itertools.count():
         for window in accumulation_groups(trainer.train_source.epoch(epoch), times):
             trainer.train_step(window, trainer.step, trainer.ema)
             trainer.progress.step += 1
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
+            others = others or OtherPrograms()  # since the first step, which waits for features of the whole corpus
             trainer.time_left.step(trainer.step, time.perf_counter())
             steps, seconds = trainer.time_left.measured
             done = max(steps / MAX_STEPS, min(steps / LEAST_STEPS, seconds / LEAST_SECONDS))
             report_progress("timing steps, per cent", min(int(100 * done), 100), 100)
             if done >= 1 and (steps % cycle == 0 or steps >= MAX_STEPS):
-                return seconds / steps
+                return seconds / steps, others.cores()
     raise AssertionError
 
 

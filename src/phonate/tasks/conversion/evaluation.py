@@ -15,6 +15,7 @@ shows that conversion works: read `closer`, `first`, `pair` and `cer` together.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -220,9 +221,10 @@ class Baseline:
         own = median_f0(waveform, self._rate)
         if np.isfinite(own) and np.isfinite(self._pitch):
             semitones = 12.0 * float(np.log2(self._pitch / own))
-            waveform = optional_package("librosa", "the pitch-shift baseline").effects.pitch_shift(
-                waveform, sr=self._rate, n_steps=semitones
-            )
+            shift = optional_package("librosa", "the pitch-shift baseline").effects.pitch_shift
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # librosa 1.0 warns of its own use of its arguments
+                waveform = shift(waveform, sr=self._rate, n_steps=semitones)
         mel_TM = self._processor.mel(waveform)
         equalised_TM = mel_TM + (self._spectrum_M - long_term(mel_TM)[0])
         # Keep silence silent.

@@ -60,7 +60,7 @@ def test_every_module_is_imported_without_posix() -> None:
 
 
 TOO_LATE = """
-import signal, sys, time
+import shutil, signal, sys, time  # shutil looks where it runs
 del signal.SIGALRM, signal.setitimer, signal.SIGHUP
 signal.SIGBREAK = signal.CTRL_BREAK_EVENT = signal.SIGUSR1
 sys.platform = "win32"
@@ -147,6 +147,7 @@ for command in (
 
 
 LOCK = """
+import shutil  # looks where it runs
 import filelock, signal
 signal.SIGBREAK = signal.CTRL_BREAK_EVENT = signal.SIGUSR1
 sys.platform = "win32"

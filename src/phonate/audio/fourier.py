@@ -1,4 +1,4 @@
-"""The Fourier transform of frames of real sound, by scipy's pocketfft, which transforms several at once.
+"""The Fourier transform of frames of real sound, by scipy's FFT library, which transforms several at once.
 
 `import scipy.fft` takes a tenth of a second, as long as to prepare two minutes of sound: it imports special functions,
 and numpy's Fortran compiler. So what it transforms with is loaded by itself.
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LOCATION = "fft/_pocketfft"
-_MODULE = "pypocketfft"
+_MODULES = {"pyduccfft": "fft/_duccfft", "pypocketfft": "fft/_pocketfft"}
+"""The compiled module, since scipy 1.18 and before -> its folder."""
 _ONE = Lock()
 _SMALLEST_BUFFER = 16
 
@@ -53,10 +53,11 @@ def _transform() -> Callable[[NDArray[np.float32]], NDArray[np.complex64]]:
 def _loaded() -> Any:
     """The module, or None where scipy has it not."""
     scipy = find_spec("scipy")
-    folders = [f"{folder}/{_LOCATION}" for folder in (scipy and scipy.submodule_search_locations) or ()]
-    spec = PathFinder.find_spec(_MODULE, folders)
-    if spec is None or spec.loader is None:
-        return None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    for name, location in _MODULES.items():
+        folders = [f"{folder}/{location}" for folder in (scipy and scipy.submodule_search_locations) or ()]
+        spec = PathFinder.find_spec(name, folders)
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    return None

@@ -104,9 +104,9 @@ def test_a_run_from_its_start_to_a_longer_end(
         assert main(["train", "runs/mine", "--resume", "auto", "--plugin", str(plugin)]) == 0
     assert "resumed from runs/mine/checkpoints/step-00000008" in capsys.readouterr().err
 
-    records = {
-        name: (run / name).read_bytes() for name in ("recipe.yaml", "system.json", "metrics.jsonl", "time.jsonl")
-    }
+    names = ("recipe.yaml", "system.json", "metrics.jsonl", "time.jsonl", "plugins.json")
+    records = {name: (run / name).read_bytes() for name in names}
+    plugin.write_text(f"{plugin.read_text()}# changed since\n")
     assert main([*arguments, "--resume", "auto", "training.max_steps=5"]) == 0
     assert records == {name: (run / name).read_bytes() for name in records}
     past = "this run is past training.max_steps=5 already, so nothing is trained; add training.max_steps=16 to train as"

@@ -235,30 +235,30 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
         return _estimated(plan, device, transcribed, callbacks)
     task = plan.task
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
-    with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run:
-        if plan.plugins and ranks.is_main:
+    with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run, log_file(run.log, ranks):
+        checkpoint = _checkpoint_to_resume(plan, run)
+        trains = checkpoint is None or not _is_past(settings, checkpoint)
+        if plan.plugins and ranks.is_main and trains:
             run.write_json(files.PLUGINS, {"plugins": plan.plugins})
-        with log_file(run.log, ranks):
-            checkpoint = _checkpoint_to_resume(plan, run)
-            plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
-            for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None))):
-                logger.info(line)
-            if checkpoint is None and ranks.is_main:
-                run.begin(plan.resolved.to_yaml())
-            trainer = Trainer(
-                task,
-                settings,
-                run,
-                device=device,
-                ranks=ranks,
-                callbacks=callbacks,
-                recipe=plan.resolved,
-                began=began,
-            )
-            measures = trainer.validator is not None and any(not one.is_term for one in task.metrics or ())
-            if info.validation and measures and not (checkpoint and _is_past(settings, checkpoint)):
-                logger.info(info.validation)
-            metrics = trainer.fit(checkpoint)
+        plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
+        for line in filter(None, (transcribed, *plan.reasons(begins=checkpoint is None))):
+            logger.info(line)
+        if checkpoint is None and ranks.is_main:
+            run.begin(plan.resolved.to_yaml())
+        trainer = Trainer(
+            task,
+            settings,
+            run,
+            device=device,
+            ranks=ranks,
+            callbacks=callbacks,
+            recipe=plan.resolved,
+            began=began,
+        )
+        measures = trainer.validator is not None and any(not one.is_term for one in task.metrics or ())
+        if info.validation and measures and trains:
+            logger.info(info.validation)
+        metrics = trainer.fit(checkpoint)
     best = trainer.progress.best
     use = run.use(info, plan.resolved.values)
     chosen = best if best.value is not None else None

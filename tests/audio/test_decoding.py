@@ -92,6 +92,22 @@ def test_seeking_in_mp3_would_be_wrong(tmp_path):
     np.testing.assert_allclose(read_audio(path, offset=0.5, duration=0.25)[0], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("seconds", [6.03, 180.03], ids=["shorter than a page can be", "longer"])
+def test_the_end_of_vorbis_is_that_of_the_whole(tmp_path, seconds):
+    """Whose last page is cut: libsndfile is late by what is cut off after a seek into it."""
+    rate = 8000
+    path = tmp_path / "a.ogg"
+    soundfile.write(path, 0.1 * np.random.default_rng(0).standard_normal(round(seconds * rate)), rate)
+    whole = read_audio(path)[0]
+    with soundfile.SoundFile(path) as file:
+        file.seek(len(whole) - 1000)
+        sought = file.read(dtype="float32")
+    assert np.abs(sought - whole[-1000:]).max() > 0.1
+    for before_end in (1, 1000, 5000):
+        part = read_audio(path, offset=(len(whole) - before_end) / rate)[0]
+        np.testing.assert_array_equal(part, whole[-before_end:])
+
+
 @pytest.mark.parametrize("rate", [16000, 22050, 48000])
 @pytest.mark.slow
 def test_resampling_equals_librosa(tmp_path, rate):

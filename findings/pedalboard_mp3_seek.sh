@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One would guess that what is read behind a seek is what stands at that place when the file is read from its beginning. In
 # pedalboard it is, for WAV, FLAC and Ogg. In an MP3 most places give other samples, up to a burst of noise twenty times as
-# loud as the recording, without an error. soundfile gives the same samples either way.
+# loud as the recording, without an error. soundfile gives the same samples of these either way.
 # A phonate user meets it who augments by pedalboard and cuts excerpts from MP3 by it, as from Common Voice; phonate reads
 # MP3 by soundfile or FFmpeg.
 set -euo pipefail

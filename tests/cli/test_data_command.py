@@ -275,6 +275,10 @@ def test_options_of_recipes_need_one_and_a_shipped_one_will_do(tone_corpus, caps
     for override, mend in (
         ("data.transcribe=true", f"give a recipe first: speech data.path={tone_corpus} data.transcribe=true"),
         ("data.speker=anna", "did you mean data.speaker?"),
+        (
+            "data.speaker_names=recording",
+            f"give a recipe first: diarization-pretrained data.path={tone_corpus} data.speaker_names=recording",
+        ),
     ):
         assert main(["data", "check", str(tone_corpus), override]) == 2
         key = override.partition("=")[0]

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import is_recording
-from phonate.config.documents import shipped
+from phonate.config.documents import Key, shipped
 from phonate.config.errors import InputError, PhonateError, option
 from phonate.config.resolve import Recipe, parse_overrides
-from phonate.config.settings import Settings, takes_text
+from phonate.config.settings import Settings, names_at, takes_text
+from phonate.config.tasks import TASKS, task_info, task_settings
 from phonate.data.corpora.manifest import check_corpus, list_corpus
 from phonate.data.corpora.rows import Row, official_split
 from phonate.data.corpora.validation import CheckedRow, has_empty_text, of_trained_speakers, text_beside, validate
@@ -100,11 +101,21 @@ def _data_options(overrides: Sequence[str], source: str, known: type[Settings] =
         usual = [name for name in known.model_fields if name != "path"]
         if section != "data" or len(names) != 1 or names[0] not in usual:
             near = difflib.get_close_matches(".".join(names), usual, n=1)
-            first = f"give a recipe first: speech {shlex.join([f'data.path={source}', *overrides])}"
-            mend = f"did you mean data.{near[0]}?" if near else first
+            recipe = _recipe_with(change.path)
+            first = f"give a recipe first: {recipe or 'speech'} {shlex.join([f'data.path={source}', *overrides])}"
+            mend = f"did you mean data.{near[0]}?" if near and recipe is None else first
             raise InputError(f"{change.source} {'.'.join(change.path)}: no option of a corpus without a recipe; {mend}")
         options[names[0]] = (change.for_text() if takes_text(known, change.path[1:]) else change).value
     return options
+
+
+def _recipe_with(path: Key) -> str | None:
+    """A shipped recipe that has an option of its corpus at this path: that for speech where it has it."""
+    section, *above, name = path
+    tasks = sorted(TASKS.names(), key=lambda task: task != "speech") if section == "data" else []
+    having = (task for task in tasks if name in names_at(task_settings(task).data, tuple(above)))
+    recipes = (task_info(task).recipe or task for task in having)
+    return next((recipe for recipe in recipes if recipe in shipped()), None)
 
 
 def check(settings: RecordingData, progress: Progress | None = None) -> dict[str, Any]:
@@ -181,7 +192,9 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
         settings.require_speakers(report.speakers)
     outcome = report.to_json()
     outcome["whole_recordings"] = _whole(usable)
-    outcome["minutes_by_speaker"] = _minutes_by_speaker(usable)
+    outcome["minutes_by_speaker"] = _minutes_by_speaker(settings, usable)
+    if settings.strangers == "recording":
+        outcome["speakers"] = dict.fromkeys(outcome["minutes_by_speaker"], 1)
     if (
         type(settings) in (VoiceData, CorpusData) and report.segments == report.usable
     ):  # clips, for no task, which would refuse them
@@ -192,12 +205,13 @@ def _check(settings: RecordingData, progress: Progress | None) -> dict[str, Any]
     return outcome
 
 
-def _minutes_by_speaker(usable: Sequence[CheckedRow]) -> dict[str, float]:
-    """How long each speaker speaks."""
+def _minutes_by_speaker(settings: RecordingData, usable: Sequence[CheckedRow]) -> dict[str, float]:
+    """How long each speaker speaks; where a name is somebody else in each recording, with the recording's id."""
     minutes: dict[str, float] = {}
     for one in usable:
         for segment in one.segments:
             name, end = str(segment.speaker), segment.end if segment.end is not None else one.seconds
+            name = f"{one.row.id}/{name}" if settings.strangers == "recording" else name
             minutes[name] = minutes.get(name, 0.0) + (end - segment.start) / 60
     return {name: round(value, 2) for name, value in sorted(minutes.items())}
 
@@ -236,7 +250,7 @@ def describe(settings: RecordingData, progress: Progress | None = None) -> dict[
 def _describe(settings: RecordingData, progress: Progress | None) -> dict[str, Any]:
     checked, report = check_corpus(settings, progress)
     seconds = np.array([one.seconds for one in checked])
-    minutes = _minutes_by_speaker(checked)
+    minutes = _minutes_by_speaker(settings, checked)
     rates: dict[str, int] = {}
     for one in checked:
         rates[str(one.sample_rate)] = rates.get(str(one.sample_rate), 0) + 1

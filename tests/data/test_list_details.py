@@ -562,6 +562,7 @@ def test_files_beside_a_list_and_labels_are_counted(voice, caplog):
     (voice / "metadata.csv").write_text("".join(f"a{i}|{text}\n" for i, text in enumerate(TEXTS)))
     (voice / "wavs/a0.txt").write_text("another text")
     (voice / "notes.pdf").write_text("x")
+    (voice / "report.json").write_text("{}")  # as `data prepare --split` leaves it
     with caplog.at_level(logging.INFO):
         read(voice)
     assert "read as ljspeech; also there, and ignored unless it names them: 1 .pdf, 1 .txt" in caplog.text

@@ -165,6 +165,9 @@ def test_a_run_that_was_at_its_end_was_not_resumed(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(again) + "\n")
     assert "resumed at step 20." in page_of(run).text
+    with (run / "time.jsonl").open("a") as file:  # a line of time comes before one of metrics
+        file.write(json.dumps({"began": 1700.0, "step": 41, "seconds": {"train": 5.0}}) + "\n")
+    assert "resumed at step 20, 40." in page_of(run).text
 
 
 def test_a_run_that_measured_once_has_a_table_and_says_why_there_are_no_curves(run: Path) -> None:

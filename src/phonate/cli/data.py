@@ -276,4 +276,4 @@ def _print_values(values: dict[str, Any], indent: str = "") -> None:
             print(f"{indent}{name}:")
             _print_values(value, indent + "  ")
         else:
-            print(f"{indent}{name}: {'none' if value == {} else value}")
+            print(f"{indent}{name}: {'none' if value in ({}, None) else value}")

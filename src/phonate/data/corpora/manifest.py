@@ -32,6 +32,7 @@ from phonate.data.corpora.lists import SAVE_WORKBOOK, read_lines, report_letters
 from phonate.data.corpora.names import named_by, tell_numbered_speakers, tell_speakers_alike, tell_speakers_in_names
 from phonate.data.corpora.rows import (
     FORMATS,
+    REPORT,
     CorpusFormat,
     Problem,
     Requirements,
@@ -345,7 +346,7 @@ def _report_unlisted(folder: Path, name: str, listed: Sequence[Row | Problem]) -
         if file.suffix.lower() not in (*AUDIO_SUFFIXES, *_WITH_LISTS)
         and printable(str(file)) not in read
         and (file.suffix not in kinds or os.path.splitext(file)[0] in stems)
-        and not NOTES.fullmatch(file.name)
+        and not (NOTES.fullmatch(file.name) or file.name == REPORT)
     )
     if beside:
         _say_beside(folder, name, ", ".join(f"{count} {printable(kind)}" for kind, count in beside.most_common(6)))

@@ -252,7 +252,8 @@ class _Story:
         lines = read_metrics(run.metrics)
         checkpoints = [info for info in listing.scan(folder) if info.metadata]
         trained = (int(line["step"]) for line in lines if line["split"] == "train")
-        last = max((*trained, *(info.step for info in checkpoints)), default=0)
+        timed = ledger.newest_step(run.path / ledger.FILE)
+        last = max((*trained, *(info.step for info in checkpoints), timed))
         resumed = {int(event["step"]) for event in read_events(run.metrics, "resumed")}
         return cls(
             run=run,
@@ -263,7 +264,7 @@ class _Story:
             system=read_json(run.path / files.SYSTEM),
             resumes=sorted(step for step in resumed if step < last),  # nothing was trained where it was at its end
             spent=ledger.read(run.path / ledger.FILE),
-            timed=ledger.newest_step(run.path / ledger.FILE),
+            timed=timed,
         )
 
     @property
@@ -548,7 +549,7 @@ def _figures(story: _Story) -> list[dict[str, str]]:
     if whole := ledger.running(story.spent):
         computed = sum(story.spent.get(kind, 0.0) for kind in ("train", "data", "compile"))
         rate = f"; {story.step / computed:.3g} steps a second while it trained" if computed and story.step else ""
-        cards.append((duration(whole), f"of training, with validation{rate}"))
+        cards.append((duration(whole), f"of work, preparation and validation included{rate}"))
     if story.newest is not None:
         size = f"{story.newest.model_size_mb:.3g} MB"
         every, _ = parameter_counts(story.run) or (story.newest.num_parameters, 0)

@@ -270,3 +270,13 @@ def test_a_plain_install_speaks_trains_and_reports(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert soundfile.info(tmp_path / "hello.wav").duration > 0.3
     assert (tmp_path / "runs/speech/report.html").stat().st_size > 10_000
+
+
+def test_an_older_python_is_refused_before_anything_is_downloaded() -> None:
+    least = PROJECT["requires-python"].removeprefix(">=")
+    major, minor = map(int, least.split("."))
+    code = f"import sys; sys.version_info = ({major}, {minor - 1}, 13); sys.argv = ['setup.py', '--name']\n"
+    code += f"exec(compile(open({str(ROOT / 'setup.py')!r}).read(), 'setup.py', 'exec'))"
+    refused = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"phonate needs Python {least} or newer; this is ")

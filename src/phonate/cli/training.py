@@ -322,7 +322,7 @@ def explain(args: argparse.Namespace) -> int:
 
     The first of these that sets a value counts: command line, recipe, preset of the size, default. What the language or
     the recordings decide is shown as training will decide it. What training would refuse before it reads the recordings
-    is refused. Options that you must set, such as data.path, may be left out here: they are shown as required.
+    is refused. Options that you must set, such as data.path, may be left out here.
     Recordings are not read whole: `phonate data check` reads them, and says what is wrong with which.
     """
     from phonate.cli.output import print_json, print_table

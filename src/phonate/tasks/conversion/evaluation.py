@@ -253,7 +253,7 @@ _COLUMNS = by_name(Metric("f0", "", "Hz", "median F0"))
 _MEANINGS = {
     "pair": "mean cosine to single clips of the target",
     "own": "to single other clips of the source's speaker, or to the rest of the only one",
-    "closer": "how often a profile of the target is nearer than that of their own speaker; a clip may meet several",
+    "closer": "how often a profile of the target is nearer than one of their own speaker, over all such pairs",
     "first": "share for which the target's profile ranks first among all speakers, with profiles of equal length",
     "wer, cer": "errors of the recogniser",
     "mos": "predicted mean opinion score, 1 to 5",

@@ -29,7 +29,7 @@ def test_check_names_what_it_refuses_and_prints_nothing_else(tone_corpus, tmp_pa
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "18 of 19 recordings can be used" in shown.stdout
     assert "18 without a text" in shown.stdout, "which training a voice would refuse"
-    assert "\nanna 0.1 min, ben 0.1 min, cleo 0.1 min\n" in shown.stdout
+    assert ", 22 s, 3 speakers\nanna 7 s, ben 7 s, cleo 7 s\n" in shown.stdout
     assert shown.stdout.count("; diarization needs RTTM labels") == 1
     assert "broken.wav" in shown.stdout
     document = json.loads(phonate("check", corpus, "--json").stdout)

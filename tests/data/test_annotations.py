@@ -66,6 +66,14 @@ def test_rttm_beside_its_recordings(meetings):
     assert report.speakers == {"ann": 2, "bob": 1}
 
 
+def test_a_recording_whose_name_is_mistyped_in_its_labels_is_counted_once(meetings):
+    _, report = check_corpus(conversations(meetings))
+    assert (report.listed, report.recordings) == (4, 3), "m1, m2, and m3, which may be the one called gone"
+    (meetings / "audio/m3.wav").unlink()
+    _, report = check_corpus(conversations(meetings))
+    assert (report.listed, report.recordings) == (3, 3), "gone is missing"
+
+
 def test_names_to_choose_from_are_listed_once(meetings):
     names = ("m1", "talk", "unlike", "m2.Mix-Header", "m2.Mix-Handset")
     lines = (f"SPEAKER {name} 1 0.0 1.0 <NA> <NA> ann <NA> <NA>\n" for name in names)
@@ -484,7 +492,7 @@ def test_data_check_counts_segments_and_overlap(recordings, capfd):
     assert main(["data", "check", str(recordings / "diar_en_ami")]) == 0
     printed = capfd.readouterr().out
     assert "(rttm): 10 of 10 recordings can be used, 5.0 min, 21 speakers" in printed
-    assert "77 segments: 3.0 min of speech (59 % of the time), 0.7 min of it (23 %) with several speakers" in printed
+    assert "77 segments: 3.0 min of speech (59 % of the time), 40 s of it (23 %) with several speakers" in printed
     assert "mostly silent" not in printed
 
 

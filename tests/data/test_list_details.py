@@ -151,6 +151,12 @@ def test_other_ends_of_texts_beside_recordings(voice, beside):
     assert read(voice) == {f"a{i}.wav": ("voice", text) for i, text in enumerate(TEXTS)}
 
 
+def test_the_text_of_a_recording_is_no_list(voice):
+    (voice / "wavs/a0.txt").write_text("Hello, said the author, and left.")
+    with pytest.raises(DataError, match=r"a0\.txt: the text of a0\.wav beside it; give the folder, .*/wavs$"):
+        list_corpus(corpus(voice / "wavs/a0.txt"))
+
+
 def test_takes_of_one_text(tmp_path):
     for i, text in enumerate(TEXTS):
         for take in (1, 2):

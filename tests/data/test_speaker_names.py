@@ -190,7 +190,7 @@ def test_the_folders_of_speakers_whose_names_or_folders_look_like_others(folders
     assert sorted(set(found.values())) == speakers
 
 
-@pytest.mark.parametrize(("names", "told"), [(("spk00", "SPEAKER_01"), True), (("anna", "p225"), False)])
+@pytest.mark.parametrize(("names", "told"), [(("spk00", "SPEAKER_01", "7"), True), (("anna", "p225"), False)])
 def test_speakers_whom_each_recording_numbers_anew_are_told_to_who_trains_on_voices(names, told, tmp_path, caplog):
     for call in ("a", "b"):
         wav(tmp_path / f"calls/{call}.wav", 4.0, 200 if call == "a" else 300)
@@ -199,7 +199,7 @@ def test_speakers_whom_each_recording_numbers_anew_are_told_to_who_trains_on_voi
     data = ConversionData(path=str(tmp_path / "calls"), unit="segment")
     rows, _ = list_corpus(data)
     assert {row.speaker for row in rows} == set(names)
-    assert ("speaks in 2 recordings of several people, and is taken for one person" in caplog.text) == told
+    assert ("recordings of several people, each taken for one person: 7, SPEAKER_01, spk00; " in caplog.text) == told
     caplog.clear()
     list_corpus(corpus(tmp_path / "calls"))
     assert not caplog.records

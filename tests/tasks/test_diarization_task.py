@@ -91,6 +91,15 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+def test_too_few_recordings_that_validate_are_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        task_of(folder, **{"data.validation": 0.17}).dataset("validation")
+    (told,) = (one for one in caplog.messages if "validates" in one)
+    assert told.endswith(
+        " and says little; a larger data.validation holds out more; phonate evaluate --tune needs 3 held-out recordings"
+    )
+
+
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize("label_type", ["powerset", "attractors"])
 def test_padding_changes_nothing(folder: Path, label_type: str, changes: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def test_a_long_recording_becomes_a_corpus(book: Path, tmp_path: Path, recording
     assert steps[-1] == ("transcribing", report["pieces"], report["pieces"])
 
     (dropped,) = report["dropped"]
-    assert dropped["why"] == "too short"
+    assert dropped["why"] == "shorter than 2 s"
     assert dropped["start"] > soundfile.info(book).duration - 2.5
     seconds = report["seconds"]
     assert seconds["kept"] + seconds["dropped"] + seconds["pauses"] == pytest.approx(seconds["recorded"], abs=0.05)
@@ -172,6 +172,24 @@ def test_windows_change_no_more_than_where_pieces_end(
     starts = [one["start"] for one in windows["made"]]
     assert starts == sorted(starts)
     assert starts[-1] > 20
+
+
+def test_a_short_clip_stays_and_short_speech_of_longer_ones_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(from_recordings, "speech_in", loud)
+    monkeypatch.setattr(from_recordings, "require", lambda *_: None)
+    parts = {"yes": (0.5, 0.8, 1.5), "two": (0.1, 0.8, 3.0, 0.8, 0.1), "talk": (1.0, 5.0, 4.0, 0.8, 20.0)}
+    (tmp_path / "in").mkdir()
+    for name, seconds in parts.items():
+        sound = np.concatenate([np.full(int(part * RATE), 0.1 * (at % 2)) for at, part in enumerate(seconds)])
+        soundfile.write(tmp_path / f"in/{name}.wav", sound, RATE)
+    report = make_dataset(VoiceData(path=str(tmp_path / "in")), tmp_path / "out", split=True, transcribe=None)
+    assert {one["id"]: one["end"] - one["start"] for one in report["made"]} == pytest.approx(
+        {"talk-0001": 5.3, "yes-0001": 1.1}
+    )
+    assert report["why"] == {"shorter than 2 s": 3}
+    assert json.loads(Path(report["report"]).read_text()) == report
 
 
 def test_a_recording_that_is_damaged_far_in_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,9 @@ def test_it_is_evaluated_and_its_report_has_its_facts(
     assert figures["systems"]["profile"]["distance"] < 0.2
     assert figures["notes"]["clips"] == 4
     assert main(["evaluate", str(run), "--data", str(tone_corpus), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["notes"]["clips"] == 18
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["notes"]["clips"] == 18
+    assert f"{run / 'evaluation.json'}: replaced that of an earlier evaluation; another --output " in printed.err
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Measured voices" in page

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from phonate.cli.parsing import language_code
-from phonate.config.words import number_of
+from phonate.config.words import duration, number_of
 
 SHOWN = 20
 _NAMED = 8  # speakers, at most, of whom a check tells how long each speaks
@@ -209,16 +209,15 @@ def _given(args: argparse.Namespace, *names: str) -> str:
 def _print_totals(outcome: dict[str, Any]) -> None:
     from phonate.data.corpora.rows import one_line
 
-    hours, speakers = outcome["seconds"] / 3600, len(outcome["speakers"])
     usable, whole = outcome["usable"], outcome.get("whole_recordings", outcome["usable"])
     what = "recordings" if whole == usable else f"parts of {number_of(whole, 'recording')}"
     print(
-        f"{outcome['path']} ({outcome['format']}): {usable} of {outcome['listed']} {what} can be used, "
-        f"{f'{hours:.2f} h' if hours >= 1 else f'{60 * hours:.1f} min'}, {number_of(speakers, 'speaker')}"
+        f"{outcome['path']} ({outcome['format']}): {usable} of {outcome['recordings']} {what} can be used, "
+        f"{duration(outcome['seconds'])}, {number_of(len(outcome['speakers']), 'speaker')}"
     )
     minutes = outcome.get("minutes_by_speaker", {})
     if 2 <= len(minutes) <= _NAMED:
-        print(", ".join(f"{one_line(name)} {spoken:.1f} min" for name, spoken in minutes.items()))
+        print(", ".join(f"{one_line(name)} {duration(60 * spoken)}" for name, spoken in minutes.items()))
 
 
 def _print_report(outcome: dict[str, Any]) -> None:
@@ -236,8 +235,8 @@ def _print_report(outcome: dict[str, Any]) -> None:
         speech, overlap, seconds = outcome["speech_seconds"], outcome["overlap_seconds"], outcome["seconds"]
         print(
             f"{number_of(outcome['segments'], 'segment')}: "
-            f"{speech / 60:.1f} min of speech ({100 * speech / seconds:.0f} % of the time), "
-            f"{overlap / 60:.1f} min of it ({100 * overlap / max(speech, 1e-9):.0f} %) with several speakers at once"
+            f"{duration(speech)} of speech ({100 * speech / seconds:.0f} % of the time), "
+            f"{duration(overlap)} of it ({100 * overlap / max(speech, 1e-9):.0f} %) with several speakers at once"
         )
     if outcome["dropped"]:
         print(f"{outcome['dropped']} more are left out by data.drop")

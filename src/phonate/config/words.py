@@ -1,4 +1,4 @@
-"""Numbers of things, as people write them."""
+"""Numbers of things, and times, as people write them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ def that_many(count: int, noun: str, predicate: str) -> str:
     if count == 1:
         predicate = _OF_SEVERAL.sub(lambda match: (_FIRST | _LATER)[match[0]], predicate)
     return f"{number_of(count, noun)} {predicate}"
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `2.5 min`, `1.6 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

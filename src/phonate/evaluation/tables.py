@@ -40,6 +40,8 @@ SHARED = by_name(
 )
 """Metrics shared by several tasks."""
 
+RTF = "seconds of computation per second of audio, timed once, on this machine under its load at the time"
+
 
 def described(name: str, own: Mapping[str, Metric] | None = None) -> Metric:
     """The metric `name`: from `own`, from `SHARED`, or its name alone."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from phonate.config.errors import TrainingError
+from phonate.config.words import duration
 
 logger = logging.getLogger(__name__)
 
@@ -170,15 +171,6 @@ def _lines(path: Path, tell: Callable[[str], None]) -> Iterator[_Line]:
             yield _LINE.validate_json(text)
         except ValidationError:  # the process was killed while it wrote, or the file was damaged
             tell(f"{path}:{number}: not a line of times; skipped")
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def running(seconds: Mapping[str, float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from phonate.workflows.pages.report import LISTENING, Clip, Example, Listening
 if TYPE_CHECKING:
     from phonate.nn.pretrained import MergeReport, Stored
     from phonate.nn.settings import Dtype
+
+logger = logging.getLogger("phonate")
 
 
 # ------------------------------ Evaluate a run: its task's own evaluation, written to the run's folder
@@ -77,10 +80,7 @@ def evaluate(
     if data is None and source != Path(run):
         raise InputError(f"{run}: its recordings are not part of phonate; give others with {option('data')}")
     evaluation = _with_step(referred(info.evaluation)(source, data, device=device, **options), source)
-    written.path.mkdir(parents=True, exist_ok=True)
-    written.write_json(FIGURES, evaluation.document())
-    if evaluation.sounds:
-        _write_sounds(written, evaluation)
+    _write(written, evaluation)
     return evaluation
 
 
@@ -104,6 +104,17 @@ def _with_step(evaluation: Evaluation, source: Path) -> Evaluation:
     if not has_checkpoint(source):
         return evaluation
     return replace(evaluation, notes={STEP: checkpoint_info(best_or_latest(source)).step, **evaluation.notes})
+
+
+def _write(run: Run, evaluation: Evaluation) -> None:
+    """Write the figures and the audio where the report looks for them."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    figures = run.path / FIGURES
+    if figures.is_file():
+        logger.info("%s: replaced that of an earlier evaluation; another %s keeps both", figures, option("output"))
+    run.write_json(FIGURES, evaluation.document())
+    if evaluation.sounds:
+        _write_sounds(run, evaluation)
 
 
 def _write_sounds(run: Run, evaluation: Evaluation) -> None:

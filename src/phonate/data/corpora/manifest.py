@@ -185,6 +185,8 @@ def detect_format(path: Path) -> str:
     ranked = sorted(formats, key=lambda entry: (-entry[1].priority, entry[0]))
     for name, one in ranked:
         if one.recognises(path):
+            if name in LISTS and (spoken := _spoken_beside(path)) is not None:
+                raise DataError(f"{path}: the text of {spoken.name} beside it; give the folder, {path.parent}")
             equal = [other for other, its in ranked if other != name and its.priority == one.priority]
             _report_also(
                 path, name, tuple(other for other in equal if path.is_dir() and dict(ranked)[other].recognises(path))
@@ -209,6 +211,13 @@ def detect_format(path: Path) -> str:
         f"{path}: no audio files and no metadata.csv or metadata.json in it (found: {listed}); put recordings there, "
         "or name another folder"
     )
+
+
+def _spoken_beside(path: Path) -> Path | None:
+    """The recording that a file of text beside it is called after."""
+    if path.suffix.lower() != ".txt" or not path.is_file():
+        return None
+    return next((file for end in AUDIO_SUFFIXES if (file := path.with_suffix(end)).is_file()), None)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from phonate.config.errors import DataError, to_set
 from phonate.data.corpora.rows import Problem, Row, nfc, official_split, printable
+from phonate.data.labels import some
 
 logger = logging.getLogger("phonate")
 
@@ -257,21 +258,18 @@ def tell_numbered_speakers(path: Path, rows: Sequence[Row | Problem]) -> None:
     for row in rows:
         if isinstance(row, Row) and (row.end is not None or len(row.segments) > 1):
             heard.setdefault(row.path, set()).update(row.speakers)
-    shared = Counter(
-        name for names in heard.values() if len(names) > 1 for name in names if _NUMBER.fullmatch(name)
-    ).most_common(1)
-    if shared and shared[0][1] > 1:
-        _report_numbered(path, *shared[0])
+    counts = Counter(name for names in heard.values() if len(names) > 1 for name in names if _NUMBER.fullmatch(name))
+    if shared := tuple(sorted(name for name, count in counts.items() if count > 1)):
+        _report_numbered(path, shared)
 
 
 @cache
-def _report_numbered(path: Path, speaker: str, recordings: int) -> None:
+def _report_numbered(path: Path, speakers: tuple[str, ...]) -> None:
     logger.warning(
-        "%s: %s speaks in %d recordings of several people, and is taken for one person; if each recording numbers its "
-        "speakers anew, give them names of their own there",
+        "%s: speakers in several recordings of several people, each taken for one person: %s; if each recording "
+        "numbers its speakers anew, give them names of their own there",
         printable(str(path)),
-        speaker,
-        recordings,
+        some(speakers),
     )
 
 

@@ -546,13 +546,20 @@ class Report:
         """How many rows were refused for which reason, most frequent first."""
         return dict(Counter(problem.reason for problem in self.refused).most_common())
 
+    @property
+    def recordings(self) -> int:
+        """How many recordings the listed rows are: labels that name none are not counted beside one without labels,
+        which may be theirs."""
+        reasons = self.reasons()
+        return self.listed - min(reasons.get("missing file", 0), reasons.get("no annotation", 0))
+
     def require_usable(self) -> None:
         """Raise DataError, with the first reason, when no recording can be used."""
         if self.usable:
             return
         counts = ", ".join(f"{count} {reason}" for reason, count in self.reasons().items()) or "none is listed"
         first = f"; the first: {self.refused[0].place}: {self.refused[0].detail}" if self.refused else ""
-        raise DataError(f"{self.path}: none of {self.listed} recordings can be used ({counts}){first}")
+        raise DataError(f"{self.path}: none of {self.recordings} recordings can be used ({counts}){first}")
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""
@@ -560,6 +567,7 @@ class Report:
             "path": self.path,
             "format": self.format,
             "listed": self.listed,
+            "recordings": self.recordings,
             "dropped": self.dropped,
             "over_limit": self.over_limit,
             "usable": self.usable,

@@ -39,7 +39,7 @@ from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import DER, JER, DiarizationErrors, score
 from phonate.evaluation.held_out import check_other
-from phonate.evaluation.tables import FEW, THESE, TUNED_ON, Evaluation, before_training, in_words, legend
+from phonate.evaluation.tables import FEW, RTF, THESE, TUNED_ON, Evaluation, before_training, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
 from phonate.tasks.diarization.inference import TUNED, Analysis, Diarizer
@@ -208,7 +208,7 @@ _MEANINGS = {
     "der": f"{DER}, without collar, overlapping speech included",
     "jer": JER,
     "speakers": "by how many speakers too many or too few were found on average",
-    "rtf": "seconds of computation per second of audio",
+    "rtf": RTF,
 }
 _TOLD = ", told how many speak"
 """The end of the names of systems that know the number of speakers."""

@@ -12,6 +12,7 @@ from phonate.config.metrics import Metric, by_name, losses
 from phonate.config.resolve import Recipe
 from phonate.config.settings import Settings
 from phonate.config.tasks import Start, TaskInfo, Traits
+from phonate.config.words import duration
 from phonate.data.settings import (
     KALDI_SECTIONS,
     AcousticSettings,
@@ -273,10 +274,10 @@ def _size(width: int, layers: int, heads: int, lr: float) -> dict[str, Any]:
 
 def facts(inference_metadata: Mapping[str, Any]) -> dict[str, str]:
     """Rows of the report's summary table."""
-    minutes, recordings = inference_metadata.get("seconds", 0.0) / 60, inference_metadata.get("recordings", 0)
+    seconds, recordings = inference_metadata.get("seconds", 0.0), inference_metadata.get("recordings", 0)
     simulated = inference_metadata.get("simulated_share", 0.0)
     return {
-        "Training recordings": f"{recordings}, {minutes:.0f} min" if recordings else "none",
+        "Training recordings": f"{recordings}, {duration(seconds)}" if recordings else "none",
         "Simulated conversations": f"{simulated:.0%} of the samples" if simulated else "",
         "Training speakers": str(inference_metadata.get("training_speakers", "")),
     }

@@ -97,7 +97,11 @@ class DiarizationTask(Task):
         self._validation_told = True
         verb, little = ("validates", "says little") if len(names) == 1 else ("validate", "say little")
         few = f" and {little}; a larger data.validation holds out more" if len(names) < FEW else ""
-        tuned = f", and --tune needs {FEWEST_TUNED_ON}" if len(names) < FEWEST_TUNED_ON else ""
+        tuned = (
+            f"; phonate evaluate --tune needs {FEWEST_TUNED_ON} held-out recordings"
+            if len(names) < FEWEST_TUNED_ON
+            else ""
+        )
         logger.info("%s %s%s%s", some(names), verb, few, tuned)
 
     def loss(self, model: nn.Module, batch: Batch, phase: str) -> Terms:

@@ -25,7 +25,7 @@ from phonate.data.labels import Texts
 from phonate.data.parallel import track
 from phonate.data.settings import VoiceData
 from phonate.evaluation.held_out import Clip, clips_of, kept_for_validation, trained_on
-from phonate.evaluation.tables import Evaluation, legend
+from phonate.evaluation.tables import RTF, Evaluation, legend
 from phonate.evaluation.words import character_error_rate, score_transcripts, word_error_rate
 from phonate.tasks.recognition.data import Wording, as_spoken
 from phonate.tasks.recognition.inference import Recogniser, Transcriber
@@ -41,7 +41,7 @@ _MEANINGS = {
     "wer, cer": "words and letters substituted, deleted and inserted, relative to the reference",
     "cpwer, tcpwer": "the same of words where several people talk in a recording, of each of them in one piece, and of "
     "words that are said at the same time; segments and speakers are those of the corpus",
-    "rtf": "seconds of computation per second of audio",
+    "rtf": RTF,
 }
 
 

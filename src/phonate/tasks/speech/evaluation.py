@@ -27,7 +27,7 @@ from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
 from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
-from phonate.evaluation.tables import Evaluation, before_training, legend
+from phonate.evaluation.tables import RTF, Evaluation, before_training, legend
 from phonate.evaluation.words import (
     WordErrors,
     character_error_rate,
@@ -177,7 +177,7 @@ _MEANINGS = {
     "f0": "difference of pitch in cents",
     "voicing": "share of frames voiced in only one",
     "seconds": "length relative to the natural one",
-    "rtf": "seconds of computation per second of audio",
+    "rtf": RTF,
 }
 _ENGLISH = {"cer": 'its character errors; "140" for "one hundred and forty" counts in CER alone'}
 

@@ -100,13 +100,18 @@ def speech_in(waveform: FloatArray, rate: int) -> list[Piece]:
     return [Piece(start, end) for start, end in speech_spans(waveform, rate, _MIN_PAUSE_MS)]
 
 
-def pieces_of(waveform: FloatArray, rate: int) -> tuple[list[Piece], list[Piece]]:
-    """The pieces of a waveform (samples,), and isolated speech that is too short for a piece."""
-    return _pieces(speech_in(waveform, rate), waveform, rate)
+def pieces_of(waveform: FloatArray, rate: int, clip: bool = False) -> tuple[list[Piece], list[Piece]]:
+    """The pieces of a waveform (samples,), and isolated speech that is too short for a piece; that of a `clip`, a short
+    recording of its own, is one however short, if nothing else is said there."""
+    pieces, short = _pieces(speech_in(waveform, rate), waveform, rate)
+    if clip and not pieces and len(short) == 1:
+        return _with_ends(short, short, len(waveform) / rate), []
+    return pieces, short
 
 
-def windows_of(blocks: Iterator[FloatArray], rate: int) -> Iterator[Window]:
-    """`pieces_of` a recording that is read in blocks (samples,). Windows end in pauses, where pieces do, too."""
+def windows_of(blocks: Iterator[FloatArray], rate: int, whole: bool = False) -> Iterator[Window]:
+    """`pieces_of` a recording (`whole`), or of a part of one, that is read in blocks (samples,). Windows end in pauses,
+    where pieces do, too."""
     start, buffer = 0.0, np.zeros(0, np.float32)
     for block in blocks:
         buffer = np.concatenate([buffer, block])
@@ -119,7 +124,8 @@ def windows_of(blocks: Iterator[FloatArray], rate: int) -> Iterator[Window]:
         yield Window(start, buffer[:size], *_pieces(before, buffer[:size], rate))
         start, buffer = start + size / rate, buffer[size:]
     if len(buffer):
-        yield Window(start, buffer, *pieces_of(buffer, rate))
+        clip = whole and start == 0.0 and len(buffer) <= LONGEST * rate
+        yield Window(start, buffer, *pieces_of(buffer, rate, clip))
 
 
 def _last_pause(speech: Sequence[Piece], length: float) -> float:
@@ -293,7 +299,8 @@ def make_dataset(
 
     Args:
         split: Segment them at pauses into pieces of 2 to 14 s; False: take them whole. Those of at most 14 s that have
-            a text stay whole, and keep it; pieces of longer ones have none of their own.
+            a text stay whole, and keep it; pieces of longer ones have none of their own. A piece may be shorter than
+            2 s where it holds all that is said in a recording of at most 14 s.
         transcribe: Transcribes the pieces without a text; those without words, or with words that can't be trusted, are
             left out.
         sample_rate: Highest rate of the written files in Hz; recordings of lower rates keep theirs. None: no limit.
@@ -403,7 +410,7 @@ def _cut(row: Row, name: str, folder: Path, result: _Result, split: bool, sample
     if whole and row.text is not None:
         result.texts[name] = one_line(row.text)
     for piece in short:
-        result.drop(row, "too short", piece)
+        result.drop(row, f"shorter than {SHORTEST:g} s", piece)
     if not pieces and not short:
         result.drop(row, "no speech", Piece(row.start, row.start + length))
 
@@ -415,7 +422,7 @@ def _windows(row: Row, file: Path, rate: int, whole: bool) -> Iterator[Window]:
         waveform = joined(blocks)
         yield Window(0.0, waveform, [Piece(0.0, len(waveform) / rate)], [])
     else:
-        yield from windows_of(blocks, rate)
+        yield from windows_of(blocks, rate, row.start == 0.0 and row.end is None)
 
 
 def _at_most(samples: FloatArray, rate: int, most: int | None) -> tuple[FloatArray, int]:
@@ -493,6 +500,7 @@ def _report(folder: Path, result: _Result, recordings: int, transcribe: Transcri
             "pauses": round(max(0.0, result.seconds - kept_seconds - dropped), 2),
         },
         "why": counts,
+        "report": str(folder / REPORT),
         "cut_within_speech": sum(not piece.in_pause for _, _, piece in result.pieces),
         "recogniser": None if transcribe is None else f"Whisper {transcribe.name}, {transcribe.language}",
         "dropped": result.dropped,

@@ -18,7 +18,7 @@ from phonate.audio.decoding import FloatArray, probe, sample_rate_of
 from phonate.audio.whisper import weights_fingerprint
 from phonate.compute.system import lock
 from phonate.config.errors import DataError, all_packages, require_modules
-from phonate.config.words import number_of
+from phonate.config.words import duration, number_of
 from phonate.data.cluster import RayCluster, executor_of
 from phonate.data.corpora.manifest import HEARD, LEFT_OUT, TEXTS, Entry, list_corpus, needs_transcript, read_entries
 from phonate.data.corpora.rows import Row, part_blocks, read_part
@@ -119,9 +119,9 @@ class _Transcribing:
         lengths = [_seconds(row) for row in rows]
         total = round(sum(lengths))
         logger.info(
-            "transcribing %s, %.1f minutes, with %s",
+            "transcribing %s, %s, with %s",
             number_of(len(rows), "recording"),
-            total / 60,
+            duration(total),
             self._fingerprint,
         )
         befores = [0.0, *accumulate(lengths)]

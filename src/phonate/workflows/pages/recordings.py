@@ -20,7 +20,7 @@ from phonate.audio.mel_filters import band_edges
 from phonate.audio.quality import N_MELS, N_MFCC, VoiceFeatures, envelopes, magnitudes, mel_decibels
 from phonate.compute.system import write_output
 from phonate.config.errors import DataError, InputError, option
-from phonate.config.words import number_of
+from phonate.config.words import duration, number_of
 from phonate.data.annotations import SpeakerTurn
 from phonate.data.corpora.manifest import check_corpus
 from phonate.data.corpora.rows import Problem, printable, read_part
@@ -30,7 +30,6 @@ from phonate.data.settings import RecordingData, VoiceRules
 from phonate.data.transcripts import Transcription
 from phonate.data.voices import VoiceFile
 from phonate.text.captions import LINE, LONG_PAUSE, SHORTEST, TimedWord
-from phonate.training.ledger import duration
 from phonate.workflows.pages import plots
 from phonate.workflows.pages.plots import render, sound_url, write_page
 

@@ -23,13 +23,13 @@ from phonate.config.errors import DataError, InputError, json_mistake
 from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskInfo, referred, task_info
-from phonate.config.words import number_of
+from phonate.config.words import duration, number_of
 from phonate.evaluation.tables import STEP, described
 from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
 from phonate.training.checkpoints.metadata import CheckpointMetadata
-from phonate.training.ledger import duration, told
+from phonate.training.ledger import told
 from phonate.training.run import SUMMARY, Run, parameter_counts
 from phonate.training.tracking import missing_metrics, read_events, read_metrics
 from phonate.workflows.pages import plots

@@ -17,7 +17,7 @@ from phonate.audio.decoding import MADE, read_start, write_audio
 from phonate.compute.system import write_whole
 from phonate.config.errors import CheckpointError, DataError, InputError, option
 from phonate.config.metrics import plain, told
-from phonate.config.words import number_of
+from phonate.config.words import duration, number_of
 from phonate.data.corpora.manifest import list_corpus
 from phonate.data.corpora.rows import Problem, Row, official_split, one_line, printable, read_part
 from phonate.data.corpora.validation import Report, Unusable, require_length, require_one_speaker, to_cut
@@ -403,7 +403,7 @@ def _transcribe(work: Work, detector: VoiceDataDetector) -> VoiceDataDetector:
     work.log.warning(*(f"{one['source']}: {one['why']}" for one in dataset["dropped"] if one["why"] == "unreadable"))
     left_out = ", ".join(f"{count} {why}" for why, count in dataset["why"].items())
     work.log.success(
-        f"Transcribed {number_of(dataset['pieces'], 'piece')}, {dataset['seconds']['kept'] / 60:.1f} minutes"
+        f"Transcribed {number_of(dataset['pieces'], 'piece')}, {duration(dataset['seconds']['kept'])}"
         + (f" (left out: {left_out})" if left_out else "")
     )
     return VoiceDataDetector(target)
@@ -421,7 +421,7 @@ def _validate(work: Work, detector: VoiceDataDetector) -> tuple[list[VoiceFile],
             f"None of {report.listed} voice files can be used "
             f"({', '.join(f'{count} {why}' for why, count in report.reasons().items())}); the log has each one's reason"
         )
-    work.log.success(f"{len(files)} of {report.listed} voice files can be used, {report.seconds / 60:.1f} minutes")
+    work.log.success(f"{len(files)} of {report.listed} voice files can be used, {duration(report.seconds)}")
     return files, report
 
 
@@ -456,7 +456,7 @@ def _analyse(work: Work, extracted: ExtractedFeatures, report: Report) -> None:
     tone = "no pitch" if pitch["mean"] is None else f"pitch {pitch['mean']:.0f} Hz (deviation {pitch['std']:.0f})"
     work.log.success(
         f"Voice profile of {number_of(profile['sample_count'], 'sample')}, "
-        f"{profile['total_duration'] / 60:.1f} minutes, {tone}, quality {profile['avg_quality_score']:.2f}: {page}"
+        f"{duration(profile['total_duration'])}, {tone}, quality {profile['avg_quality_score']:.2f}: {page}"
     )
 
 

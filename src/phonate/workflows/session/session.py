@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from phonate.compute.resources import MIN_GPU_MEMORY_GB, Mode, forget_fallbacks, require_mode
 from phonate.config.errors import InputError, Interrupted, PhonateError, option
+from phonate.config.words import duration
 from phonate.data.parallel import Progress, progress_listener
 from phonate.data.voices import VoiceDataDetector
 from phonate.training.signals import interruptible, on_quit
@@ -165,7 +166,7 @@ class TrainingSession:
                         (log.folder / STATE).unlink(missing_ok=True)
                         log.folder.rmdir()
         seconds = time.monotonic() - started
-        self._end(log, "done", f"Session {log.session_id} done in {seconds / 60:.1f} minutes; log: {log.path}", seconds)
+        self._end(log, "done", f"Session {log.session_id} done in {duration(seconds)}; log: {log.path}", seconds)
         return True
 
     def _end(

@@ -180,6 +180,8 @@ def test_a_voice_is_uploaded_used_and_deleted(serving: Serve, wav: bytes, tmp_pa
     assert soundfile.info(folder / "consent.wav").duration == 0.5
     assert serving().get("/v1/voices").json() == client.get("/v1/voices").json()  # after a restart
     assert_error(uploaded(client, "زينب", wav), 400, "there is a voice")
+    mistyped = client.post("/v1/audio/speech", json={**SAID, "voice": "زينت"})
+    assert_error(mistyped, 400, "there is no voice 'زينت'; did you mean زينب", "voice")
     assert client.delete("/v1/voices/زينب").json()["deleted"] is True
     assert list((tmp_path / "voices").iterdir()) == []
     assert_error(client.delete("/v1/voices/زينب"), 404, "no uploaded voice")
@@ -352,12 +354,13 @@ def test_no_folder_means_no_uploads(serving: Serve, wav: bytes) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "said"),
     [
-        ({"model": "gpt"}, 404, "no model 'gpt'"),
+        ({"model": "gpt"}, 404, "no model 'gpt'; there is only 'stand-in'"),
+        ({"model": "stand-inn"}, 404, "no model 'stand-inn'; did you mean stand-in"),
         ({"input": " "}, 400, "input: is empty"),
         ({"input": "x" * 4097}, 400, "4097 characters; at most 4096"),
         ({"input": "a\x00"}, 400, "NUL"),
         ({"input": "a\ud800"}, 400, "surrogate"),
-        ({"voice": "nobody"}, 400, "no voice 'nobody'"),
+        ({"voice": "owm"}, 400, "no voice 'owm'; did you mean own"),
         ({"voice": None}, 400, "name one of /v1/voices, or send reference_audio"),
         ({"speed": 5}, 400, "speed: expected a number <= 4.0, got 5"),
         ({"response_format": "ogg"}, 400, "response_format: expected 'mp3'.*, got 'ogg'"),

@@ -152,9 +152,9 @@ def test_a_recording_may_give_the_voice(turning: Make, wav: bytes) -> None:
 def test_what_cant_be_met_says_why(turning: Make, serving: Serve, wav: bytes) -> None:
     client, _ = turning(max_conversion_seconds=2.0)
     refused = posted(client, wav, voice="zoe")
-    assert_error(refused, 400, "^voice: there is no 'zoe'; choose from 'anna'", "voice")
+    assert_error(refused, 400, "^there is no voice 'zoe'; choose from 'anna'", "voice")
     assert refused.json()["error"]["code"] == "voice_not_found"
-    assert_error(posted(client, wav, model="x"), 404, "no model 'x'", "model")
+    assert_error(posted(client, wav, model="x"), 404, "no model 'x'; there is only 'turn'", "model")
     assert_error(posted(client, wav, response_format="xml"), 400, "'mp3'")
     assert_error(posted(client, recording(3.0)), 400, "file: .*2 s")
     assert_error(posted(client, b"text"), 400, "file: not readable as audio")

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from phonate.audio.decoding import FloatArray, resampled
 from phonate.config.errors import InputError
-from phonate.serving.guard import ApiError
+from phonate.serving.guard import ApiError, no_model
 from phonate.serving.live import answering, arrived, json_of, received, unless_failed, validated
 from phonate.serving.models import Lazy
 from phonate.serving.routes import (
@@ -28,7 +28,6 @@ from phonate.serving.routes import (
     ServerState,
     StreamedSpeech,
     marks,
-    no_model,
     state_of,
 )
 from phonate.serving.speech import FORMATS
@@ -136,7 +135,7 @@ def conversion_of(state: ServerState, model: str | None) -> Conversion:
     for name in (model, state.settings.aliases.get(model, "")):
         if name in converters:
             return converters[name]
-    raise no_model(model)
+    raise no_model(model, converters)
 
 
 @router.post("", response_class=Response)

@@ -10,7 +10,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,9 +73,22 @@ def error_body(status: int, message: str, param: str | None = None, code: str | 
 def input_error_body(error: InputError) -> dict[str, Any]:
     """The JSON of an error that a model finds in a request."""
     if isinstance(error, UnknownVoiceError):  # which names things as requests do not
-        message = f"voice: there is no {error.name[:200]!r}; {nearest(error.name, error.known, 'GET /v1/voices')}"
-        return error_body(400, message, "voice", "voice_not_found")
+        return no_voice(error.name, error.known).body
     return error_body(400, str(error))
+
+
+def no_voice(name: str, known: list[str]) -> ApiError:
+    """The error for a voice that is not among the `known` ones."""
+    shown = name[:200]
+    which = nearest(shown, known, "GET /v1/voices") if known else "send reference_audio"
+    return ApiError(400, f"there is no voice {shown!r}; {which}", param="voice", code="voice_not_found")
+
+
+def no_model(name: str, known: Iterable[str]) -> ApiError:
+    """The error for a model that is not among the `known` ones, which do what was asked for."""
+    shown = name[:200]
+    which = nearest(shown, list(known), "GET /v1/models")
+    return ApiError(404, f"there is no model {shown!r}; {which}", param="model", code="model_not_found")
 
 
 def error_event(error: Exception) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from phonate.config.errors import InputError
 from phonate.config.registry import nearest
-from phonate.serving.guard import ApiError, Gate, error_event, refuse_unknown_fields, require_key
+from phonate.serving.guard import ApiError, Gate, error_event, no_model, no_voice, refuse_unknown_fields, require_key
 from phonate.serving.metrics import Metrics
 from phonate.serving.models import LazyService
 from phonate.serving.requests import examples
@@ -194,7 +194,7 @@ class ServerState:
             raise ApiError(404, "this server speaks nothing; start it with a model that does", code="no_voice")
         names = list(self.services) if model is None else self.names(model)
         if not names:
-            raise no_model(model or "")
+            raise no_model(model or "", self.services)
         wanted = (voice, self.settings.aliases.get(voice or ""))
         known = (one for one in names if any(name in self.services[one].voices for name in wanted if name))
         service = self.services[next(known, names[0])]
@@ -214,12 +214,8 @@ class ServerState:
         if name in OPENAI_VOICES and own:
             return own[OPENAI_VOICES.index(name) % len(own)], None
         if name is not None and service.needs_reference:
-            raise ApiError(
-                400,
-                f"there is no voice {name[:200]!r}; GET /v1/voices lists them",
-                param="voice",
-                code="voice_not_found",
-            )
+            uploaded = [] if store is None else await self.in_thread(store.list)
+            raise no_voice(name, [*own, *(one.name for one in uploaded)])
         if service.needs_reference:
             raise ApiError(400, "voice: name one of /v1/voices, or send reference_audio", param="voice")
         return name, None
@@ -513,22 +509,12 @@ async def model(request: Request, name: str) -> dict[str, Any]:
     """A model that is served, by its name or an alias."""
     state = state_of(request)
     if name not in state.models and not state.stands_for(name):
-        raise no_model(name)
+        raise no_model(name, state.models)
     return _model(state, name)
 
 
 def _model(state: ServerState, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": state.started, "owned_by": "phonate"}
-
-
-def no_model(name: str) -> ApiError:
-    """The error for a model that is not served."""
-    return ApiError(
-        404,
-        f"there is no model {name[:200]!r}; GET /v1/models lists them",
-        param="model",
-        code="model_not_found",
-    )
 
 
 @openai_router.get("/audio/models")

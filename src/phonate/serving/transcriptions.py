@@ -18,9 +18,9 @@ from phonate.audio.decoding import FloatArray, resample
 from phonate.config.language_codes import primary
 from phonate.config.registry import listed
 from phonate.data.transcripts import Diarizes, Transcription
-from phonate.serving.guard import ApiError
+from phonate.serving.guard import ApiError, no_model
 from phonate.serving.models import Lazy
-from phonate.serving.routes import OPENAI_RECOGNISERS, ServerState, event, no_model, state_of, warned
+from phonate.serving.routes import OPENAI_RECOGNISERS, ServerState, event, state_of, warned
 from phonate.text.captions import TimedWord, captions
 
 router = APIRouter(prefix="/v1/audio")
@@ -132,7 +132,7 @@ def recogniser_of(state: ServerState, model: str | None) -> Recogniser:
         if name in own:
             return own[name]
     if aliased or not OPENAI_RECOGNISERS.fullmatch(model):
-        raise no_model(model)
+        raise no_model(model, own)
     return next(iter(own.values()))
 
 

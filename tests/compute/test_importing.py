@@ -135,11 +135,12 @@ def test_threads_that_make_such_tensors_together_have_their_kernels() -> None:
     ids=["made", "moved", "imported", "compiled"],
 )
 def test_tensors_without_data_have_their_kernels(first: str) -> None:
-    subprocess.run([sys.executable, "-c", DEFERRED.format(first=first)], check=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", DEFERRED.format(first=first)], stderr=subprocess.PIPE, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(
-    ("version", "wait"), [("2.10.0", True), ("2.13.1+cpu", True), ("2.14.0", False), ("3.0", False)]
+    ("version", "wait"), [("2.10.0", True), ("2.14.1+cpu", True), ("2.15.0", False), ("3.0", False)]
 )
 def test_kernels_of_a_later_torch_do_not_wait(monkeypatch: pytest.MonkeyPatch, version: str, wait: bool) -> None:
     monkeypatch.setattr(metadata, "version", lambda _: version)

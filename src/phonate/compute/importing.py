@@ -79,7 +79,7 @@ _UNUSED = frozenset(
     )
 )
 """What torch imports, 190 modules with theirs, and a training does not use, or only on a GPU."""
-_KNOWN = (2, 13)
+_KNOWN = (2, 14)
 """The newest torch with which its kernels for tensors without data may wait; in a later one they are not deferred, as
 it may rely on them elsewhere."""
 
@@ -126,9 +126,9 @@ class _MetaKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
         self._kernels, self._one = kernels, RLock()
         if hasattr(torch._C, "_set_generator_metaclass"):  # by one of them, before any generator
-            from torch._opaque_base import OpaqueBaseMeta
-
-            torch._C._set_generator_metaclass(OpaqueBaseMeta)
+            # its name before torch 2.14 warns of itself in later ones
+            base = "_custom_class_base" if importlib.util.find_spec("torch._custom_class_base") else "_opaque_base"
+            torch._C._set_generator_metaclass(importlib.import_module(f"torch.{base}").OpaqueBaseMeta)
         self._first = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for create in (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default):
             self._first.impl(create, functools.partial(self._create, create), "Meta")  # type: ignore[no-untyped-call]

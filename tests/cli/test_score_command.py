@@ -34,7 +34,7 @@ def test_rows_total_and_conventions(files, capsys):
     text = "\n".join(lines)
     assert "collar: none" in text
     assert "overlap: scored for each speaker" in text
-    assert "DER: seconds of missed speech" in text
+    assert "confusion over seconds of speech, each summed over speakers" in text
     assert "convention:" not in text
 
 

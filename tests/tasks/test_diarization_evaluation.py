@@ -42,7 +42,7 @@ def test_validation_recordings(trained, capsys):
     assert found["focus"] == "the model, as phonate diarize does it"
     assert found["columns"]["speakers"]["label"] == "speakers miscounted"
     assert "speakers miscounted: by how many speakers too many or too few" in found["legend"]
-    assert "too few may be found all the same: no voice is split" in found["legend"]
+    assert "too few may be found all the same: near voices stay one" in found["legend"]
     assert "RTF: seconds of computation per second of audio, timed once, on this machine under its" in found["legend"]
     systems = found["systems"]
     assert set(systems) == {

@@ -85,7 +85,7 @@ Convention = Literal["phonate", "md-eval", "pyannote", "dscore"]
   that with the lowest JER, and no collar.
 """
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
-DER = "seconds of missed speech, false alarm (FA) and confusion over seconds of speech"
+DER = "seconds of missed speech, false alarm (FA) and confusion over seconds of speech, each summed over speakers"
 JER = (
     "Jaccard error rate, the errors of each speaker over the time that the reference or the hypothesis gives that "
     "speaker, averaged, so that those who say little count as much"

@@ -212,7 +212,7 @@ _MEANINGS = {
 }
 _TOLD = ", told how many speak"
 """The end of the names of systems that know the number of speakers."""
-_NOT_SPLIT = " (told their number, as by --speakers, too few may be found all the same: no voice is split)"
+_NOT_SPLIT = " (told their number, as by --speakers, too few may be found all the same: near voices stay one)"
 _BASELINE_DISTANCE = 0.4
 """A cosine similarity of 0.6, the best of 0.6, 0.65 and 0.7 on extracts of AMI."""
 _PIPELINE = "voice activity, embeddings, clustering"

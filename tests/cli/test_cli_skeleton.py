@@ -147,8 +147,12 @@ def test_a_folder_in_the_wrong_place_is_put_right(
         ),
         (["train", "speech"], "error: data.path: missing; give it as in phonate train speech data.path=... ("),
         (["train", "speech", "data.path", "mine"], "without spaces; did you mean data.path=mine?"),
-        (["train", "mine.yaml"], "mine.yaml: no such recipe file; did you mean voice.yaml?"),
-        (["data", "check", "mine/mine.yaml"], "no such recipe file; give one that is there, or a shipped one: "),
+        (["train", "mine.yaml"], f"mine.yaml: no such recipe file in {tmp_path}; did you mean voice.yaml?"),
+        (["train", "runs/x", "--resume", "auto"], f"runs/x: no such run or recipe file in {tmp_path}; give one that"),
+        (
+            ["data", "check", "mine/mine.yaml"],
+            f"no such recipe file in {tmp_path}; give one that is there, or a shipped one: ",
+        ),
         (
             ["train", "speech", "mine"],
             "command line mine: an override is written key.path=value, without spaces; did you mean data.path=mine?",
@@ -695,6 +699,9 @@ def test_what_is_not_there_is_looked_for_where_the_user_is(
     for path, place in (("nowhere", f" in {tmp_path}"), (absolute, "")):
         assert main(["data", "check", path]) == 2
         assert capsys.readouterr().err == f"error: {path}: no such file or folder{place}\n"
+    assert main(["report", "nowhere"]) == 2
+    mend = f"give a run's folder, of which none is in {tmp_path / 'runs'}; phonate train makes one"
+    assert capsys.readouterr().err == f"error: nowhere: no such run; {mend}\n"
 
 
 def test_a_mistyped_path_is_answered_with_what_lies_beside_it(

@@ -22,7 +22,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from phonate.config.errors import RecipeError
-from phonate.config.registry import nearest
+from phonate.config.registry import looked_in, nearest
 
 try:
     from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]
@@ -146,7 +146,7 @@ def _locate(source: str | Path) -> Path:
         beside = [str(file) for file in files if re.search(r"^task\s*:", file.read_text("utf-8", "replace"), re.M)]
         hint = nearest(text, beside) if beside else f"give one that is there, or a shipped one: {', '.join(shipped())}"
         what = "recipe file" if path.suffix in {".yaml", ".yml"} else "run or recipe file"
-        raise RecipeError(f"{text}: no such {what}; {hint}")
+        raise RecipeError(f"{text}: no such {what}{looked_in(path)}; {hint}")
     raise RecipeError(f"{text}: neither a file nor a shipped recipe; {nearest(text, shipped())}")
 
 

@@ -45,6 +45,11 @@ def nearest(name: str, known: list[str], elsewhere: str = "") -> str:
     return f"there is only {known[0]!r}" if len(known) == 1 else f"choose from {listed(sorted(known), elsewhere)}"
 
 
+def looked_in(path: Path) -> str:
+    """` in FOLDER` with the folder that a relative `path` is looked for in; "" for an absolute one."""
+    return "" if path.is_absolute() else f" in {Path.cwd()}"
+
+
 def nearest_path(path: Path) -> str:
     """`; did you mean X?` with what lies beside a `path` that is not there and is called much like it; else ""."""
     try:

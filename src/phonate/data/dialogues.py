@@ -32,7 +32,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError, json_mistake
 from phonate.config.randomness import derived_seed
-from phonate.config.registry import listed, nearest, nearest_path
+from phonate.config.registry import listed, looked_in, nearest, nearest_path
 from phonate.config.words import number_of
 from phonate.data.annotations import read_text
 from phonate.data.corpora.rows import Problem, audio_files, printable
@@ -484,7 +484,7 @@ def _scan(root: Path, suffixes: tuple[str, ...]) -> tuple[list[Path], list[Refus
             raise DataError(f"{root}: not a text file; give one of {', '.join(suffixes)}, or a folder of them")
         return [root], []
     if not root.is_dir():
-        raise DataError(f"{root}: no such file or folder{nearest_path(root)}")
+        raise DataError(f"{root}: no such file or folder{looked_in(root)}{nearest_path(root)}")
     files: list[Path] = []
     unreadable: list[Problem] = []
     refused: list[RefusedRow] = []

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from phonate.compute.remote import on_disk
 from phonate.config.errors import DataError, InputError
-from phonate.config.registry import nearest_path
+from phonate.config.registry import looked_in, nearest_path
 from phonate.data import annotations as nist
 from phonate.data.annotations import SpeakerTurn, Zones
 from phonate.data.corpora.rows import Segment, audio_files, nfc, printable
@@ -296,7 +296,7 @@ def _read(source: str | Path, texts: bool = False) -> list[RecordingLabels]:
     path = on_disk(source)
     if not path.exists():
         mend = nearest_path(path) or "; give one of labels, such as meeting.rttm"
-        raise DataError(f"{path}: no such file or folder{mend}")
+        raise DataError(f"{path}: no such file or folder{looked_in(path)}{mend}")
     files = [path]
     if path.is_dir():
         listed = label_files(path)

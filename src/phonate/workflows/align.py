@@ -13,7 +13,7 @@ from phonate.audio.containers.kinds import is_workbook
 from phonate.audio.decoding import AUDIO_SUFFIXES, Audio, as_waveform
 from phonate.config.errors import DataError, InputError, option, unreadable
 from phonate.config.language_codes import is_english, name_of
-from phonate.config.registry import nearest_path
+from phonate.config.registry import looked_in, nearest_path
 from phonate.data.corpora.lists import other_language
 from phonate.data.corpora.places import Below, Within
 from phonate.data.corpora.rows import Problem, audio_files
@@ -125,7 +125,7 @@ def pairs_of(recordings: Path, texts: Path) -> list[Pair]:
     """
     for path in (recordings, texts):
         if not path.exists():
-            raise InputError(f"{path}: no such file or folder{nearest_path(path)}")
+            raise InputError(f"{path}: no such file or folder{looked_in(path)}{nearest_path(path)}")
     if recordings.is_file():
         if texts.is_dir():
             texts = texts / f"{recordings.stem}.txt"

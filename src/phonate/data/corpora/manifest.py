@@ -25,7 +25,7 @@ from phonate.audio.containers.kinds import AUDIO_SUFFIXES, is_workbook, told
 from phonate.audio.decoding import is_recording
 from phonate.compute.remote import fetched, is_remote, mirrored
 from phonate.config.errors import DataError, json_mistake, optional_package
-from phonate.config.registry import nearest_path
+from phonate.config.registry import looked_in, nearest_path
 from phonate.data.corpora.layout import tell_speakers_in_folders
 from phonate.data.corpora.lhotse import manifests_of
 from phonate.data.corpora.lists import SAVE_WORKBOOK, read_lines, report_letters
@@ -171,8 +171,7 @@ _ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 
 
 def _absent(path: Path) -> DataError:
-    where = "" if path.is_absolute() else f" in {Path.cwd()}"
-    return DataError(f"{path}: no such file or folder{where}{nearest_path(path)}")
+    return DataError(f"{path}: no such file or folder{looked_in(path)}{nearest_path(path)}")
 
 
 def detect_format(path: Path) -> str:

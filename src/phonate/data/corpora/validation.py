@@ -25,7 +25,7 @@ from phonate.compute.remote import is_remote
 from phonate.compute.resources import cores
 from phonate.config.errors import DataError
 from phonate.config.randomness import derived_seed
-from phonate.config.registry import nearest_path
+from phonate.config.registry import looked_in, nearest_path
 from phonate.config.words import that_many
 from phonate.data.cluster import executor_of
 from phonate.data.corpora.lists import read_lines
@@ -63,8 +63,7 @@ def listed_in(drop: str) -> Path:
     """The file that `data.drop` names. Raises DataError where it is not there."""
     path = Path(drop).expanduser()
     if not path.is_file():
-        where = "" if path.is_absolute() else f" in {Path.cwd()}"
-        raise DataError(f"data.drop: {path}: no such file{where}{nearest_path(path)}")
+        raise DataError(f"data.drop: {path}: no such file{looked_in(path)}{nearest_path(path)}")
     return path
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from phonate.audio.decoding import FloatArray
 from phonate.config.errors import DataError
-from phonate.config.registry import nearest_path
+from phonate.config.registry import looked_in, nearest_path
 from phonate.pretrained import Pocketsphinx
 from phonate.text.phonemes import Word
 
@@ -101,7 +101,7 @@ def in_folder(folder: Path, ids: Mapping[int, str]) -> TextGridFiles:
     Raises DataError for a folder that does not exist.
     """
     if not folder.is_dir():
-        raise DataError(f"data.alignments: {folder}: no such folder{nearest_path(folder)}")
+        raise DataError(f"data.alignments: {folder}: no such folder{looked_in(folder)}{nearest_path(folder)}")
     by_name: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*.TextGrid")):
         by_name.setdefault(path.stem, []).append(path)

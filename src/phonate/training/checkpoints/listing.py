@@ -573,7 +573,8 @@ def _examples(path: str | Path, task: str | None) -> str:
     if task is not None and (info := task_info(task)).model_types and recipe in shipped():
         trained = value_at(read(recipe).values, ("model", "name")) or info.pretrained[0]
         return f", or {trained}, which needs no training"
-    return f"; phonate train {recipe} makes one" if recipe in shipped() else "; phonate train makes one"
+    none = "" if os.path.exists(path) else f", of which none is in {Path('runs').resolve()}"
+    return f"{none}; phonate train {recipe} makes one" if recipe in shipped() else f"{none}; phonate train makes one"
 
 
 def located(path: Path) -> Path:

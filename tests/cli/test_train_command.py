@@ -136,6 +136,11 @@ def test_a_run_that_stopped_early_says_in_one_line_how_it_is_trained_on(
     assert re.fullmatch(told + mend, error)
     assert out.startswith("runs/mine: step 8, best val_loss ")
     assert (tmp_path / "runs/mine/time.jsonl").read_bytes() == before
+    plugins = tmp_path / "runs/mine/plugins.json"
+    plugins.write_text('{"plugins": []}')  # as with another plug-in: the run is still what it was
+    assert main([*resume, "training.logging.interval=3"]) == 0
+    assert re.search(told, capsys.readouterr().err)
+    assert plugins.read_text() == '{"plugins": []}'
     assert main([*resume, "training.early_stopping.patience=2"]) == 0
     assert capsys.readouterr().out.startswith("runs/mine: step 12, ")
 
@@ -343,8 +348,8 @@ def test_the_traceback_is_kept_in_the_run_that_is_resumed(
     assert (tmp_path / "resumed" / "logs" / "error.txt").read_text() == kept
     assert list((tmp_path / "runs" / "mine" / "logs").iterdir()) == []
     assert main([*arguments, "--resume", "nowhere"]) == 2
-    mend = "nor auto, which goes on with runs/mine; give the folder of a run of my_task; phonate train makes one"
-    said = f"error: nowhere: no such run or checkpoint, {mend}\n"
+    mend = "nor auto, which goes on with runs/mine; give the folder of a run of my_task, of which none is in "
+    said = f"error: nowhere: no such run or checkpoint, {mend}{tmp_path / 'runs'}; phonate train makes one\n"
     assert capsys.readouterr().err == said
 
 

@@ -59,4 +59,4 @@ def test_who_quits_before_the_first_checkpoint_is_told_how_to_begin_again(tmp_pa
     )
     ended = run_python("-c", code, timeout=60)
     assert ended.returncode == 130
-    assert ended.stderr.endswith("there is no checkpoint: --resume auto begins again\n")
+    assert ended.stderr.endswith("there is no checkpoint: the same command with --resume auto begins again\n")

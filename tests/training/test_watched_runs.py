@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_tasks import RegressionTask, Sequences
 from test_tracking import wandb as wandb
-from test_trainer import settings, train
+from test_trainer import lines, settings, train
 
 from phonate.config.errors import TrainingError
 from phonate.config.resolve import resolve
@@ -58,13 +58,14 @@ def test_checkpoints_go_to_wandb_when_asked(tmp_path, wandb, asked):
     assert bool(uploaded) == asked
 
 
+class Slow(Sequences):
+    def get(self, index, rng):
+        time.sleep(0.02)
+        return super().get(index, rng)
+
+
 def test_waiting_for_data_is_said_once_with_the_remedies(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
-
-    class Slow(Sequences):
-        def get(self, index, rng):
-            time.sleep(0.02)
-            return super().get(index, rng)
 
     class Task(RegressionTask):
         def dataset(self, split):
@@ -79,6 +80,25 @@ def test_waiting_for_data_is_said_once_with_the_remedies(tmp_path, caplog):
         "profile_batches",
     ):
         assert remedy in said
+
+
+def test_a_few_steps_after_a_resume_say_nothing_of_speed(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+
+    class Task(RegressionTask):
+        def dataset(self, split):
+            return Slow(24, 1) if split == "train" else Sequences(6, 2)
+
+    options = {"logging": {"interval": 4}, "validation": {"interval": 100}}
+    train(tmp_path / "run", Task(), max_steps=6, **options)
+    resumed = {"resume": tmp_path / "run/checkpoints/step-00000006", **options}
+    train(tmp_path / "run", Task(), max_steps=8, **resumed)
+    assert "slow data" not in caplog.text
+    train(tmp_path / "run", Task(), max_steps=12, **resumed)
+    rows = lines(tmp_path / "run", "train")
+    assert {row["step"]: "steps_per_second" in row for row in rows} == {4: True, 8: False, 12: True}
+    assert all(("samples_per_second" in row) == ("steps_per_second" in row) for row in rows)
+    assert "slow data" in caplog.text
 
 
 class Spoilt(RegressionTask):

@@ -69,12 +69,14 @@ class Reporter:
         self.waited = 0.0
         """Seconds spent waiting for data since the last log line."""
         self._logged_at = (progress.step, time.perf_counter())
+        self._began_at = progress.step
         self._advised_on_data = False
 
     def start(self, stream: MetricStream) -> None:
         """Send metrics to `stream` from now on."""
         self.stream = stream
         self._logged_at = (self.progress.step, time.perf_counter())
+        self._began_at = self.progress.step
 
     def close(self) -> None:
         """Close the trackers."""
@@ -99,6 +101,10 @@ class Reporter:
         self.meters.epoch.absorb(self.meters.latest)
         now = time.perf_counter()
         seconds = max(now - since, 1e-9)
+        speed = {"steps_per_second": (step - before) / seconds, "samples_per_second": self._samples() / seconds}
+        warming_up = before == self._began_at
+        if warming_up and self._began_at % self.settings.logging.interval:
+            speed = {}  # so few after a resume, the start of loading among them, say nothing of the others
         wait = min(self.waited / seconds, 1.0)
         watched = self.memory is not None and self.settings.logging.system
         self.emit(
@@ -107,8 +113,7 @@ class Reporter:
                 **self.train_step.phases.learning_rates(),
                 **{name: float(value) for name, value in self.train_step.grad_norms.items()},
                 **self._loss_scale(),
-                "steps_per_second": (step - before) / seconds,
-                "samples_per_second": self._samples() / seconds,
+                **speed,
                 "data_wait": wait,
                 **(self.memory.metrics() if self.memory is not None and watched else {}),
                 **time_shares,
@@ -116,7 +121,7 @@ class Reporter:
         )
         self.progress.logged = step
         long = self.waited > LEAST_WAIT * (step - before)
-        if before and long and wait > DATA_LIMIT and not self._advised_on_data:
+        if long and not warming_up and wait > DATA_LIMIT and not self._advised_on_data:
             self._advised_on_data = True
             logger.warning("%s", slow_data(wait, self.settings, self.own_loader))
         self.waited = 0.0

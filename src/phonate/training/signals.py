@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from phonate.compute.system import HANGUP, STOPPING, write_to_console
-from phonate.config.errors import Interrupted, option
+from phonate.config.errors import Interrupted, in_command, option
 
 if TYPE_CHECKING:
     from phonate.compute.distributed import Ranks
@@ -153,11 +153,12 @@ class Signals:
 
     def _quit(self, number: int) -> None:
         """End the process at once, as the main thread may be waiting for a save that takes minutes."""
+        called = "command" if in_command() else "call"
         saved = [] if self._checkpoints is None else sorted(self._checkpoints.glob("step-*"))
         latest = (
             f"the last checkpoint is {saved[-1]}"
             if saved
-            else f"there is no checkpoint: {option('resume', 'auto')} begins again"
+            else f"there is no checkpoint: the same {called} with {option('resume', 'auto')} begins again"
         )
         message = f"quit without saving; {latest}"
         for listener in _quit_listeners:

@@ -237,7 +237,7 @@ def _train(plan: Plan, dry_run: bool, callbacks: Sequence[Callback]) -> Trained:
     ranks = start_ranks(settings, device, several_phases=len(task.phases) > 1)
     with contextlib.closing(ranks), ranks.together(), _open_run(plan, ranks) as run, log_file(run.log, ranks):
         checkpoint = _checkpoint_to_resume(plan, run)
-        trains = checkpoint is None or not _is_past(settings, checkpoint)
+        trains = checkpoint is None or not _end(settings, checkpoint, info)
         if plan.plugins and ranks.is_main and trains:
             run.write_json(files.PLUGINS, {"plugins": plan.plugins})
         plan.check(ranks.world_size, begins=checkpoint is None, callbacks=callbacks)
@@ -281,8 +281,7 @@ def _ended(plan: Plan, info: TaskInfo) -> Trained | None:
         checkpoint = load(newest.path, settings.checkpoint.verify_integrity)
     except CheckpointError:
         return None
-    progress = checkpoint.state["trainer"]
-    told = told or _stopped_early(settings, checkpoint.state["callbacks"], info)
+    progress, told = checkpoint.state["trainer"], _end(settings, checkpoint, info)
     if not told or progress["unfinished"] or changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml()):
         return None
     logger.info(told)
@@ -291,8 +290,12 @@ def _ended(plan: Plan, info: TaskInfo) -> Trained | None:
     return Trained(run, progress["validation"], newest.step, chosen, use, info.metrics or ())
 
 
-def _is_past(settings: TrainingSettings, checkpoint: Checkpoint) -> bool:
-    return bool(told_end(settings, checkpoint.metadata.global_step, checkpoint.metadata.epoch))
+def _end(settings: TrainingSettings, checkpoint: Checkpoint, info: TaskInfo) -> str:
+    """What is said of a run that ends with `checkpoint`; "" for one that is trained on."""
+    told = told_end(settings, checkpoint.metadata.global_step, checkpoint.metadata.epoch)
+    if told or not checkpoint.state["trainer"]["should_stop"]:
+        return told
+    return _stopped_early(settings, checkpoint.state["callbacks"], info)
 
 
 def _stopped_early(settings: TrainingSettings, states: Sequence[Mapping[str, Any]], info: TaskInfo) -> str:

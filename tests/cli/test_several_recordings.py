@@ -220,7 +220,7 @@ def test_progress_is_that_of_all_recordings(
     [
         (
             ["transcribe", "calls", "-o", "all.srt"],
-            "all.srt: there are several recordings; give a folder, and --format",
+            "all.srt: there are several recordings; give a folder, such as -o all --format srt, or one .ctm or",
         ),
         (["transcribe", "calls", "-o", "texts", "--format", "doc"], "not as .doc"),
         (["transcribe", "calls", "-o", "texts", "--format", "rttm"], "add --speakers"),
@@ -238,15 +238,18 @@ def test_progress_is_that_of_all_recordings(
         (["transcribe", "calls", "-o", ""], "-o: is empty; give a file or a folder"),
         (["transcribe", "empty"], "empty: has no recordings"),
         (["transcribe", "whisper"], "whisper: a model; give the recording behind it, as in whisper IN.wav"),
-        (["transcribe", "calls", "whisper"], "calls: a recording; the run comes first: whisper calls"),
+        (["transcribe", "calls", "whisper"], "calls: a folder of recordings; the run comes first: whisper calls"),
         (["transcribe", "model.pt", "calls"], "model.pt: neither a run nor a recording; give the folder of a run"),
         (["convert", "model.pt", "calls", "-o", "out"], "model.pt: neither a run nor a recording"),
-        (["convert", "calls", "calls/may", "-o", "out"], "calls: a recording; the run comes first, as in RUN calls"),
+        (
+            ["convert", "calls", "calls/may", "-o", "out"],
+            "calls: a folder of recordings; the run comes first, as in RUN",
+        ),
         (
             ["convert", "mine", "others", "-o", "q.wav"],
-            "q.wav: a folder was given, not its recording others/two 2.wav; give that, or -o FOLDER, and --format",
+            "q.wav: a folder was given, not its recording others/two 2.wav; give that, or a folder, such as -o q",
         ),
-        (["convert", "mine", "calls", "-o", "all.wav"], "there are several recordings; give a folder, and --format"),
+        (["convert", "mine", "calls", "-o", "all.wav"], "there are several recordings; give a folder, such as -o all"),
         (["convert", "mine", "calls", "-o", "out", "--format", "mp3"], "only .flac and .wav can be written"),
         (["convert", "mine", "calls", "-o", "calls"], "calls/broken.wav: is a recording that is read; choose"),
         (["convert", "mine", "others", "calls/may/three 3.wav", "-o", "calls/may/"], "three 3.wav: is a recording"),

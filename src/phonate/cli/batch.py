@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ class Batch:
         """That the results of several don't go into one file, and what to give."""
         if len(self.recordings) > 1:
             return "there are several recordings; give a folder"
-        return f"a folder was given, not its recording {self.recordings[0].path}; give that, or -o FOLDER"
+        return f"a folder was given, not its recording {self.recordings[0].path}; give that, or a folder"
 
 
 def batch_of(args: argparse.Namespace, default: str | None) -> Batch:
@@ -122,10 +123,11 @@ def _model_instead(first: str, others: Sequence[str], default: str | None) -> st
             require_sounds([first])
         except DataError as error:
             raise InputError(f"{first}: neither a run nor a recording; give the folder of a run") from error
+    what = "a folder of recordings" if os.path.isdir(first) else "a recording"
     if other := next((one for one in others if not _may_be_recordings(one)), None):
-        raise InputError(f"{first}: a recording; the run comes first: {other} {first}")
+        raise InputError(f"{first}: {what}; the run comes first: {other} {first}")
     if default is None:
-        raise InputError(f"{first}: a recording; the run comes first, as in RUN {first}")
+        raise InputError(f"{first}: {what}; the run comes first, as in RUN {first}")
     return default
 
 
@@ -222,7 +224,8 @@ class Targets:
         check(str(output) if kind != "folder" else f"{output / 'name'}{form}")
         one = f", or one {' or '.join(joined)} file" if joined else ""
         if several and kind == "file":
-            raise InputError(f"{output}: {batch.needs_folder}, and --format{one}")
+            there = shlex.quote(str(output.with_suffix(""))) + (f" --format {form[1:]}" if form != default else "")
+            raise InputError(f"{output}: {batch.needs_folder}, such as -o {there}{one}")
         if args.format is not None and kind != "folder":
             raise InputError(f"--format: only for a folder; the name of {output} says its format")
         if kind == "folder" and output.is_file():

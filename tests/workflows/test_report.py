@@ -304,7 +304,10 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     assert "0.71 similarity to target in the evaluation" in text
     assert "ceiling – –" in text
     assert "↑ higher is better, ↓ lower is better" in text
-    assert "Evaluated on 4 clips (82 words): similarity to target 0.71 (natural: 0.5; higher is better)." in text
+    assert (
+        "Evaluated on 4 clips, which say little (82 words): similarity to target 0.71 (natural: 0.5; higher is better)."
+        in text
+    )
     table["systems"]["this model"] |= {"wer": 0.05, "rtf": 0.02}
     table["systems"]["natural"]["rtf"] = 0.04  # measured once, so not compared
     (run / "evaluation.json").write_text(json.dumps(table))
@@ -320,7 +323,11 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("recordings", "start", "sample"),
-    [(12, 0.4, "12 recordings"), (1, 0.2, "a single recording, which says little")],
+    [
+        (12, 0.4, "12 recordings"),
+        (9, 0.4, "9 recordings, which say little"),
+        (1, 0.2, "a single recording, which says little"),
+    ],
 )
 def test_a_diarization_opens_with_its_error_rate_its_parts_and_what_says_most_beside_it(
     run: Path, recordings: int, start: float, sample: str
@@ -371,7 +378,13 @@ def test_a_legend_explains_what_was_measured_and_nothing_else() -> None:
 
 
 def test_a_run_that_was_not_evaluated_says_how(run: Path) -> None:
-    assert f"phonate evaluate {shlex.quote(str(run))}" in page_of(run).text
+    command = f"phonate evaluate {shlex.quote(str(run))}"
+    text = page_of(run).text
+    assert command in text
+    assert f"{command} --data" not in text
+    (run / "recipe.yaml").write_text("task: conversion\ntraining: {max_steps: 40}\n")
+    write_lines(run / "metrics.jsonl", [{"step": 40, "split": "train", "loss": 1.0}])  # nothing was held out
+    assert f"{command} --data PATH" in page_of(run).text
 
 
 def test_shares_are_per_cent_and_a_task_names_its_own_columns(run: Path) -> None:

@@ -24,7 +24,7 @@ from phonate.config.metrics import ARROWS, LOSS, NEWEST, Metric, by_name, plain
 from phonate.config.settings import Settings
 from phonate.config.tasks import TASKS, TaskInfo, referred, task_info
 from phonate.config.words import duration, number_of
-from phonate.evaluation.tables import STEP, described
+from phonate.evaluation.tables import FEW, STEP, described
 from phonate.training import ledger
 from phonate.training.checkpoints import files, listing
 from phonate.training.checkpoints.listing import is_checkpoint, located, no_run
@@ -349,12 +349,13 @@ def _next(story: _Story) -> list[dict[str, str]]:
     """What to do with the model, as commands."""
     run, info = shlex.quote(str(story.run.path)), story.info
     evaluated = (story.run.path / files.FIGURES).exists()
+    nothing_kept = story.ended and not any(line["split"] == "validation" for line in story.lines)
     commands = {
         "To train it to its end": "" if story.ended else story.run.resume_command(),
         "To use it": story.run.use(info, story.recipe),
         "To evaluate it, on data that it was not trained on": ""
         if evaluated or info.evaluation is None
-        else f"phonate evaluate {run}",
+        else f"phonate evaluate {run}{' --data PATH' if nothing_kept else ''}",
     }
     return [{"what": what, "command": command} for what, command in commands.items() if command and story.checkpoints]
 
@@ -520,7 +521,8 @@ def _sample(notes: Mapping[str, Any], word_errors: bool) -> str:
     name, count = items
     what = "items" if name == "number" else name
     single = f"a single {what.removesuffix('s')}, which says little"
-    text = f" on {single if count == 1 else f'{count:,} {what}'}"
+    several = f"{count:,} {what}{', which say little' if count < FEW else ''}"
+    text = f" on {single if count == 1 else several}"
     words = notes.get("words")
     if not isinstance(words, int) or not words:
         return text

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -544,3 +545,14 @@ def test_the_work_of_a_worker_is_this_process_s_own() -> None:
         worker.communicate(b"\n")
     if sys.platform == "linux":
         assert resources._processor_seconds() - before > 0.4
+
+
+def test_ranks_of_one_launcher_are_no_other_programs() -> None:
+    """This process is the launcher of another, which counts what both took of the cores."""
+    code = (
+        "import os\nfrom phonate.compute.resources import _processor_seconds\nprint(_processor_seconds())\n"
+        "os.environ['LOCAL_RANK'] = '0'\nprint(_processor_seconds())"
+    )
+    before = time.process_time()
+    alone, together = map(float, subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert together >= alone + before - 0.1  # the system counts in hundredths

@@ -93,10 +93,13 @@ class OtherPrograms:
 
 
 def _processor_seconds() -> float:
-    """What this process and its workers, those that have ended included, took of the cores."""
+    """What this process and its workers, those that have ended included, took of the cores; of several ranks, all that
+    their launcher started here."""
     import psutil
 
     process = psutil.Process()
+    if "LOCAL_RANK" in os.environ:
+        process = process.parent() or process
     seconds = sum(process.cpu_times()[:4])
     for worker in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -9,6 +10,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+from phonate.audio.processor import AudioProcessor
 from phonate.config.errors import DataError, InputError
 from phonate.evaluation.held_out import Clip
 from phonate.evaluation.speakers import profile, profiles
@@ -240,3 +242,20 @@ def test_a_table_shows_missing_figures_as_dashes() -> None:
     assert found.header() == ["system", "similarity to target ↑", "CER % ↓"]
     assert found.rows() == [["a", "0.5", "10.0"], ["b", "0.75", "–"]]
     assert found.document()["focus"] == "a"
+
+
+def test_the_pitch_shift_passes_on_no_warnings_of_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As librosa 1.0 warns, now and then."""
+
+    def shift(waveform: np.ndarray, **_: object) -> np.ndarray:
+        warnings.warn("The `n_fft` parameter is deprecated", FutureWarning, stacklevel=1)
+        np.array([0x7FF0000000000001]).view(np.float64).astype(np.float32)  # a signalling NaN, as memory may hold
+        return waveform
+
+    monkeypatch.setattr("librosa.effects.pitch_shift", shift)
+    processor = AudioProcessor()
+    rate = processor.config.sample_rate
+    low, high = (np.sin(2 * np.pi * f0 * np.arange(rate) / rate).astype(np.float32) for f0 in (120, 200))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(evaluation.Baseline(processor, [high])(low)) == pytest.approx(rate, rel=0.1)

@@ -224,6 +224,8 @@ class Baseline:
             shift = optional_package("librosa", "the pitch-shift baseline").effects.pitch_shift
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # librosa 1.0 warns of its own use of its arguments
+                # it lets NumPy convert memory that is not filled yet, whose bits may be no numbers
+                warnings.filterwarnings("ignore", "invalid value encountered in cast", RuntimeWarning)
                 waveform = shift(waveform, sr=self._rate, n_steps=semitones)
         mel_TM = self._processor.mel(waveform)
         equalised_TM = mel_TM + (self._spectrum_M - long_term(mel_TM)[0])

@@ -424,8 +424,8 @@ INFO = TaskInfo(
     },
     hub_task="voice-activity-detection",
     metrics=tuple(METRICS.values()),
-    validation="Validation scores single chunks as the model's frames are; evaluation scores whole recordings, with "
-    "smoothed turns and voices joined across chunks.",
+    validation="Validation scores single chunks, frame by frame as the model outputs them; evaluation scores whole "
+    "recordings, with smoothed turns and voices joined across chunks.",
     inference="phonate.tasks.diarization.inference:Diarizer",
     evaluation="phonate.tasks.diarization.evaluation:evaluate",
     start=start,

@@ -371,21 +371,17 @@ def _not_audible(samples: FloatArray, sample_rate: int) -> str:
 # ------------------------------------------------------------------------- What an evaluation was judged by
 
 
-NOT_INSTALLED = "not installed"
-"""What the notes of an evaluation say of a judge that is missing."""
-
-
 def judge_notes(recogniser: Transcriber | None, naturalness: MosPredictor | None) -> dict[str, str]:
-    """The judges of an evaluation for its notes; None: not installed."""
+    """The judges of an evaluation for its notes, or what is missing in its table without them."""
     return {
-        "recogniser": f"{recogniser.name}, {recogniser.language}" if recogniser else NOT_INSTALLED,
-        "naturalness": "distillmos" if naturalness else NOT_INSTALLED,
+        "recogniser": f"{recogniser.name}, {recogniser.language}" if recogniser else "none, so no WER and CER",
+        "naturalness": "distillmos" if naturalness else "none, so no MOS",
     }
 
 
 def speaker_note(speakers: SpeakerEncoder | None) -> dict[str, str]:
     """The same of what compared voices."""
-    return {"speaker_judge": "resemblyzer" if speakers else NOT_INSTALLED}
+    return {"speaker_judge": "resemblyzer" if speakers else "none, so no similarity"}
 
 
 # ------------------------------- Times of words and phones: pocketsphinx, with the English models in its wheel

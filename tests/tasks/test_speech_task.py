@@ -439,6 +439,18 @@ def test_the_voice_that_training_began_from_speaks_beside_the_run(
     assert all([clip["label"] for clip in example["clips"]] == list(systems) for example in examples)
 
 
+def test_what_nobody_judges_is_named_under_the_table(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evaluation, "judge_of", lambda *_: None)
+    assert main(["evaluate", str(run), "--output", str(tmp_path / "figures")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "MOS" not in lines[0]
+    assert "recogniser: none, so no WER and CER" in lines
+    assert "naturalness: none, so no MOS" in lines
+    assert "speaker judge: none, so no similarity" in lines
+
+
 def test_a_voice_of_another_rate_is_judged_at_that_of_the_run() -> None:
     voice: Any = SimpleNamespace(speakers=["ann"], sample_rate=16000, speak=lambda *_: np.zeros(1600, np.float32))
     for rate, samples in ((16000, 1600), (24000, 2400)):

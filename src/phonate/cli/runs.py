@@ -64,7 +64,6 @@ def evaluate(args: argparse.Namespace) -> int:
     log_to_console()
 
     from phonate.evaluation.tables import in_words
-    from phonate.pretrained import NOT_INSTALLED
     from phonate.workflows.evaluate import evaluate
 
     evaluation = evaluate(
@@ -84,7 +83,7 @@ def evaluate(args: argparse.Namespace) -> int:
         if evaluation.legend:
             print(evaluation.legend.removesuffix(".").replace("; ", "\n") + "\n")
         for name, value in evaluation.notes.items():
-            if value not in (None, 0, "", NOT_INSTALLED):  # a warning has said what is not installed
+            if value not in (None, 0, ""):
                 print(f"{name.replace('_', ' ')}: {in_words(value)}")
         for caveat in evaluation.caveats:
             print(caveat)

@@ -163,6 +163,7 @@ def test_speech_becomes_text(assist: Assist) -> None:
 @pytest.mark.parametrize(
     ("events", "said"),
     [
+        ([Synthesize("hello", voice=SynthesizeVoice(name="bem"))], "there is no voice 'bem'; did you mean ben"),
         ([Synthesize("hi", voice=SynthesizeVoice(name="house", speaker="zoe"))], "zoe"),
         ([Synthesize("")], "empty"),
         ([Synthesize("long" * 10)], "40 characters"),

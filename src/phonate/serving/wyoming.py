@@ -36,7 +36,7 @@ from wyoming.tts import (
 import phonate
 from phonate.audio.decoding import FloatArray, resample
 from phonate.config.errors import InputError
-from phonate.serving.guard import ApiError, client_message
+from phonate.serving.guard import error_event
 from phonate.serving.models import LazyService
 from phonate.serving.routes import HIGHEST_RATE, LOWEST_RATE, MARKUP, ServerState
 from phonate.serving.settings import ServingSettings
@@ -237,12 +237,9 @@ class _Client(AsyncEventHandler):
         await self.write_event(Pong(Ping.from_event(event).text).event())
 
     async def _tell(self, error: Exception) -> None:
-        if isinstance(error, ApiError):
-            text, code = error.detail, error.code
-        else:
-            text, code = str(error) if isinstance(error, InputError) else client_message(error), None
+        told = error_event(error)["error"]
         with contextlib.suppress(ConnectionError):
-            await self.write_event(Error(text, code).event())
+            await self.write_event(Error(told["message"], told["code"]).event())
 
     # ------------------------------------------------------------------------------------------------ Speech
 

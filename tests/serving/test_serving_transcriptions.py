@@ -127,6 +127,11 @@ def test_what_cant_be_met_says_why(hearing: Make, serving: Serve, mp3: bytes) ->
     assert_error(_posted(client, mp3, response_format="diarized_json"), 400, "base/diarizer")
     assert_error(_posted(client, mp3, response_format="xml"), 400, "verbose_json")
     assert_error(_posted(client, mp3, model="wisper"), 404, "no model 'wisper'; did you mean whisper")
+    assert_error(
+        _posted(client, mp3, model="stand-in"), 404, "^the model 'stand-in' does not transcribe; choose from 'whisper'$"
+    )
+    spoken = client.post("/v1/audio/speech", json={"model": "whisper", "input": "Hi.", "voice": "x"})
+    assert_error(spoken, 404, "^the model 'whisper' does not speak; choose from 'stand-in'$", "model")
     assert_error(_posted(client, b"no recording"), 400, "file: not readable as audio")
     short, _, _ = hearing(max_transcription_seconds=1.0)
     assert_error(_posted(short, mp3), 400, "file: .*1 s")

@@ -135,7 +135,7 @@ def conversion_of(state: ServerState, model: str | None) -> Conversion:
     for name in (model, state.settings.aliases.get(model, "")):
         if name in converters:
             return converters[name]
-    raise no_model(model, converters)
+    raise no_model(model, converters, "convert voices", state.models)
 
 
 @router.post("", response_class=Response)

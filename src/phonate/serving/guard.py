@@ -10,7 +10,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phonate.compute.system import is_full
 from phonate.config.errors import InputError, PhonateError, json_mistake
-from phonate.config.registry import UnknownVoiceError, nearest
+from phonate.config.registry import UnknownVoiceError, listed, nearest
 from phonate.config.settings import path_in, refused
 from phonate.serving.metrics import Metrics
 from phonate.serving.settings import ServingSettings
@@ -84,11 +84,14 @@ def no_voice(name: str, known: list[str]) -> ApiError:
     return ApiError(400, f"there is no voice {shown!r}; {which}", param="voice", code="voice_not_found")
 
 
-def no_model(name: str, known: Iterable[str]) -> ApiError:
-    """The error for a model that is not among the `known` ones, which do what was asked for."""
-    shown = name[:200]
-    which = nearest(shown, list(known), "GET /v1/models")
-    return ApiError(404, f"there is no model {shown!r}; {which}", param="model", code="model_not_found")
+def no_model(name: str, able: Iterable[str], task: str = "", others: Container[str] = ()) -> ApiError:
+    """The error for a model that is not among the ones `able` to do a `task`, but may be among the `others`."""
+    shown, names = name[:200], list(able)
+    if shown in others:
+        what = f"the model {shown!r} does not {task}; choose from {listed(sorted(names), 'GET /v1/models')}"
+    else:
+        what = f"there is no model {shown!r}; {nearest(shown, names, 'GET /v1/models')}"
+    return ApiError(404, what, param="model", code="model_not_found")
 
 
 def error_event(error: Exception) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class ServerState:
             raise ApiError(404, "this server speaks nothing; start it with a model that does", code="no_voice")
         names = list(self.services) if model is None else self.names(model)
         if not names:
-            raise no_model(model or "", self.services)
+            raise no_model(model or "", self.services, "speak", self.models)
         wanted = (voice, self.settings.aliases.get(voice or ""))
         known = (one for one in names if any(name in self.services[one].voices for name in wanted if name))
         service = self.services[next(known, names[0])]

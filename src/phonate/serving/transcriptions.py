@@ -132,7 +132,7 @@ def recogniser_of(state: ServerState, model: str | None) -> Recogniser:
         if name in own:
             return own[name]
     if aliased or not OPENAI_RECOGNISERS.fullmatch(model):
-        raise no_model(model, own)
+        raise no_model(model, own, "transcribe", state.models)
     return next(iter(own.values()))
 
 

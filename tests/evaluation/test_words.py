@@ -25,12 +25,19 @@ from phonate.evaluation.words import WordErrors, count_word_errors, spoken_form
         ("On the 2nd (and the third) of May", "on the second and the 3rd of may"),
         ("Every one said alot", "everyone said a lot"),
         ("No. 5 at 12:30", "number five at twelve thirty"),
+        ("From 9:00 to 10:05, up to (-5) degrees", "from nine to ten oh five up to minus five degrees"),
+        ("The 5-year-old has -0.5, \u22122 and 3-4", "the five year old has minus zero point five minus two and 3 4"),
         ("a way far away", "away far away"),
     ],
 )
 def test_the_same_words_written_otherwise_are_no_errors(text: str, heard: str) -> None:
     for errors in (count_word_errors([text], [heard]), count_word_errors([heard], [text])):
         assert (errors.substituted, errors.inserted, errors.deleted) == (0, 0, 0)
+
+
+def test_a_sign_that_is_not_heard_is_an_error() -> None:
+    for heard in ("it is 5 degrees", "it is five degrees"):
+        assert count_word_errors(["It is -5 degrees."], [heard]).substituted == 1
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,9 @@ _SPOKEN = {
     r"\bno\.\s*(?=\d)": "number ",
     r"\bo'clock\b": "oclock",  # otherwise the o would become a zero
     r"(?<=\d)'s\b": "s",
+    r"(?<!\S)[-\u2212](?=\d)": "minus ",  # the normaliser drops the sign, and makes one of "minus five"
+    r"(?<=\d):00\b(?!:)": "",
+    r"(?<=\d):0(?=[1-9]\b)": " oh ",  # otherwise without the zero, which "ten oh five" has
     r"(?<=\d)\s+%": "%",
     "&": " and ",
 }

@@ -422,6 +422,18 @@ def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
     assert report.count("<audio") >= 3
 
 
+def test_recordings_that_the_voice_was_trained_on_are_counted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(evaluation, "judge_of", lambda *_: None)
+    corpus = evaluation.describe_trained(run, "speech", SpeechRecipe)
+    held_out = len(corpus.inference_metadata["validation"])
+    found = evaluate(run, data=str(corpus.recipe.data.path), output=tmp_path / "own")
+    assert found.notes["recordings_trained_on"] == found.notes["texts"] - held_out > 0
+    assert "were trained on, so the figures are too good" in caplog.text
+    assert "recordings_trained_on" not in evaluate(run, output=tmp_path / "held out").notes
+
+
 @pytest.mark.parametrize("from_a_run", [True, False])
 def test_the_voice_that_training_began_from_speaks_beside_the_run(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_a_run: bool

@@ -96,12 +96,22 @@ def trained_on(data: VoiceData, validation_ids: Collection[str], clips: Sequence
     try:
         rows = [row for row in list_corpus(data)[0] if isinstance(row, Row)]
     except PhonateError as error:
-        logger.warning("can't tell whether these recordings were trained on: %s", error)
+        warn_unknown(error)
         return None
     held_out = set(validation_ids) | {row.id for row in rows if official_split(row.split) == "test"}
     trained = [row for row in rows if row.id not in held_out]
     paths = {row.path.resolve() for row in trained}
     count = sum(clip.path is not None and clip.path.resolve() in paths for clip in clips)
-    if count:
-        logger.warning("%d of %d evaluation recordings were trained on, so the figures are too good", count, len(clips))
+    warn_trained_on(count, len(clips))
     return Overlap(count, len({clip.speaker for clip in clips} & {str(row.speaker) for row in trained}))
+
+
+def warn_unknown(error: PhonateError) -> None:
+    """Say that the corpus of a run can't be compared with what it is evaluated on."""
+    logger.warning("can't tell whether these recordings were trained on: %s", error)
+
+
+def warn_trained_on(count: int, evaluated: int) -> None:
+    """Say how many of the `evaluated` recordings were trained on, if any were."""
+    if count:
+        logger.warning("%d of %d evaluation recordings were trained on, so the figures are too good", count, evaluated)

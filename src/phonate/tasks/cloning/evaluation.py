@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from phonate.audio.decoding import FloatArray, read_audio, resample
-from phonate.config.errors import DataError, InputError, MissingPackageError, option
+from phonate.config.errors import DataError, InputError, MissingPackageError, PhonateError, option
 from phonate.data.dialogues import Audio
 from phonate.data.parallel import track
+from phonate.evaluation.held_out import warn_trained_on, warn_unknown
 from phonate.evaluation.speakers import Calibration, calibrate
 from phonate.evaluation.tables import Evaluation, legend
 from phonate.evaluation.words import character_edits, plain, word_edits
@@ -123,6 +124,7 @@ def evaluate(
             }
             for script, language in languages.items()
         },
+        **({} if data is None or cloner.recipe is None else _overlap(cloner.recipe.data, cloner, pairs)),
     }
     meaning = legend(_MEANINGS, results, METRICS)
     return Evaluation(
@@ -148,6 +150,22 @@ def _samples(run: Path, data: str | None, cloner: VoiceCloner) -> list[CloningSa
     if not samples:
         raise InputError(f"{run}: kept no pairs for validation (data.validation); give others with {option('data')}")
     return samples
+
+
+def _overlap(data: CloningData, cloner: VoiceCloner, pairs: Sequence[_Pair]) -> dict[str, int | None]:
+    """How many of the recordings that pairs say again were trained on."""
+    try:
+        trained = {_place(one.target) for one in CloningCorpus(data, lambda: cloner.codec).samples("train")}
+    except PhonateError as error:
+        warn_unknown(error)
+        return {"recordings_trained_on": None}
+    count = sum(_place(pair.sample.target) in trained for pair in pairs)
+    warn_trained_on(count, len(pairs))
+    return {"recordings_trained_on": count}
+
+
+def _place(audio: Audio) -> tuple[Path, float]:
+    return Path(audio.path).resolve(), audio.start
 
 
 def _pairs(cloner: VoiceCloner, samples: Sequence[CloningSample]) -> list[_Pair]:

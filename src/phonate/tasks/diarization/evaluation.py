@@ -38,7 +38,7 @@ from phonate.data.corpora.rows import Row, official_split, part_blocks
 from phonate.data.parallel import track
 from phonate.data.prepared import PreparedCorpus
 from phonate.evaluation.diarization import DER, JER, DiarizationErrors, score
-from phonate.evaluation.held_out import check_other
+from phonate.evaluation.held_out import check_other, warn_trained_on, warn_unknown
 from phonate.evaluation.tables import FEW, RTF, THESE, TUNED_ON, Evaluation, before_training, in_words, legend
 from phonate.pretrained import SPEAKER_RATE, SpeakerEncoder, webrtc_detector
 from phonate.tasks.diarization.data import DiarizationCorpus
@@ -356,17 +356,14 @@ def _trained_on(diarizer: Diarizer, recordings: Sequence[LabelledRecording]) -> 
     try:
         rows = [row for row in list_corpus(settings)[0] if isinstance(row, Row)]
     except PhonateError as error:
-        logger.warning("can't tell whether the model was trained on these recordings: %s", error)
+        warn_unknown(error)
         return None
     held_out = set(diarizer.inference_metadata["validation"])
     trained = {
         str(row.path.resolve()) for row in rows if row.id not in held_out and official_split(row.split) != "test"
     }
     known = sum(one.file is not None and str(Path(one.file).resolve()) in trained for one in recordings)
-    if known:
-        logger.warning(
-            "the model was trained on %d of the %d recordings: figures are optimistic", known, len(recordings)
-        )
+    warn_trained_on(known, len(recordings))
     return known
 
 

@@ -26,7 +26,7 @@ from phonate.config.words import number_of
 from phonate.data.corpora.validation import has_words
 from phonate.data.parallel import track
 from phonate.evaluation.distances import Distances, distances
-from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation
+from phonate.evaluation.held_out import Clip, Sentence, clips_of, kept_for_validation, trained_on
 from phonate.evaluation.tables import RTF, Evaluation, before_training, legend
 from phonate.evaluation.words import (
     WordErrors,
@@ -48,6 +48,7 @@ from phonate.pretrained import (
 from phonate.tasks.speech.inference import Synthesiser
 from phonate.tasks.speech.settings import SpeechRecipe
 from phonate.tasks.speech.start import BASE
+from phonate.training.checkpoints.files import is_packaged
 from phonate.training.checkpoints.loading import describe_trained
 
 if TYPE_CHECKING:
@@ -230,9 +231,19 @@ def evaluate(
         "seconds": round(samples / synthesiser.sample_rate, 1),
         **judge_notes(judges.recogniser, judges.naturalness),
         **(speaker_note(judges.speakers) if recordings else {}),
+        **({} if data is None else _overlap(synthesiser, run, clips)),
     }
     meaning = legend(_MEANINGS | (_ENGLISH if judges.english else {}), results)
     return Evaluation("speech", results, _SPOKEN, meaning, notes, items, sounds, synthesiser.sample_rate)
+
+
+def _overlap(synthesiser: Synthesiser, run: Path, clips: Sequence[Sentence]) -> dict[str, int | None]:
+    """How many of the recordings a run of one's own was trained on."""
+    recordings = [clip for clip in clips if isinstance(clip, Clip)]
+    if not recordings or is_packaged(run):
+        return {}
+    overlap = trained_on(synthesiser.data, synthesiser.inference_metadata["validation"], recordings)
+    return {"recordings_trained_on": None if overlap is None else overlap.recordings}
 
 
 def _before(synthesiser: Synthesiser, run: Path, vocoder: str | None) -> dict[str, Callable[[Sentence], FloatArray]]:

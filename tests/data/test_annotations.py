@@ -94,6 +94,17 @@ def test_spaces_of_a_recordings_name_are_underscores_in_its_annotation(tmp_path,
     assert not report.refused
 
 
+@pytest.mark.parametrize("fields", ["<NA> ann <NA> <NA>", "ann <NA> <NA>"])
+def test_a_line_of_rttm_without_a_field_is_not_of_a_speaker_called_na(tmp_path, fields):
+    wav(tmp_path / "calls/m.wav", 2.0)
+    (tmp_path / "calls/m.rttm").write_text(f"SPEAKER m 1 0.5 1.0 {fields}\n")
+    message = "the speaker, field 8, is <NA>; is a field before it missing"
+    with pytest.raises(DataError, match=f"m.rttm:1: {message}"):
+        read_rttm(tmp_path / "calls/m.rttm")
+    with pytest.raises(DataError, match=message):
+        check_corpus(conversations(tmp_path / "calls"))
+
+
 @pytest.mark.parametrize("end", ["", " <NA>", " <NA> <NA>"])
 def test_names_with_spaces_in_rttm_are_read_where_na_shows_where_they_end(tmp_path, end):
     wav(tmp_path / "calls/call (2).wav", 2.0)

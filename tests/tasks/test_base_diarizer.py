@@ -91,6 +91,9 @@ def test_a_number_of_speakers_loses_no_turn_and_says_that_a_voice_may_be_split(
     for number in (3, 4):
         assert [(turn.start, turn.end) for turn in diarizer.diarize(recording, speakers=number).turns] == times
         assert f"of the {number} speakers, only 2 could be told apart without the number" in caplog.text
+    told = len(diarizer.diarize(recording, speakers=9).speakers)
+    fewer = f"9 speakers were asked for, but only {told} could be told apart, and only 2 without the number"
+    assert fewer in caplog.text
 
 
 def test_it_is_the_default_of_diarize(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,9 +80,9 @@ def transcribe_arguments(parser: argparse.ArgumentParser) -> None:
 def transcribe(args: argparse.Namespace) -> int:
     """Transcribe recordings of any format, sample rate and length, with the times and the speakers of the words.
 
-    MODEL is whisper, which comes trained, or a run of your own. Without -o the text is printed. Of several recordings,
-    or folders of them, each has a file in the folder -o, or lines that begin with its name. Those that can't be read
-    are told and left out, and the exit code is then 2.
+    MODEL is whisper, which comes trained, or a run of your own. Without -o or --page the text is printed. Of several
+    recordings, or folders of them, each has a file in the folder -o, or lines that begin with its name. Those that
+    can't be read are told and left out, and the exit code is then 2.
     """
     from phonate.cli.output import WARNINGS, log_to_console, print_json
     from phonate.config.errors import InputError

@@ -121,6 +121,7 @@ class SpeakerTurn:
 
 FIELDS = 10
 """Of a line."""
+_UNKNOWN = "<NA>"
 _SPACED = re.compile(r"SPEAKER (.+?) (\S+) (\d[\d.eE-]*) (\d[\d.eE-]*) <NA> <NA> (.+?)(?: <NA>){0,2}")
 _CONFIDENCE = re.compile(r"<NA>|[\d.eE-]+")
 
@@ -128,14 +129,14 @@ _CONFIDENCE = re.compile(r"<NA>|[\d.eE-]+")
 def rttm_fields(fields: list[str]) -> list[str]:
     """The fields of a SPEAKER line, those of a name with spaces as one, where `<NA> <NA>` between times and speaker
     shows which they are."""
-    usual = len(fields) <= FIELDS and fields[5:7] == ["<NA>", "<NA>"] and all(map(_CONFIDENCE.fullmatch, fields[8:]))
+    usual = len(fields) <= FIELDS and fields[5:7] == [_UNKNOWN] * 2 and all(map(_CONFIDENCE.fullmatch, fields[8:]))
     if fields[0] != "SPEAKER" or usual:
         return fields
     match = _SPACED.fullmatch(" ".join(fields))
     if match is None:
         return fields
     name, channel, start, duration, speaker = match.groups()
-    return ["SPEAKER", name, channel, start, duration, "<NA>", "<NA>", speaker, "<NA>", "<NA>"]
+    return ["SPEAKER", name, channel, start, duration, _UNKNOWN, _UNKNOWN, speaker, _UNKNOWN, _UNKNOWN]
 
 
 def speaker_line(fields: Sequence[str]) -> tuple[str, SpeakerTurn] | None:
@@ -147,6 +148,8 @@ def speaker_line(fields: Sequence[str]) -> tuple[str, SpeakerTurn] | None:
         raise ValueError(f"{len(fields)} fields, RTTM has {FIELDS}: names can't hold spaces; write _ for them")
     if len(fields) < 8:  # what follows may be left out
         raise ValueError("expected SPEAKER, recording, channel, start, duration, two fields and the speaker")
+    if fields[7] == _UNKNOWN and fields[5:7] != [_UNKNOWN, _UNKNOWN]:  # a field is missing before the speaker
+        raise ValueError(f"the speaker, field 8, is {_UNKNOWN}; is a field before it missing?")
     try:
         start, duration = seconds(fields[3]), seconds(fields[4])
     except ValueError:

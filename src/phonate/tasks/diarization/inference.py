@@ -418,12 +418,13 @@ class Diarizer(Inference):
 
 def _report_number(name: str, asked: int, count: int, unforced: int) -> None:
     """Say where the speakers `asked` for are not `count`ed, or are more than were told apart without a number."""
+    compare = "without the number; some may be one: compare"
     if count < asked:
         heard = f"only {count} could be told apart" if count else "nobody was heard"
-        logger.warning("%s: %d speakers were asked for, but %s", name, asked, heard)
+        forced = f", and only {unforced} {compare}" if unforced < count else ""
+        logger.warning("%s: %d speakers were asked for, but %s%s", name, asked, heard, forced)
     elif unforced < asked:
-        message = "%s: of the %d speakers, only %d could be told apart without the number; some may be one: compare"
-        logger.warning(message, name, asked, unforced)
+        logger.warning("%s: of the %d speakers, only %d could be told apart %s", name, asked, unforced, compare)
 
 
 def _tuned(path: Path, settings: DecodingSettings) -> DecodingSettings:

@@ -808,10 +808,15 @@ def test_texts_in_another_language_are_told_by_their_words(voice, caplog, langua
 def test_texts_that_are_called_otherwise_than_txt_are_to_be_renamed(voice, caplog):
     (voice / "wavs" / "a0.text").write_text("Good morning.")
     list_corpus(corpus(voice))
-    assert "(such as wavs/a0.text); no recording has a text: if they hold them, rename them to .txt" in caplog.text
+    assert (
+        "(such as wavs/a0.text); no recording has a text: if these files hold the texts, rename them to .txt"
+        in caplog.text
+    )
     (voice / "wavs" / "a0.text").rename(voice / "wavs" / "all.text")
     list_corpus(corpus(voice))
-    assert "(such as wavs/all.text); no recording has a text: if they hold them, give the list" in caplog.text
+    assert (
+        "(such as wavs/all.text); no recording has a text: if these files hold the texts, give the list" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("name", ["texts.xlsx", "texts.ods", "texts.numbers", "texts.xls"])
@@ -820,7 +825,7 @@ def test_a_workbook_is_to_be_saved_as_csv(voice, caplog, name):
     (voice / name).write_bytes(begin + bytes(600))
     list_corpus(corpus(voice))
     mend = "save it as CSV UTF-8, and give that"
-    assert f"no recording has a text: if they hold them, {mend} as data.path" in caplog.text
+    assert f"no recording has a text: if these files hold the texts, {mend} as data.path" in caplog.text
     with pytest.raises(DataError, match=f"{name}: a workbook; {mend} as data.path$"):
         list_corpus(corpus(voice / name))
     with pytest.raises(InputError, match=f"{name}: a workbook; {mend}$"):

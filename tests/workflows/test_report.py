@@ -313,7 +313,8 @@ def test_figures_stand_beside_baseline_and_ceiling(run: Path) -> None:
     (run / "evaluation.json").write_text(json.dumps(table))
     text = " ".join(page_of(run).text.split())
     assert (
-        "(82 words; one word is 1.2 points of WER): similarity to target 0.71 (natural: 0.5; higher is better)." in text
+        "(82 words; one word is about 1.2 points of WER): similarity to target 0.71 (natural: 0.5; higher is better)."
+        in text
     )
     assert "RTF F0 error" in text
     table["systems"] = {"this model": {"rtf": 0.02}}

@@ -198,7 +198,9 @@ def _report_others(root: Path, files: tuple[Path, ...], described: tuple[Path, .
             mend = SAVE_WORKBOOK if is_workbook(held) else mend
             if held.suffix.lower() in _PLAIN and any(held.with_suffix(one).is_file() for one in AUDIO_SUFFIXES):
                 mend = "rename them to .txt"
-            logger.warning("%s (such as %s); no recording has a text: if they hold them, %s", message, name, mend)
+            logger.warning(
+                "%s (such as %s); no recording has a text: if these files hold the texts, %s", message, name, mend
+            )
 
 
 def _kinds(files: Iterable[Path]) -> list[LabelFormat]:

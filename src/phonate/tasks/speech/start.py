@@ -59,7 +59,7 @@ RECOGNISER = "base"
 _JUDGED = "quality"
 """The metric of the judges."""
 _BY_LOSS = {"training.validation.metric_for_best_model": "val_loss"}
-_NO_JUDGE = "the lowest val_loss chooses the checkpoint: mos and quality may fall while the voice becomes the speaker's"
+_NO_JUDGE = "the lowest val_loss chooses the checkpoint: naturalness may fall while the voice becomes the speaker's"
 _NEWEST = {"training.validation.metric_for_best_model": NEWEST}
 """What is best where nobody judges: the loss rises long before voices stop getting better."""
 _AVERAGE = {"decay": 0.99, "warmup": False, "validate_with": "ema"}

@@ -526,7 +526,7 @@ def _sample(notes: Mapping[str, Any], word_errors: bool) -> str:
     words = notes.get("words")
     if not isinstance(words, int) or not words:
         return text
-    few = f"; one word is {100 / words:.1f} points of WER" if word_errors and words < _FEW_WORDS else ""
+    few = f"; one word is about {100 / words:.1f} points of WER" if word_errors and words < _FEW_WORDS else ""
     return f"{text} ({number_of(words, 'word')}{few})"
 
 

@@ -249,7 +249,7 @@ def test_the_fewer_recordings_the_fewer_steps(tmp_path: Path, count: int, second
     assert f"{minutes} minutes of recordings: training starts from {BASE_VOICE}" in chosen.reason
     assert ("training.callbacks" in decided(chosen)) == ("pace and melody stay" in chosen.reason) == (steps == 150)
     by_loss = decided(chosen).get("training.validation.metric_for_best_model") == "val_loss"
-    told = "lowest val_loss chooses the checkpoint: mos" in chosen.reason
+    told = "lowest val_loss chooses the checkpoint: naturalness" in chosen.reason
     assert (by_loss, told) == (steps == 150, steps == 150 and chosen.recipe.data.judged > 0)
 
 
@@ -305,7 +305,7 @@ def test_where_no_judges_are_installed_training_starts_and_says_so(
     assert decided(chosen)["training.validation.metric_for_best_model"] == best
     told = "what judges them is not installed (pip install --no-deps distillmos" in chosen.reason
     assert told == (best == "step"), "where they would choose"
-    assert "val_loss chooses the checkpoint" not in chosen.reason, "as nobody measures mos and quality"
+    assert "val_loss chooses the checkpoint" not in chosen.reason, "as nobody measures naturalness"
 
 
 def test_a_resume_says_that_judges_are_installed_now(

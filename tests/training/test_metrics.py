@@ -71,6 +71,24 @@ def test_the_newest_needs_no_direction(tmp_path):
     assert train(tmp_path / "run", Declared(), max_steps=4, validation=validation).progress.best.step == 4
 
 
+@pytest.mark.parametrize(("metric", "step"), [("step", 5), ("hits", 4)])
+def test_the_newest_is_used_between_validations_where_it_is_the_best(tmp_path, metric, step):
+    validation = {**EACH, "metric_for_best_model": metric}
+    train(
+        tmp_path / "run",
+        Declared(),
+        max_steps=6,
+        validation=validation,
+        checkpoint={"interval": 1, "save_total_limit": 9},
+    )
+    folder = tmp_path / "run" / "checkpoints"
+    listing.remove(listing.scan(folder)[-1])
+    listing.refresh(folder)
+    infos, used = listing.scan(folder), f"step-{step:08d}"
+    assert listing.best_of(infos).name == listing.best_of(listing.newest_first(infos)).name == used
+    assert listing.best_or_latest(tmp_path / "run").name == used
+
+
 STOP = {"metric": "hits", "restore_best_weights": False}
 
 

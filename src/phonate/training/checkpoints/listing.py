@@ -38,7 +38,7 @@ from phonate.config.errors import (
     optional_package,
     to_plug_in,
 )
-from phonate.config.metrics import Better, Metric, better_of, plain, with_losses
+from phonate.config.metrics import NEWEST, Better, Metric, better_of, plain, with_losses
 from phonate.config.registry import loaded_plugins, nearest
 from phonate.config.tasks import task_info
 from phonate.training.checkpoints import files
@@ -194,14 +194,18 @@ def ranking(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
     """The checkpoints that were the best when they were saved, best first; of equals the earliest.
 
     Where none of them is left (they were removed), all that have a value of the metric, best first. Values of another
-    metric than the newest checkpoint's can't be compared and are left out.
+    metric than the newest checkpoint's can't be compared and are left out. Where the newest is the best, it need not
+    have been validated.
     """
-    known = [(item, item.metadata) for item in infos if item.metadata and item.metadata.best_metric_name]
+    ordered = sorted(infos, key=lambda item: item.step)
+    known = [(item, item.metadata) for item in ordered if item.metadata and item.metadata.best_metric_name]
     if not known:
         return []
     name, mode = known[-1][1].best_metric_name, known[-1][1].best_metric_mode
     assert name is not None
     same = [(item, m) for item, m in known if (m.best_metric_name, m.best_metric_mode) == (name, mode)]
+    if name == NEWEST:
+        return [item for item, _ in reversed(same)]
     values = [(m.best_metric, item) for item, m in same if m.is_best] or [
         (_measured(m, name), item) for item, m in same
     ]
@@ -278,6 +282,8 @@ def best_of(infos: Sequence[CheckpointInfo]) -> Best | None:
     name = metadata.best_metric_name
     assert name is not None
     value = metadata.best_metric if metadata.is_best else _measured(metadata, name)
+    if name == NEWEST:
+        value = float(first.step)
     assert value is not None
     return Best(name=first.name, metric=name, value=value, mode=metadata.best_metric_mode)
 

@@ -22,8 +22,10 @@ import phonate
 from phonate.cli import main
 from phonate.cli.parsing import COMMANDS, top_parser
 from phonate.config.errors import DataError, Interrupted, PhonateError
+from phonate.data.annotations import SpeakerTurn
 from phonate.data.transcripts import Transcription
 from phonate.evaluation.tables import Evaluation
+from phonate.text.captions import TimedWord
 
 TOY = str(Path(__file__).parents[1] / "config" / "toy_task.py")
 
@@ -608,6 +610,21 @@ def test_a_number_of_speakers_is_that_of_the_packaged_diarizer(
         assert main(["transcribe", "runs/mine", "in.wav", "--speakers", given]) == 0
         assert asked == [source, "runs/mine", {"speakers": count, "known": {}}]
     capsys.readouterr()
+
+
+def test_speakers_of_whom_no_word_is_recognised_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("in.wav", np.zeros(16000), 16000)
+    turns = [SpeakerTurn(0.0, 0.4, "anna"), SpeakerTurn(0.5, 0.6, "ben"), SpeakerTurn(0.6, 0.9, "anna")]
+    model = SimpleNamespace(
+        diarize=lambda *_, **__: SimpleNamespace(turns=turns),
+        timed=lambda *_, **__: Transcription([TimedWord("Yes.", 0.0, 0.4, speaker="anna")], 1.0),
+    )
+    monkeypatch.setattr("phonate.workflows.load.load", lambda *_, **__: model)
+    assert main(["transcribe", "in.wav", "--speakers"]) == 0
+    assert capsys.readouterr().err == "in.wav: no words of ben were recognised\n"
 
 
 def test_a_file_that_an_option_took_for_its_value_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

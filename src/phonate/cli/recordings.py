@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,9 +143,20 @@ def _transcriber(args: argparse.Namespace, known: dict[str, str]) -> Callable[[R
 
     def transcribed(one: Recording) -> Transcription:
         turns = None if diarizer is None else diarizer.diarize(one.path, speakers=count, known=known).turns
-        return recogniser.timed(one.path, args.beam, language=args.language, speakers=turns)
+        transcription = recogniser.timed(one.path, args.beam, language=args.language, speakers=turns)
+        if transcription.words:
+            _tell_without_words(one, [turn.speaker for turn in turns or []], transcription)
+        return transcription
 
     return transcribed
+
+
+def _tell_without_words(one: Recording, heard: Iterable[str], transcription: Transcription) -> None:
+    """Say who of the speakers that were `heard` is missing in the transcription."""
+    from phonate.data.labels import some
+
+    if missing := [name for name in dict.fromkeys(heard) if name not in transcription.speakers]:
+        print(f"{one.path}: no words of {some(missing)} were recognised", file=sys.stderr)
 
 
 def _print_transcription(

@@ -413,7 +413,7 @@ def test_evaluation_stands_beside_nature_and_its_copy(run: Path) -> None:
     assert list(found.systems) == ["natural", "Griffin-Lim copy", "this voice"]
     natural, copy, made = found.systems.values()
     assert {"wer", "cer", "skipped", "repeated", "mos"} <= natural.keys()
-    assert '"140" for "one hundred and forty" counts in CER alone' in found.legend
+    assert '"140" for "one hundred and forty" counts in CER alone, "3.45" for "3:45" in WER alone' in found.legend
     assert {"speaker", "mcd", "f0", "voicing", "seconds", "rtf"} <= made.keys()
     assert natural["seconds"] == 1
     assert copy["mcd"] < made["mcd"]

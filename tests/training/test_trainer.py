@@ -338,7 +338,7 @@ def test_a_checkpoint_agrees_with_the_identity_of_its_task_or_is_refused(tmp_pat
         return
     with pytest.raises(InputError) as refused:
         trainer.fit(checkpoint)
-    for said in (f"step-00000002 can't be resumed: it was not trained with the {words}", "put back", "init_from="):
+    for said in (f"step-00000002 can't be resumed: it was not trained with the {words}", "put back", "another folder"):
         assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 

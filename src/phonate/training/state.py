@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from phonate.compute.distributed import like
-from phonate.config.errors import CheckpointError, InputError
+from phonate.config.errors import CheckpointError, InputError, option
 from phonate.config.metrics import Better, plain
 from phonate.data.batches import Consumed, digest_of
 from phonate.training.checkpoints import Checkpoint, CheckpointManager, listing
@@ -377,8 +377,9 @@ class Saver:
             restore(self.parts, self.weights, checkpoint, self.recipe_yaml)
         except InputError as error:
             raise InputError(
-                f"{checkpoint.path} can't be resumed: {error}; a run in another folder can start from its weights "
-                f"with {shlex.quote(f'training.init_from={checkpoint.path}')}"
+                f"{checkpoint.path} can't be resumed: {error}; or begin a run in another folder ({option('output')}), "
+                f"which {shlex.quote(f'training.init_from={checkpoint.path}')} starts from these weights, for the "
+                "recipe's own number of steps"
             ) from error
         self._saved_step = -1  # what was saved later may be damaged: it is saved again
         task.step = max(0, self.progress.step - 1)

@@ -180,7 +180,9 @@ _MEANINGS = {
     "seconds": "length relative to the natural one",
     "rtf": RTF,
 }
-_ENGLISH = {"cer": 'its character errors; "140" for "one hundred and forty" counts in CER alone'}
+_ENGLISH = {
+    "cer": 'its character errors; "140" for "one hundred and forty" counts in CER alone, "3.45" for "3:45" in WER alone'
+}
 
 
 def evaluate(

@@ -41,7 +41,7 @@ def test_a_text_that_is_empty_is_called_so(tone_corpus, tmp_path):
     corpus = shutil.copytree(tone_corpus, tmp_path / "corpus")
     (corpus / "ben/03.txt").write_text("\n")
     line = next(line for line in phonate("check", corpus).stdout.splitlines() if "without a text" in line)
-    assert "such as the empty 03.txt beside 03.wav, or data.transcribe=true" in line
+    assert "written into a file such as the empty 03.txt beside 03.wav, or data.transcribe=true" in line
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(f"task: recognition\ndata: {{path: {corpus}}}\n")
     refused = json.loads(phonate("check", recipe, "--json").stdout)["refused"]

@@ -228,7 +228,7 @@ def _print_report(outcome: dict[str, Any]) -> None:
     if without_text := outcome.get("without_text"):
         print(
             f"{without_text} without a text: enough for conversion and the vocoder; speech and recognition need one, "
-            f"such as {outcome['text_missing']}, or data.transcribe=true"
+            f"written into a file such as {outcome['text_missing']}, or data.transcribe=true"
             + ("; diarization needs RTTM labels" if outcome["segments"] == outcome["usable"] else "")
         )
     if outcome["segments"] > outcome["usable"]:

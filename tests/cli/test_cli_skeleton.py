@@ -164,6 +164,7 @@ def test_a_folder_in_the_wrong_place_is_put_right(
             "mine: a folder without recipe.yaml; give a run's folder, or a recipe first: speech data.path=mine",
         ),
         (["train", "my own"], "or a recipe first: speech 'data.path=my own'"),
+        (["train", "speech", "data=my own"], "(key: value), got 'my own'; did you mean 'data.path=my own'?"),
         (["train", "speech", "my own"], "did you mean 'data.path=my own'?"),
         (["data", "check", "my own", "data.transcribe=true"], "give a recipe first: speech 'data.path=my own' data"),
         (["train", "speech", "path=mine"], "error: command line path: no such option; phonate calls it data.path"),

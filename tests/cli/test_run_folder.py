@@ -195,7 +195,7 @@ def test_a_run_that_was_stopped_in_its_preparations_begins_from_its_folder(
     assert main(["speak", "run", "Hello."]) == 2
     assert "its training has saved no checkpoint yet; " in capsys.readouterr().err
     assert main(["train", "run", *arguments[2:4], "--resume", "auto"]) == 0
-    assert "changed settings" not in capsys.readouterr().err
+    assert "settings changed" not in capsys.readouterr().err
     assert main([*arguments[:-1], "other", *options]) == 0
     for name in (files.RECIPE, f"checkpoints/step-00000003/{files.WEIGHTS}"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
@@ -258,12 +258,12 @@ def test_a_resume_says_which_settings_were_changed(
     capsys.readouterr()
     changes = ["training.max_steps=6", "training.optimizer.lr=0.5", "training.random_seed=7", "training.batch_size=8"]
     assert main([*arguments, *changes, "--resume", "auto"]) == 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "changed settings" in line]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "settings changed" in line]
     for said in ("max_steps 4 -> 6", "optimizer.lr 0.0001 -> 0.5", "random_seed 42 -> 7", "batch_size 16 -> 8"):
         assert f"training.{said}" in line
     assert main([*arguments, *changes, "training.max_steps=8", "--resume", "auto"]) == 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "changed settings" in line]
-    assert line.endswith("changed settings: training.max_steps 6 -> 8")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "settings changed" in line]
+    assert line.endswith("settings changed since the checkpoint: training.max_steps 6 -> 8")
 
 
 def test_a_resume_with_another_model_is_refused_in_one_line(

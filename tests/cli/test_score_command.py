@@ -45,6 +45,18 @@ def test_a_single_recording_has_one_row(files, capsys, tmp_path):
     assert (row.split()[:2], empty) == (["a", "28.57"], "")
 
 
+def test_a_hypothesis_far_beyond_the_labels_is_told(files, capsys, tmp_path):
+    write_rttm(tmp_path / "ref.rttm", {"a": [SpeakerTurn(0.0, 4.0, "ann")]})
+    write_rttm(tmp_path / "hyp.rttm", {"a": [SpeakerTurn(0.0, 4.0, "1"), SpeakerTurn(60.0, 70.0, "2")]})
+    note = "the hypothesis goes on more than 10 s after the last label; if the rest is not labelled, give --uem: a"
+    assert main(["score", *files]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == note
+    write_uem(tmp_path / "ref.uem", {"a": [(0.0, 5.0)]})
+    for others in (["--uem", str(tmp_path / "ref.uem")], ["--convention", "md-eval"]):
+        assert main(["score", *files, *others]) == 0
+        assert "goes on" not in capsys.readouterr().out
+
+
 def test_the_collar_is_on_each_side(files, capsys, tmp_path):
     write_uem(tmp_path / "ref.uem", {"a": [(0.0, 9.0)]})
     assert (

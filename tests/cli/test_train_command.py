@@ -112,7 +112,7 @@ def test_a_run_from_its_start_to_a_longer_end(
     past = "this run is past training.max_steps=5 already, so nothing is trained; add training.max_steps=16 to train as"
     error = capsys.readouterr().err
     assert f"{past} long again (any number above 8 trains on)" in error
-    assert "resuming with changed settings: " in error
+    assert "settings changed since the checkpoint: " in error
     assert "time: " not in error
 
     assert main([*arguments, "--resume", "auto", "training.epochs=3", "--json"]) == 0

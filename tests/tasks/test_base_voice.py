@@ -319,7 +319,7 @@ def test_a_resume_says_that_judges_are_installed_now(
     monkeypatch.setattr(train, "load", lambda *_: SimpleNamespace(recipe_yaml=without))
     caplog.set_level("INFO")
     train._checkpoint_to_resume(plan("speech", options, resume=str(tmp_path)), Run(tmp_path))
-    told = "resuming with changed settings: data.judged 0 -> 8 (packages that judge speech: installed); "
+    told = "settings changed since the checkpoint: data.judged 0 -> 8 (packages that judge speech: installed); "
     assert told + "training.max_steps 8 -> 9" in caplog.text
     assert "metric_for_best_model" not in caplog.text, "the loss chooses among so few recordings"
 

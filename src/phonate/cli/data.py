@@ -274,5 +274,5 @@ def _print_values(values: dict[str, Any], indent: str = "") -> None:
         if isinstance(value, dict) and value:
             print(f"{indent}{name}:")
             _print_values(value, indent + "  ")
-        else:
-            print(f"{indent}{name}: {'none' if value in ({}, None) else value}")
+        elif value not in ({}, None):
+            print(f"{indent}{name}: {value}")

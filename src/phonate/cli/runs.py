@@ -168,6 +168,7 @@ def score(args: argparse.Namespace) -> int:
                 "total": _score_figures(scores.total),
                 "without_hypothesis": scores.missed,
                 "not_in_uem": scores.left_out,
+                "beyond_labels": scores.beyond,
             }
         )
         return 0
@@ -248,9 +249,15 @@ def _conventions(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _score_notes(scores: Scores) -> Iterator[str]:
+    from phonate.evaluation.diarization import BEYOND
+
+    beyond = (
+        f"the hypothesis goes on more than {BEYOND:g} s after the last label; if the rest is not labelled, give --uem"
+    )
     for what, names in (
         ("no turns in the hypothesis, all speech counted as missed", scores.missed),
         ("not in the UEM, not scored", scores.left_out),
+        (beyond, scores.beyond),
     ):
         if names:
             yield f"{what}: {', '.join(names)}"

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -438,7 +439,10 @@ def _line(path: Key, details: list[ErrorDetails], root: type[Settings], places: 
         in_file = place.key != place.value  # elsewhere, the option is written with those above it
         return f"{place.key} {key}: {refusal(root, path) or f'no such option; {instead(path, root, short=in_file)}'}"
     where = f"{place.value} {key}".rstrip()
-    return f"{where}: {refused(details, place.text)}"
+    given = details[0]["input"]
+    takes_path = isinstance(given, str) and "path" in names_at(root, path)
+    below = f"; did you mean {shlex.quote(f'{key}.path={given}')}?" if takes_path else ""
+    return f"{where}: {refused(details, place.text)}{below}"
 
 
 def _meant(path: Key, root: type[Settings]) -> list[Key]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from operator import attrgetter
 from typing import Literal, get_args
 
@@ -276,6 +276,9 @@ def _overlaps(reference_RI: Counts, hypothesis_HI: Counts, seconds_I: Times) -> 
 
 # --------------------------------------------- Scores of several recordings, individually and in total
 
+BEYOND = 10.0
+"""Seconds of a hypothesis after the last label of the reference, from which only a part may be labelled."""
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -286,6 +289,8 @@ class Scores:
     """Recordings without turns in the hypothesis; all of their speech counts as missed."""
     left_out: list[str]
     """Recordings of the reference or the hypothesis that the UEM does not list."""
+    beyond: list[str] = field(default_factory=list)
+    """Recordings whose hypothesis goes on `BEYOND` seconds after the last label; it is scored as false alarm."""
 
     @property
     def total(self) -> DiarizationErrors:
@@ -336,4 +341,11 @@ def score_recordings(
         for name in names
     }
     missed = [name for name in names if not hypothesis.get(name) and reference.get(name)]
-    return Scores(recordings, missed, others)
+    extents_scored = uem is None and convention != "md-eval"  # which ends with the last label
+    beyond = [name for name in names if _beyond(reference.get(name, ()), hypothesis.get(name, ()))]
+    return Scores(recordings, missed, others, beyond if extents_scored else [])
+
+
+def _beyond(reference: Sequence[SpeakerTurn], hypothesis: Sequence[SpeakerTurn]) -> bool:
+    last = max((turn.end for turn in reference), default=math.inf)
+    return any(turn.end > last + BEYOND for turn in hypothesis)

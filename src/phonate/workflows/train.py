@@ -403,7 +403,7 @@ def _checkpoint_to_resume(plan: Plan, run: Run) -> Checkpoint | None:
     if own not in (None, task):
         raise listing.wrong_task(run.path if resume == "auto" else resume, own, task)
     if checkpoint.recipe_yaml and (changed := changed_settings(checkpoint.recipe_yaml, plan.resolved.to_yaml())):
-        logger.info("resuming with changed settings: %s", "; ".join(_told(one, plan) for one in changed))
+        logger.info("settings changed since the checkpoint: %s", "; ".join(_told(one, plan) for one in changed))
     return checkpoint
 
 

@@ -88,6 +88,7 @@ def evaluate(
     """
     cloner = VoiceCloner.load(run, device=device, dtype=dtype, codec=codec, base=base)
     pairs = _pairs(cloner, _samples(run, data, cloner))
+    overlap = {} if data is None or cloner.recipe is None else _overlap(cloner.recipe.data, cloner, pairs)
     judge = judge_of("similarity, likeness, accepted", lambda: SpeakerEncoder(cloner.device))
     voices = None if judge is None else _Voices(judge, cloner.sample_rate)
     languages = {
@@ -124,7 +125,7 @@ def evaluate(
             }
             for script, language in languages.items()
         },
-        **({} if data is None or cloner.recipe is None else _overlap(cloner.recipe.data, cloner, pairs)),
+        **overlap,
     }
     meaning = legend(_MEANINGS, results, METRICS)
     return Evaluation(

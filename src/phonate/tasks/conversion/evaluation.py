@@ -289,6 +289,10 @@ def evaluate(
     if judges.speakers is not None:
         embed_speakers(judges, sources, rest, targets)
     pairs = _pairs(sources, texts, targets)
+    used = [clip for target in targets for clip in (*target.reference_clips, *target.clips)] + [
+        one.clip for one in sources
+    ]
+    overlap = trained_on(settings, validation_ids, list({clip.id: clip for clip in used}.values()))
     systems, results = _Systems(converter, targets), dict[str, dict[str, float]]()
     items: dict[str, dict[str, Any]] = {}
     sounds: dict[str, dict[str, FloatArray]] = {pair.id: {} for pair in pairs[:SOUNDS]}
@@ -309,10 +313,6 @@ def evaluate(
     results[f"target's own recordings, {converter.render.name} copy"] = _ceiling(judges, converter, targets)
     for pair in pairs[:SOUNDS]:
         sounds[pair.id][f"{pair.target.name}, saying something else"] = pair.target.clips[0].waveform
-    used = [clip for target in targets for clip in (*target.reference_clips, *target.clips)] + [
-        one.clip for one in sources
-    ]
-    overlap = trained_on(settings, validation_ids, list({clip.id: clip for clip in used}.values()))
     notes = {
         "target": ", ".join(target.name for target in targets),
         **_by_target(items.values(), targets, judges.rate),

@@ -248,6 +248,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
     )
     if not any(one.turns for one in recordings):
         raise InputError(f"{data or run}: none of the {len(recordings)} recordings contains labelled speech")
+    trained_on = 0 if data is None else None if is_packaged(run) else _trained_on(diarizer, recordings)
     systems, focus, start = _systems(diarizer)
     tallies: dict[str, _Tally] = {name: _Tally() for name in systems}
     items: dict[str, dict[str, object]] = {}
@@ -278,7 +279,7 @@ def evaluate(run: Path, data: str | None = None, *, device: str | None = None) -
         "seconds_of_speech": round(tallies[focus].errors.speech, 1),
         "collar": "none",
         "model.decoding": diarizer.decoding.model_dump(mode="json"),
-        "recordings_trained_on": 0 if data is None else None if is_packaged(run) else _trained_on(diarizer, recordings),
+        "recordings_trained_on": trained_on,
     }
     simpler = results.get(_OTHERWISE["overlap"])
     held_out = recordings if data is None else diarizer.inference_metadata["validation"]

@@ -69,6 +69,7 @@ def evaluate(
     if not clips:
         none = f"{run}: no validation recordings (data.validation); give recordings with {option('data')}"
         raise InputError(none if data is None else f"{data}: no recordings with texts to evaluate on")
+    overlap = {} if trained is None else _overlap(trained, clips)
     name = f"Whisper {getattr(transcriber, 'name', run)}"
     systems, focus = ({name: transcriber.transcribe}, name) if trained is None else _systems(trained)
     spoken = str if isinstance(transcriber, Transcriber) else as_spoken(language)
@@ -93,7 +94,7 @@ def evaluate(
         "speakers": len({clip.speaker for clip in clips}),
         "words": sum(len(clip.text.split()) for clip in clips),
         "seconds": round(seconds, 1),
-        **({} if trained is None else _overlap(trained, clips)),
+        **overlap,
     }
     sounds = {
         f"{clip.id}: {clip.text} (heard: {items[clip.id]['heard']})": {"recorded": clip.waveform}

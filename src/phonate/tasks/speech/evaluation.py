@@ -202,6 +202,7 @@ def evaluate(
     clips = texts[:: math.ceil(len(texts) / MOST)]
     if len(clips) < len(texts):
         logger.info("of %d texts, %d are synthesised, spread over all of them", len(texts), len(clips))
+    overlap = {} if data is None else _overlap(synthesiser, run, clips)
     judges = Judges(synthesiser.data.language, synthesiser.device)
     recordings = isinstance(clips[0], Clip)
     judges.load(recordings)
@@ -233,7 +234,7 @@ def evaluate(
         "seconds": round(samples / synthesiser.sample_rate, 1),
         **judge_notes(judges.recogniser, judges.naturalness),
         **(speaker_note(judges.speakers) if recordings else {}),
-        **({} if data is None else _overlap(synthesiser, run, clips)),
+        **overlap,
     }
     meaning = legend(_MEANINGS | (_ENGLISH if judges.english else {}), results)
     return Evaluation("speech", results, _SPOKEN, meaning, notes, items, sounds, synthesiser.sample_rate)

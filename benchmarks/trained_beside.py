@@ -23,15 +23,21 @@ MARK = "measured"
 
 
 def arguments(
-    description: str | None, recipes: Iterable[str], rounds: int, formats: Iterable[str] = ()
+    description: str | None,
+    recipes: Iterable[str],
+    rounds: int,
+    formats: Iterable[str] = (),
+    busy: Sequence[int] = (),
 ) -> argparse.Namespace:
-    """`other`, `rounds`, `recipes`, `out` and `formats`, as given on the command line."""
+    """`other`, `rounds`, `recipes`, `out`, `formats` and `busy`, as given on the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--other", type=Path, required=True, metavar="SRC", help="the folder src of an older revision")
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--recipes", nargs="+", choices=[*recipes], default=[*recipes])
     if formats:
         parser.add_argument("--formats", nargs="+", choices=[*formats], default=[*formats])
+    if busy:
+        parser.add_argument("--busy", type=int, nargs="+", default=busy, metavar="N", help="programs that run beside")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 

@@ -277,6 +277,11 @@ def test_where_a_run_is_missing_those_that_are_here_are_named(
         error = capsys.readouterr().err
         assert error.startswith("error: runs/none: no such run")
         assert error.endswith(f"; give {runs}\n")
+    for arguments, run in ((["speak", "runs/mime", "Hello."], "runs/mine"), (["report", "others"], "runs/other")):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {arguments[1]}: no such run")
+        assert error.endswith(f"; did you mean {run}?\n")
 
 
 def test_two_words_without_quotes_are_told(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import inspect
+import os
 import subprocess
 import sys
 import weakref
@@ -167,3 +168,22 @@ def test_garbage_is_sought_only_in_what_is_made_aside():
 
 class _Link:
     pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has another OpenMP there")
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [({}, "GOMP_SPINCOUNT = '1000'"), ({"GOMP_SPINCOUNT": "7"}, "= '7'"), ({"OMP_WAIT_POLICY": "passive"}, "= '0'")],
+)
+def test_threads_do_not_wait_long_by_spinning(given: dict[str, str], counts: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP_", "OMP_"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", "import phonate, torch"],
+        env={**environment, **given, "OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line for line in ran.stderr.splitlines() if "GOMP_SPINCOUNT" in line]
+    assert lines
+    assert all(line.endswith(counts) for line in lines)

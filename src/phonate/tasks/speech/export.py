@@ -635,6 +635,7 @@ def _write_sherpa(
     _write(graph, inputs, files[0], synthesiser, {**facts, **read}, dtype)
     files[1].write_text(sherpa_tokens(inventory), encoding="utf-8")
     files[2].write_text(sherpa_lexicon(), encoding="utf-8")
+    logger.info("sherpa-onnx skips what is not in lexicon.txt: write numbers and abbreviations out, add names to it")
 
 
 def _write_page(

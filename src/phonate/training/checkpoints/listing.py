@@ -518,7 +518,12 @@ _TYPOGRAPHIC = tuple("“”„‘’«")
 
 def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str | None = None) -> NoRunError:
     """The error where something else than a run, or than one of `task`, was given, which names those that are here."""
-    if near := difflib.get_close_matches(str(path), PACKAGED, n=1, cutoff=0.8):
+    here = {Path(run).name: run for run in _runs(path, task)}
+    near = difflib.get_close_matches(str(path), PACKAGED, n=1, cutoff=0.8)
+    near = near or [
+        shlex.quote(here[name]) for name in difflib.get_close_matches(Path(path).name, here, n=1, cutoff=0.75)
+    ]
+    if near:
         return NoRunError(f"{path}: {what}; did you mean {near[0]}?", path, what)
     if all((Path(path) / name).is_file() for name in (files.RECIPE, files.SYSTEM)):
         what = "its training has saved no checkpoint yet"
@@ -568,11 +573,7 @@ def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:
 
 def _examples(path: str | Path, task: str | None) -> str:
     """Other runs that are here, of `task` if it is given, in words, or how there will be one."""
-    newest = sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime)
-    others = (recipe for recipe in newest if recipe.parent.resolve() != Path(path).resolve())
-    own = re.compile(rf"^task: {task}$", re.MULTILINE)
-    fitting = (recipe for recipe in others if task is None or own.search(recipe.read_text("utf-8", "replace")))
-    here = [shlex.quote(str(recipe.parent)) for recipe in itertools.islice(fitting, _RUNS)]
+    here = [shlex.quote(run) for run in itertools.islice(_runs(path, task), _RUNS)]
     recipe = "" if task is None else task_info(task).recipe or task
     if here:
         return f", such as {', '.join(here)}"
@@ -581,6 +582,15 @@ def _examples(path: str | Path, task: str | None) -> str:
         return f", or {trained}, which needs no training"
     none = "" if os.path.exists(path) else f", of which none is in {Path('runs').resolve()}"
     return f"{none}; phonate train {recipe} makes one" if recipe in shipped() else f"{none}; phonate train makes one"
+
+
+def _runs(path: str | Path, task: str | None) -> Iterator[str]:
+    """The runs that are here beside `path`, of `task` if it is given, newest first."""
+    own = re.compile(rf"^task: {task}$", re.MULTILINE)
+    for recipe in sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime):
+        other = recipe.parent.resolve() != Path(path).resolve()
+        if other and (task is None or own.search(recipe.read_text("utf-8", "replace"))):
+            yield str(recipe.parent)
 
 
 def located(path: Path) -> Path:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import correlate
 
-from phonate.audio.decoding import probe, read_audio, write_audio, write_pieces
+from phonate.audio.decoding import MADE, probe, read_audio, write_audio, write_pieces
 from phonate.audio.readers import opened
 from phonate.config.errors import DataError, InputError
 
@@ -296,8 +296,33 @@ def test_what_is_no_waveform_is_not_written(tmp_path, samples):
     with pytest.raises(DataError, match="not written"):
         write_audio(tmp_path / "kept.wav", samples, RATE)
     assert (tmp_path / "kept.wav").read_bytes() == before
-    with pytest.raises(InputError, match=r"\.flac and \.wav"):
+    with pytest.raises(InputError, match=r"only \.wav, \.flac and \.mp3"):
+        write_audio(tmp_path / "out.ogg", tone_steps(), RATE)
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100])
+def test_mp3_is_written_without_a_delay(tmp_path, rate):
+    sweep = 0.9 * np.sin(2 * np.pi * np.cumsum(np.linspace(100, 3000, 70 * rate)) / rate)
+    write_audio(tmp_path / "at_once.mp3", sweep, rate, MADE)
+    assert write_pieces(tmp_path / "in_pieces.mp3", np.array_split(sweep, 7), rate, MADE) == len(sweep)
+    for path in sorted(tmp_path.iterdir()):
+        decoded, found = read_audio(path)
+        assert (found, len(decoded)) == (rate, len(sweep))
+        error = decoded / np.abs(decoded).max() - sweep / np.abs(sweep).max()
+        assert 10 * np.log10(np.mean(sweep**2) / np.mean(error**2)) > 20
+        with soundfile.SoundFile(path) as file:
+            assert file.comment == MADE
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_mp3_is_refused_where_it_can_not_be_written(tmp_path, monkeypatch):
+    for write in (write_audio, lambda path, samples, rate: write_pieces(path, [samples], rate)):
+        with pytest.raises(InputError, match=r"out\.mp3: an MP3 file can't have 40000 Hz; write \.wav or \.flac"):
+            write(tmp_path / "out.mp3", tone_steps(), 40000)
+    monkeypatch.setattr(soundfile, "check_format", lambda form, subtype: form != "MP3")
+    with pytest.raises(InputError, match="libsndfile has no MP3"):
         write_audio(tmp_path / "out.mp3", tone_steps(), RATE)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path):

@@ -182,7 +182,7 @@ def test_an_interrupted_conversion_leaves_no_file(runs: Path) -> None:
         (("-", "--live", "--rate", "5", "-o", "x.wav"), "from 8000 to 192000 Hz"),
         (("in.wav", "--rate", "16000", "-o", "x.wav"), "needs --live"),
         (("-", "-o", "x.wav"), "(standard input or output) needs --live"),
-        (("in.wav", "--live", "-o", "x.mp3"), "only .flac and .wav can be written"),
+        (("in.wav", "--live", "-o", "x.ogg"), "only .wav, .flac and .mp3 can be written"),
         (("in.wav", "--live", "--vocoder", "griffin_lim", "-o", "x.wav"), "needs a causal vocoder, not Griffin-Lim"),
         (("in.wav", "--live", "--speaker", "anja", "-o", "x.wav"), "did you mean anna"),
         (("missing.wav", "--live", "-o", "x.wav"), "missing.wav"),

@@ -250,7 +250,7 @@ def test_progress_is_that_of_all_recordings(
             "q.wav: a folder was given, not its recording others/two 2.wav; give that, or a folder, such as -o q",
         ),
         (["convert", "mine", "calls", "-o", "all.wav"], "there are several recordings; give a folder, such as -o all"),
-        (["convert", "mine", "calls", "-o", "out", "--format", "mp3"], "only .flac and .wav can be written"),
+        (["convert", "mine", "calls", "-o", "out", "--format", "ogg"], "only .wav, .flac and .mp3 can be written"),
         (["convert", "mine", "calls", "-o", "calls"], "calls/broken.wav: is a recording that is read; choose"),
         (["convert", "mine", "others", "calls/may/three 3.wav", "-o", "calls/may/"], "three 3.wav: is a recording"),
         (

@@ -618,8 +618,8 @@ VALUES = {"loss": 9.0, "mel": 1.0, "duration": 2.0, "pitch": 3.0, "energy": 4.0,
     ("split", "selected", "shown"),
     [
         ("train", "val_loss", "loss 9  mel 1  duration 2  mos 3.9"),
-        ("validation", "val_loss", "loss 9  mel 1  duration 2  features 5  mos 3.9"),
-        ("validation", "val_energy", "loss 9  mel 1  duration 2  energy 4  features 5  mos 3.9"),
+        ("validation", "val_loss", "loss 9  mos 3.9  mel 1  duration 2  features 5"),
+        ("validation", "val_energy", "loss 9  mos 3.9  mel 1  duration 2  energy 4  features 5"),
     ],
 )
 def test_of_many_terms_of_a_loss_the_first_are_shown(split, selected, shown, caplog):

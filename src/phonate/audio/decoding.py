@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -42,7 +42,18 @@ FloatArray = npt.NDArray[np.float32]
 
 PEAK = 0.95
 """Of sound that is written or played."""
-_SUBTYPES = {".wav": "PCM_16", ".flac": "PCM_16"}
+_WRITTEN: Mapping[str, Mapping[str, Any]] = {
+    ".wav": {"format": "WAV", "subtype": "PCM_16"},
+    ".flac": {"format": "FLAC", "subtype": "PCM_16"},
+    ".mp3": {
+        "format": "MP3",
+        "subtype": "MPEG_LAYER_III",
+        "bitrate_mode": "VARIABLE",
+        "compression_level": 0.0,  # the best quality: speech takes about 90 kbit/s
+    },
+}
+"""Suffix -> how soundfile writes it."""
+_RATES_OF_MP3 = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 _LARGEST = 2.0**31  # full scale is 1; only integers that were never scaled are larger, and squares stay finite
 _WRITTEN_AT_ONCE = 2**20
 _SLACK_SECONDS = 0.05  # a manifest's end may be rounded
@@ -396,14 +407,25 @@ def writable(path: str | Path) -> Path:
 def encodable(path: str | Path) -> Path:
     """`path`, if `write_audio` writes files with its suffix. Raises InputError."""
     path = Path(path)
-    if path.suffix.lower() not in _SUBTYPES:
+    if path.suffix.lower() not in _WRITTEN:
         mend = f"name a file in it, such as {path / 'out.wav'}" if path.is_dir() else "give the file such a suffix"
-        raise InputError(f"{path}: only {' and '.join(sorted(_SUBTYPES))} can be written; {mend}")
+        raise InputError(f"{path}: only .wav, .flac and .mp3 can be written; {mend}")
     return plain_file(path)
 
 
+def sound_writer(path: str | Path, file: str | Path | IO[bytes], sample_rate: int) -> soundfile.SoundFile:
+    """An open mono `file` of the format that the suffix of `path` says. Raises InputError where that can't be written
+    here or has no such rate, and soundfile.LibsndfileError where the file can't be opened."""
+    form = _WRITTEN[Path(path).suffix.lower()]
+    if not soundfile.check_format(form["format"], form["subtype"]):  # a system's own libsndfile, say
+        raise InputError(f"{path}: {soundfile.__libsndfile_version__} of libsndfile has no MP3; write .wav or .flac")
+    if form["format"] == "MP3" and sample_rate not in _RATES_OF_MP3:
+        raise InputError(f"{path}: an MP3 file can't have {sample_rate} Hz; write .wav or .flac")
+    return soundfile.SoundFile(file, "w", sample_rate, 1, **form)
+
+
 def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, comment: str | None = None) -> None:
-    """Write a waveform (samples,) as 16-bit WAV or FLAC, by suffix; the file appears whole or not at all.
+    """Write a waveform (samples,) as 16-bit WAV or FLAC, or as MP3, by suffix; the file appears whole or not at all.
 
     `comment` becomes the file's comment tag, where players and forensic tools look (`MADE` for what a model said).
 
@@ -415,10 +437,7 @@ def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, com
         raise DataError(f"{path}: not written: a waveform is one row of finite samples, got shape {samples.shape}")
     samples = samples / max(1.0, float(np.abs(samples).max()))
     encoded = io.BytesIO()
-    suffix = path.suffix.lower()
-    with soundfile.SoundFile(
-        encoded, "w", sample_rate, 1, subtype=_SUBTYPES[suffix], format=suffix[1:].upper()
-    ) as file:
+    with sound_writer(path, encoded, sample_rate) as file:
         if comment is not None:
             file.comment = comment
         file.write(samples)
@@ -441,7 +460,7 @@ def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: in
                 peak, samples = max(peak, np.abs(piece).max(initial=0.0)), samples + len(piece)
             waiting.seek(0)
             try:
-                _encode(temporary, path.suffix.lower(), waiting, peak, sample_rate, comment)
+                _encode(path, temporary, waiting, peak, sample_rate, comment)
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -451,13 +470,11 @@ def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: in
 
 
 def _encode(
-    path: Path, suffix: str, waiting: IO[bytes], peak: np.float32, sample_rate: int, comment: str | None
+    path: Path, temporary: Path, waiting: IO[bytes], peak: np.float32, sample_rate: int, comment: str | None
 ) -> None:
-    """Write the float32 samples in `waiting`, whose peak is `peak`. Raises OSError."""
+    """Write the float32 samples in `waiting`, whose peak is `peak`, to `temporary` as `path` says. Raises OSError."""
     try:
-        with soundfile.SoundFile(
-            path, "w", sample_rate, 1, subtype=_SUBTYPES[suffix], format=suffix[1:].upper()
-        ) as file:
+        with sound_writer(path, temporary, sample_rate) as file:
             if comment is not None:
                 file.comment = comment
             while block := waiting.read(4 * _WRITTEN_AT_ONCE):

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 import soundfile
 
-from phonate.audio.decoding import MADE, FloatArray, writable
+from phonate.audio.decoding import MADE, FloatArray, sound_writer, writable
 from phonate.config.errors import DataError, InputError, MissingPackageError, optional_package
 
 logger = logging.getLogger("phonate")
@@ -53,7 +53,8 @@ def raw_blocks(pipe: BinaryIO, size: int) -> Iterator[FloatArray]:
 
 @contextlib.contextmanager
 def opened_sink(name: str, sample_rate: int, size: int) -> Iterator[Sink]:
-    """The loudspeaker, raw samples on standard output (-), or a .wav or .flac file; blocks of about `size` samples.
+    """The loudspeaker, raw samples on standard output (-), or a .wav, .flac or .mp3 file; blocks of about
+    `size` samples.
     Errors as for `loudspeaker` and `file_sink`."""
     if name == LOUDSPEAKER:
         with loudspeaker(sample_rate, size) as sink:
@@ -88,15 +89,14 @@ class RawSink:
 
 @contextlib.contextmanager
 def file_sink(path: str | Path, sample_rate: int) -> Iterator[Sink]:
-    """A 16-bit WAV or FLAC file, by suffix, that appears when all of it is written.
+    """A 16-bit WAV or FLAC file, or an MP3 file, by suffix, that appears when all of it is written.
 
     Raises InputError for another suffix, or a folder that is not there or can't be written to.
     """
     path = writable(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
-        kind = path.suffix[1:].upper()
-        with soundfile.SoundFile(temporary, "w", sample_rate, 1, subtype="PCM_16", format=kind) as file:
+        with sound_writer(path, temporary, sample_rate) as file:
             file.comment = MADE
             yield file
         temporary.replace(path)

@@ -45,9 +45,9 @@ def convert_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OUT.wav",
         required=True,
-        help="where to write: .wav or .flac; of several recordings a folder; live also loudspeaker, or -",
+        help="where to write: .wav, .flac or .mp3; of several recordings a folder; live also loudspeaker, or -",
     )
-    add_format(parser, "wav", "flac")
+    add_format(parser, "wav", "flac or mp3")
 
 
 def convert(args: argparse.Namespace) -> int:

@@ -60,7 +60,7 @@ def speak_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OUT.wav",
         default=OUTPUT,
-        help=f"where to write: .wav or .flac, loudspeaker, or - (default: {OUTPUT})",
+        help=f"where to write: .wav, .flac or .mp3, loudspeaker, or - (default: {OUTPUT})",
     )
 
 
@@ -223,7 +223,7 @@ def clone_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OUT.wav",
         required=True,
-        help="where to write: .wav or .flac; - writes 16-bit mono samples to standard output while they are made",
+        help="where to write: .wav, .flac or .mp3; - writes 16-bit mono samples to standard output while they are made",
     )
 
 

@@ -416,9 +416,9 @@ class ConsoleSink(Sink):
 
     Without a terminal there is no bar, only the lines, and once a minute one with the time left. All lines go to the
     logger `phonate.metrics`, and so to the log files. "quiet" shows nothing. "normal" shows the loss, the first of
-    its terms, the learning rate, the speed and what else the task declares (on a terminal, as many as
-    fit its width; a term that is the whole loss is not shown again), and the means of an epoch only if no other
-    training metrics were shown in it, or in the last `interval` steps. "debug" shows everything.
+    its terms (in validation, after what else is measured), the learning rate, the speed and what else the task declares
+    (on a terminal, as many as fit its width; a term that is the whole loss is not shown again), and the means of an
+    epoch only if no other training metrics were shown in it, or in the last `interval` steps. "debug" shows everything.
 
     Args:
         total_steps: Optimizer steps of the whole run.
@@ -464,6 +464,7 @@ class ConsoleSink(Sink):
         self._interval = interval
         self._declared = declared = list(metrics)
         terms = [one.name for one in declared if one.is_term]
+        self._measured = frozenset(one.name for one in declared if one.better and not one.is_term)
         # what has no better direction is for experts
         aside = {one.name for one in declared if not (one.better or one.is_term)}
         self._later_terms = frozenset({*terms[_TERMS:], *aside}) - {plain(selected)}
@@ -529,6 +530,10 @@ class ConsoleSink(Sink):
             }
         if not values:
             return
+        if (
+            split == "validation"
+        ):  # a narrow terminal cuts the end off, and the loss's terms say less than what is measured
+            values = dict(sorted(values.items(), key=lambda one: (one[0] != "loss", one[0] not in self._measured)))
         if epoch is not None and self._running_epoch is not None:
             epoch = self._running_epoch()
         place = f"step {step}/{self.total_steps}" + ("" if epoch is None else f"  epoch {epoch}")

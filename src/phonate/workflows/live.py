@@ -47,7 +47,7 @@ def convert_live(
 
     Args:
         source: A recording, "microphone" (until Ctrl-C), or "-": raw 16-bit samples from standard input.
-        sink: A .wav or .flac file, "loudspeaker", or "-": raw 16-bit samples to standard output.
+        sink: A .wav, .flac or .mp3 file, "loudspeaker", or "-": raw 16-bit samples to standard output.
         rate: Hz of raw samples that come in; None: the model's.
         semitones: Added to the pitch.
 

@@ -416,12 +416,19 @@ def encodable(path: str | Path) -> Path:
 def sound_writer(path: str | Path, file: str | Path | IO[bytes], sample_rate: int) -> soundfile.SoundFile:
     """An open mono `file` of the format that the suffix of `path` says. Raises InputError where that can't be written
     here or has no such rate, and soundfile.LibsndfileError where the file can't be opened."""
-    form = _WRITTEN[Path(path).suffix.lower()]
-    if not soundfile.check_format(form["format"], form["subtype"]):  # a system's own libsndfile, say
-        raise InputError(f"{path}: {soundfile.__libsndfile_version__} of libsndfile has no MP3; write .wav or .flac")
-    if form["format"] == "MP3" and sample_rate not in _RATES_OF_MP3:
-        raise InputError(f"{path}: an MP3 file can't have {sample_rate} Hz; write .wav or .flac")
-    return soundfile.SoundFile(file, "w", sample_rate, 1, **form)
+    _require_writable(path, sample_rate)
+    return soundfile.SoundFile(file, "w", sample_rate, 1, **_WRITTEN[Path(path).suffix.lower()])
+
+
+def _require_writable(path: str | Path, sample_rate: int) -> None:
+    if Path(path).suffix.lower() != ".mp3":
+        return
+    if not soundfile.check_format("MP3", "MPEG_LAYER_III"):  # a system's own, say
+        raise InputError(
+            f"{path}: libsndfile {soundfile.__libsndfile_version__} writes no MP3; name a .wav or .flac file"
+        )
+    if sample_rate not in _RATES_OF_MP3:
+        raise InputError(f"{path}: an MP3 file can't have {sample_rate} Hz; name a .wav or .flac file")
 
 
 def write_audio(path: str | Path, waveform: npt.ArrayLike, sample_rate: int, comment: str | None = None) -> None:
@@ -448,6 +455,7 @@ def write_pieces(path: str | Path, pieces: Iterable[FloatArray], sample_rate: in
     """Write the pieces (n,) of a sound as `write_audio` does, with a peak of `PEAK` for all of it, and return the
     number of its samples. They wait in a file beside it, so memory does not grow with their number."""
     path = encodable(path)
+    _require_writable(path, sample_rate)  # before the pieces are made
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     peak, samples = np.float32(0.0), 0
     try:

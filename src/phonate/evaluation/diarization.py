@@ -341,9 +341,9 @@ def score_recordings(
         for name in names
     }
     missed = [name for name in names if not hypothesis.get(name) and reference.get(name)]
-    extents_scored = uem is None and convention != "md-eval"  # which ends with the last label
-    beyond = [name for name in names if _beyond(reference.get(name, ()), hypothesis.get(name, ()))]
-    return Scores(recordings, missed, others, beyond if extents_scored else [])
+    to_the_end = uem is None and convention != "md-eval"  # which scores up to the last label
+    beyond = [name for name in names if to_the_end and _beyond(reference.get(name, ()), hypothesis.get(name, ()))]
+    return Scores(recordings, missed, others, beyond)
 
 
 def _beyond(reference: Sequence[SpeakerTurn], hypothesis: Sequence[SpeakerTurn]) -> bool:

@@ -530,9 +530,8 @@ class ConsoleSink(Sink):
             }
         if not values:
             return
-        if (
-            split == "validation"
-        ):  # a narrow terminal cuts the end off, and the loss's terms say less than what is measured
+        if split == "validation":
+            # A narrow terminal cuts the end off, and the loss's terms say less than what is measured.
             values = dict(sorted(values.items(), key=lambda one: (one[0] != "loss", one[0] not in self._measured)))
         if epoch is not None and self._running_epoch is not None:
             epoch = self._running_epoch()

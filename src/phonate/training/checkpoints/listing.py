@@ -518,7 +518,7 @@ _TYPOGRAPHIC = tuple("“”„‘’«")
 
 def no_run(path: str | Path, what: str = "no such run or checkpoint", task: str | None = None) -> NoRunError:
     """The error where something else than a run, or than one of `task`, was given, which names those that are here."""
-    here = {Path(run).name: run for run in _runs(path, task)}
+    here = {Path(run).name: run for run in _runs_here(path, task)}
     near = difflib.get_close_matches(str(path), PACKAGED, n=1, cutoff=0.8)
     near = near or [
         shlex.quote(here[name]) for name in difflib.get_close_matches(Path(path).name, here, n=1, cutoff=0.75)
@@ -573,7 +573,7 @@ def wrong_task(source: str | Path, own: str, task: str) -> WrongTaskError:
 
 def _examples(path: str | Path, task: str | None) -> str:
     """Other runs that are here, of `task` if it is given, in words, or how there will be one."""
-    here = [shlex.quote(run) for run in itertools.islice(_runs(path, task), _RUNS)]
+    here = [shlex.quote(run) for run in itertools.islice(_runs_here(path, task), _RUNS)]
     recipe = "" if task is None else task_info(task).recipe or task
     if here:
         return f", such as {', '.join(here)}"
@@ -584,7 +584,7 @@ def _examples(path: str | Path, task: str | None) -> str:
     return f"{none}; phonate train {recipe} makes one" if recipe in shipped() else f"{none}; phonate train makes one"
 
 
-def _runs(path: str | Path, task: str | None) -> Iterator[str]:
+def _runs_here(path: str | Path, task: str | None) -> Iterator[str]:
     """The runs that are here beside `path`, of `task` if it is given, newest first."""
     own = re.compile(rf"^task: {task}$", re.MULTILINE)
     for recipe in sorted(Path("runs").glob("*/recipe.yaml"), key=lambda recipe: -recipe.stat().st_mtime):

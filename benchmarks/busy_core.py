@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trained_beside import MARK, arguments, conditions, measured, prepare, publish, sides
+from trained_beside import arguments, conditions, measured, prepare, publish, sides, step_clock
 
 RECIPES = {
     "speech": ("training.adversarial_start=1",),
@@ -27,21 +27,6 @@ RECIPES = {
     "recognition": (),
 }
 SKIPPED, STEPS = 4, 12
-PLUGIN = f"""
-import os, sys, time
-from phonate.training.callbacks import CALLBACKS, Callback
-
-class Clock(Callback):
-    times = []
-
-    def on_optimizer_step(self, trainer):
-        self.times.append(time.perf_counter())
-        if len(self.times) > {SKIPPED + STEPS}:
-            print("{MARK}", (self.times[-1] - self.times[{SKIPPED}]) / {STEPS}, file=sys.stderr, flush=True)
-            os._exit(0)
-
-CALLBACKS.register("measure", Clock)
-"""
 _HEADER = """# A step beside a busy program
 
     python {command}
@@ -74,7 +59,7 @@ def main() -> None:
     taken: dict[tuple[str, int], list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder, PLUGIN)
+        prepare(folder, step_clock("perf_counter", SKIPPED, STEPS))
         for _ in range(given.rounds):
             for recipe in given.recipes:
                 for count in given.busy:

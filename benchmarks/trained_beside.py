@@ -53,6 +53,26 @@ def prepare(folder: Path, plugin: str) -> None:
     (folder / "measure.py").write_text(plugin, encoding="utf-8")
 
 
+def step_clock(clock: str, skipped: int, steps: int) -> str:
+    """The plug-in that measures the mean seconds of `steps` optimizer steps after `skipped` ones, and ends the process.
+    `clock`: a function of the module time."""
+    return f"""
+import os, sys, time
+from phonate.training.callbacks import CALLBACKS, Callback
+
+class Clock(Callback):
+    times = []
+
+    def on_optimizer_step(self, trainer):
+        self.times.append(time.{clock}())
+        if len(self.times) > {skipped + steps}:
+            print("{MARK}", (self.times[-1] - self.times[{skipped}]) / {steps}, file=sys.stderr, flush=True)
+            os._exit(0)
+
+CALLBACKS.register("measure", Clock)
+"""
+
+
 def measured(train: Sequence[str], sources: Path, folder: Path) -> list[float]:
     """The figures that the callback `measure` prints in a new run of `phonate train` with `sources`."""
     shutil.rmtree(folder / "run", ignore_errors=True)

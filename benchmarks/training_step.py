@@ -15,7 +15,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from trained_beside import MARK, arguments, conditions, measured, prepare, publish, sides
+from trained_beside import arguments, conditions, measured, prepare, publish, sides, step_clock
 
 RECIPES = {
     "speech": ("training.init_from=null", "training.adversarial_start=1"),
@@ -26,21 +26,6 @@ RECIPES = {
 }
 FORMATS = ("fp32", "bf16")
 SKIPPED, STEPS = 4, 8
-PLUGIN = f"""
-import os, sys, time
-from phonate.training.callbacks import CALLBACKS, Callback
-
-class Clock(Callback):
-    times = []
-
-    def on_optimizer_step(self, trainer):
-        self.times.append(time.process_time())
-        if len(self.times) > {SKIPPED + STEPS}:
-            print("{MARK}", (self.times[-1] - self.times[{SKIPPED}]) / {STEPS}, file=sys.stderr, flush=True)
-            os._exit(0)
-
-CALLBACKS.register("measure", Clock)
-"""
 _HEADER = """# An optimizer step
 
     OMP_NUM_THREADS=1 python {command}
@@ -66,7 +51,7 @@ def main() -> None:
     taken: dict[tuple[str, str], list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder, PLUGIN)
+        prepare(folder, step_clock("process_time", SKIPPED, STEPS))
         for _ in range(given.rounds):
             for recipe in given.recipes:
                 for number_format in given.formats:
